@@ -1,0 +1,35 @@
+"""A continuous query engine: CQL text in, Arrow batches and Spark tables out.
+
+Public names load lazily, so that ``import cql`` stays cheap (no numba, pyspark or pyarrow).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cql.errors import CqlError
+    from cql.query import Query
+    from cql.session import Session, connect
+
+__version__ = "0.1.0"
+__all__ = ["CqlError", "Query", "Session", "__version__", "connect"]
+
+_HOMES = {
+    "CqlError": "cql.errors",
+    "Query": "cql.query",
+    "Session": "cql.session",
+    "connect": "cql.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'cql' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,118 @@
+"""The one error family: every refusal says what, where in the query, and what to do.
+
+``CqlError`` is the root. ``line`` and ``column`` are 1-based and point into the query text when the
+error belongs to a place in it; ``hint`` is the remedy.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A 1-based place in a query text; ``length`` is how many characters the caret underlines."""
+
+    line: int
+    column: int
+    length: int = 1
+
+
+class CqlError(Exception):
+    """Root of all errors of this engine.
+
+    ``message`` is one sentence. With ``position`` and ``text`` (the query), ``str(error)`` shows the
+    offending line with a caret below it, and the hint on a line of its own.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: Position | None = None,
+        hint: str | None = None,
+        text: str | None = None,
+    ) -> None:
+        self.message = message
+        self.position = position
+        self.hint = hint
+        self.text = text
+        super().__init__(message)
+
+    @property
+    def line(self) -> int | None:
+        return self.position.line if self.position else None
+
+    @property
+    def column(self) -> int | None:
+        return self.position.column if self.position else None
+
+    def with_text(self, text: str) -> CqlError:
+        """This error, knowing the query it came from (kept if it already knows one)."""
+        if self.text is None:
+            self.text = text
+        return self
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.position is not None:
+            parts[0] += f" (line {self.position.line}, column {self.position.column})"
+            lines = (self.text or "").split("\n")
+            if self.text is not None and self.position.line <= len(lines):
+                source = lines[self.position.line - 1]
+                start = max(0, self.position.column - 61)
+                shown = source[start : start + 120].replace("\t", " ")
+                caret = self.position.column - 1 - start
+                width = max(1, min(self.position.length, len(shown) - caret))
+                parts += [f"  {shown}", f"  {' ' * caret}{'^' * width}"]
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class ParseError(CqlError):
+    """The text is not a statement of the dialect."""
+
+
+class BindError(CqlError):
+    """A name or a type does not fit the catalog."""
+
+
+class PlanError(CqlError):
+    """The statement is understood but cannot be planned."""
+
+
+class NotSupportedError(PlanError):
+    """The clause parses, and this version cannot run it."""
+
+
+class CatalogError(CqlError):
+    """A table, file or session that the query needs is missing, damaged or has changed."""
+
+
+class RunError(CqlError):
+    """A running query failed; nothing committed is lost."""
+
+
+class SettingError(CqlError):
+    """An unknown setting, or a value that it does not take."""
+
+
+def did_you_mean(word: str, candidates: Iterable[str], *, what: str = "one of") -> str | None:
+    """A hint that names the closest candidates of ``word``, or all of them when they are few."""
+    known = sorted(set(candidates))
+    close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
+    named = [k for c in close for k in known if k.lower() == c]
+    if named:
+        return "did you mean " + " or ".join(dict.fromkeys(named)) + "?"
+    if known and len(known) <= 12:
+        return f"{what}: " + ", ".join(known)
+    return None
+
+
+def unreachable(value: NoReturn) -> NoReturn:
+    """Marks the end of a ``match`` over a closed union (mypy checks that it is one)."""
+    raise AssertionError(f"unhandled {value!r}")
