@@ -24,8 +24,8 @@ class Position:
 class CqlError(Exception):
     """Root of all errors of this engine.
 
-    ``message`` is one sentence. With ``position`` and ``text`` (the query), ``str(error)`` shows the
-    offending line with a caret below it, and the hint on a line of its own.
+    ``message`` is one sentence. With ``position`` and ``text`` (the query), ``str(error)`` shows
+    the offending line with a caret below it, and the hint on a line of its own.
     """
 
     def __init__(

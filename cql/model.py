@@ -1,0 +1,58 @@
+"""Schemas: what a stream or a relation looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cql.types import DataType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column; ``nullable`` is a promise when False."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    comment: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An ordered list of columns; names are matched without regard to case, as in Spark."""
+
+    fields: tuple[Field, ...]
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __getitem__(self, index: int) -> Field:
+        return self.fields[index]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def find(self, name: str) -> int | None:
+        """Index of the column of that name (an exact match wins), None if there is none."""
+        names = self.names
+        if name in names:
+            return names.index(name)
+        folded = [n.lower() for n in names]
+        return folded.index(name.lower()) if name.lower() in folded else None
+
+    def to_arrow(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([pa.field(f.name, f.type.to_arrow(), f.nullable) for f in self.fields])

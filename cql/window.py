@@ -1,0 +1,64 @@
+"""Windows as data, and the arithmetic of window ids.
+
+All values are in the units of the window attribute (WA): microseconds for timestamps, days for
+dates, the column's own units for integers. Window *k* of a sliding window covers
+``[k * slide + offset, k * slide + offset + range)``: aligned to the epoch, half open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class WindowKind(Enum):
+    SLIDING = "sliding"  # RANGE with SLIDE; tumbling when they are equal
+    RANGE = "range"  # RANGE without SLIDE: CQL's relation of [t - r, t]
+    NOW = "now"
+    UNBOUNDED = "unbounded"
+    ROWS = "rows"  # ROWS n [SLIDE m], [PARTITION BY k ROWS n]
+    SESSION = "session"
+    CUMULATE = "cumulate"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over an input; ``wa`` is the column index of the window attribute in that input.
+
+    ``range`` and ``slide`` count units of WA (``rows``, and ``slide`` of ROWS windows, count rows).
+    """
+
+    kind: WindowKind
+    wa: int | None = None
+    range: int | None = None
+    slide: int | None = None
+    offset: int = 0
+    rows: int | None = None
+    partition_by: tuple[int, ...] = ()
+
+    @property
+    def is_tumbling(self) -> bool:
+        return self.kind is WindowKind.SLIDING and self.range == self.slide
+
+    @property
+    def overlap(self) -> int:
+        """How many windows one row can fall into (sliding windows)."""
+        assert self.range is not None
+        assert self.slide is not None
+        return -(-self.range // self.slide)
+
+
+def first_window(t: int, range_: int, slide: int, offset: int = 0) -> int:
+    """Smallest id of a window that holds ``t`` (larger than ``last_window`` when none does)."""
+    return (t - offset - range_) // slide + 1
+
+
+def last_window(t: int, slide: int, offset: int = 0) -> int:
+    """Largest id of a window that starts at or before ``t``."""
+    return (t - offset) // slide
+
+
+def window_bounds(k: int, range_: int, slide: int, offset: int = 0) -> tuple[int, int]:
+    """``[start, end)`` of window ``k``."""
+    start = k * slide + offset
+    return start, start + range_

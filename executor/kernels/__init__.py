@@ -1,0 +1,1 @@
+"""Compiled library code: takes and returns arrays, addresses and scalars only."""

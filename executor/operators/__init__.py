@@ -1,0 +1,1 @@
+"""Operators: descriptors, state layouts and generated kernels."""

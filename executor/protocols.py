@@ -1,0 +1,77 @@
+"""What the executor asks of sources and sinks; ``cql.catalog`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from cql.model import Schema
+
+#: At most this many rows in one block; replay of several inputs alternates between whole blocks,
+#: so that the order of rows does not depend on the morsel size.
+BLOCK_ROWS = 65_536
+
+#: A position in a source, as plain JSON data; equal offsets mean the same position.
+Offset: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows in source order: the columns asked for, in that order, in the types of the relation's
+    schema (``DataType.to_arrow``; string columns may be dictionary-encoded), no chunking.
+
+    ``offset`` is the position after the last row. ``punctuation`` holds promises of the source
+    itself, (column, value) in storage units, valid after the last row. An empty block means
+    "nothing yet" on an unbounded source."""
+
+    batch: pa.RecordBatch
+    offset: Offset
+    punctuation: tuple[tuple[str, int], ...] = ()
+
+
+class Reader(Protocol):
+    """One pass over a source, used by one thread at a time."""
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        """The next block of 1 to BLOCK_ROWS rows; None after the last. A bounded source ignores
+        ``timeout``; an unbounded one returns an empty block when nothing came within it (seconds).
+        Raises CatalogError when the data is damaged, gone or of another schema than promised."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """A replayable input: opening at an offset gives exactly the rows after it, in the same order.
+    A source that cannot replay (a generator) raises CatalogError on a second open."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def bounded(self) -> bool: ...
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader: ...
+
+
+class Sink(Protocol):
+    """Takes the output of an epoch and publishes it atomically; nothing of an epoch that was not
+    committed is ever visible. Used by one thread at a time: begin, write…, commit or abort."""
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the target, in its order."""
+        ...
+
+    def begin(self) -> None: ...
+    def write(self, batch: pa.RecordBatch) -> None:
+        """``batch`` has the schema given to ``Catalog.sink``; the sink casts safely to the target's
+        types and refuses (CatalogError naming the column) what does not fit."""
+        ...
+
+    def commit(self) -> int:
+        """Publishes; returns the epoch's number."""
+        ...
+
+    def abort(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Runtimes: who calls an operator, when, and in which order."""

@@ -1,0 +1,125 @@
+"""What the planner and the executor ask of a catalog; ``cql.catalog`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cql.model import Schema
+
+if TYPE_CHECKING:
+    from cql.executor.protocols import Sink, Source
+
+
+class TimeUnit(Enum):
+    """What one step of an integer event time means, in microseconds (nanoseconds: 1000 a step)."""
+
+    NANOSECONDS = "nanoseconds"
+    MICROSECONDS = "microseconds"
+    MILLISECONDS = "milliseconds"
+    SECONDS = "seconds"
+    MINUTES = "minutes"
+    HOURS = "hours"
+    DAYS = "days"
+
+
+class Queue(Enum):
+    APPEND = "append"
+    APPEND_SHED_RANDOM = "append shed random"
+    FIFO = "fifo"
+    IN_PLACE = "in-place"
+    LINECUTTING = "linecutting"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A progressing column: after a row with value v, no later row is below ``v - slack``, but for
+    stragglers. ``slack`` counts units of the column; ``unit`` is declared for integers only.
+    ``declared`` is the clause as written (for EXPLAIN)."""
+
+    column: str
+    slack: int = 0
+    unit: TimeUnit | None = None
+    declared: str = "ORDERED BY"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What CREATE STREAM says beyond names and types."""
+
+    progress: tuple[Progress, ...] = ()
+    update_key: tuple[str, ...] | None = None
+    queue: Queue = Queue.APPEND
+    lazy_windows: bool | None = None
+    rate_hz: float | None = None
+    keep_bad_rows: bool | None = None  # None: FAIL on bounded input, KEEP on unbounded
+    # Clauses that are kept and refused when a query would need them: (clause, text).
+    deferred: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What is known of a relation before reading it; None is unknown."""
+
+    rows: int | None = None
+    distinct: Mapping[str, int] = field(default_factory=dict)
+    nulls: Mapping[str, int] = field(default_factory=dict)
+
+
+class Relation(Protocol):
+    """A named stream or table."""
+
+    @property
+    def name(self) -> tuple[str, ...]: ...
+    @property
+    def kind(self) -> str:
+        """stream, table or view (for SHOW and DESCRIBE)."""
+        ...
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def stream(self) -> StreamSpec | None:
+        """None for a plain table: nothing in it progresses."""
+        ...
+
+    @property
+    def bounded(self) -> bool: ...
+    @property
+    def statistics(self) -> Statistics: ...
+    def source(self) -> Source: ...
+
+
+class Catalog(Protocol):
+    """Names to relations. Every lookup raises CatalogError for a table that exists but is damaged,
+    and returns None for one that does not exist."""
+
+    def find(self, name: tuple[str, ...]) -> Relation | None: ...
+    def names(self) -> Sequence[tuple[str, ...]]:
+        """All names, for candidates and completion (without starting a JVM)."""
+        ...
+
+    def create_stream(
+        self, name: tuple[str, ...], definition: StreamDefinition, *, replace: bool
+    ) -> None: ...
+    def drop(self, name: tuple[str, ...], kind: str) -> bool:
+        """False if there was nothing of that name and kind."""
+        ...
+
+    def sink(self, name: tuple[str, ...], schema: Schema, *, create: bool) -> Sink:
+        """Opens ``name`` for INSERT; ``schema`` is that of the rows, matched by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """CREATE STREAM, bound: ``schema`` None means that of the source. Exactly one of ``table`` and
+    ``format`` is set; ``options`` belong to a format (``path`` among them)."""
+
+    schema: Schema | None
+    spec: StreamSpec
+    table: tuple[str, ...] | None = None
+    format: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)

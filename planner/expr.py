@@ -1,0 +1,125 @@
+"""Typed expressions: a closed union made by ``bind``, read by rules, kernels and the reference.
+
+Nodes are frozen and compare by meaning; the position in the query rides along for error messages
+and does not take part in equality. Arguments already have exactly the types that the function
+takes: ``bind`` inserts every cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from cql.errors import Position
+from cql.types import DataType
+
+Value: TypeAlias = bool | int | float | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Column ``index`` of the (single) input."""
+
+    index: int
+    name: str
+    type: DataType
+    nullable: bool = True
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant in storage form: timestamps and intervals in microseconds, dates in days, decimals
+    scaled; strings and bytes as they are. ``None`` is NULL."""
+
+    value: Value
+    type: DataType
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def nullable(self) -> bool:
+        return self.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or operator of ``cql.planner.functions`` by its registry name."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    type: DataType
+    nullable: bool = True
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Searched CASE; guards left to right. ``otherwise`` None means NULL."""
+
+    branches: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr | None
+    type: DataType
+    nullable: bool = True
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """ANSI cast (fails on a value that does not fit); ``safe`` is TRY_CAST (NULL instead)."""
+
+    arg: Expr
+    type: DataType
+    nullable: bool = True
+    safe: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+Expr: TypeAlias = Column | Literal | Call | Case | Cast
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    match expr:
+        case Column() | Literal():
+            return ()
+        case Call():
+            return expr.args
+        case Case():
+            parts = tuple(e for branch in expr.branches for e in branch)
+            return parts if expr.otherwise is None else (*parts, expr.otherwise)
+        case Cast():
+            return (expr.arg,)
+
+
+def rebuild(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
+    """``expr`` with ``fn`` applied to each child."""
+    match expr:
+        case Column() | Literal():
+            return expr
+        case Call():
+            return replace(expr, args=tuple(fn(a) for a in expr.args))
+        case Case():
+            branches = tuple((fn(c), fn(v)) for c, v in expr.branches)
+            return replace(
+                expr, branches=branches, otherwise=fn(expr.otherwise) if expr.otherwise else None
+            )
+        case Cast():
+            return replace(expr, arg=fn(expr.arg))
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def columns_of(*exprs: Expr) -> frozenset[int]:
+    """Indices of the input columns that the expressions read."""
+    return frozenset(e.index for expr in exprs for e in walk(expr) if isinstance(e, Column))
+
+
+def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
+    """``expr`` with column *i* replaced by ``columns[i]`` (moves it below a projection)."""
+    if isinstance(expr, Column):
+        return columns[expr.index]
+    return rebuild(expr, lambda e: substitute(e, columns))

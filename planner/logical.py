@@ -1,0 +1,252 @@
+"""The logical plan: what the query means, with every name and type resolved.
+
+Each node knows its output ``schema``. Nodes that this version cannot run (joins, relation windows,
+relation-to-stream) exist all the same: their queries bind, and the planner refuses them by clause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cql.errors import Position
+from cql.model import Field, Schema
+from cql.planner.catalog import Relation
+from cql.planner.expr import Expr
+from cql.types import BIGINT, DataType
+from cql.window import Window, WindowKind
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Reads a stream or table; ``columns`` are indices into the relation's schema."""
+
+    relation: Relation
+    columns: tuple[int, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(tuple(self.relation.schema[i] for i in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One row without columns: SELECT without FROM."""
+
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(())
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    input: Logical
+    condition: Expr
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    input: Logical
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.exprs, strict=True)
+        return Schema(tuple(Field(n, e.type, e.nullable) for n, e in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Bag union; inputs have the same column types (``bind`` casts them), names of the first."""
+
+    inputs: tuple[Logical, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        first = self.inputs[0].schema
+        merged = (
+            Field(f.name, f.type, any(i.schema[k].nullable for i in self.inputs))
+            for k, f in enumerate(first)
+        )
+        return Schema(tuple(merged))
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """``fn`` is one of ``cql.planner.aggregates``; ``where`` is its FILTER clause."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    type: DataType
+    nullable: bool
+    distinct: bool = False
+    where: Expr | None = None
+    pos: Position | None = field(default=None, compare=False)
+
+
+WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Groups within each window. Output: the keys, the aggregates, then (for sliding windows)
+    ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type of the window
+    attribute. ``window`` None: one group set over the whole (bounded) input."""
+
+    input: Logical
+    window: Window | None
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]  # of keys, then of calls
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
+        fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+        if self.window is not None and self.window.kind is WindowKind.SLIDING:
+            assert self.window.wa is not None
+            wa = self.input.schema[self.window.wa].type
+            fields += [Field(n, wa if not wa.is_integer else BIGINT, False) for n in WINDOW_COLUMNS]
+        return Schema(tuple(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """WID's Bucket (out-of-order paper §4.1): each row once per window that holds it, with
+    ``window_start``, ``window_end``, ``window_time`` appended (Flink's window table functions)."""
+
+    input: Logical
+    window: Window
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        assert self.window.wa is not None
+        wa = self.input.schema[self.window.wa].type
+        kind = wa if not wa.is_integer else BIGINT
+        return Schema((*self.input.schema, *(Field(n, kind, False) for n in WINDOW_COLUMNS)))
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    expr: Expr
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column that names the window within
+    which rows are ordered; None orders the whole input (bounded input only)."""
+
+    input: Logical
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    window_end: int | None
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """An input under a window that is not (only) grouped: a relation of CQL."""
+
+    input: Logical
+    window: Window
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Columns of the left, then of the right; ``kind`` is inner, left, right, full, semi, anti,
+    cross or asof."""
+
+    left: Logical
+    right: Logical
+    kind: str
+    condition: Expr | None
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        if self.kind in ("semi", "anti"):
+            return self.left.schema
+        loose_left, loose_right = (
+            self.kind in ("right", "full"),
+            self.kind in ("left", "full", "asof"),
+        )
+        left = (Field(f.name, f.type, f.nullable or loose_left) for f in self.left.schema)
+        right = (Field(f.name, f.type, f.nullable or loose_right) for f in self.right.schema)
+        return Schema((*left, *right))
+
+
+@dataclass(frozen=True, slots=True)
+class RelationToStream:
+    """ISTREAM, DSTREAM or RSTREAM (``kind``)."""
+
+    input: Logical
+    kind: str
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A clause that binds as far as its columns, and that this version cannot run."""
+
+    inputs: tuple[Logical, ...]
+    clause: str
+    schema: Schema
+    hint: str | None = None
+    pos: Position | None = field(default=None, compare=False)
+
+
+Logical: TypeAlias = (
+    Scan
+    | Values
+    | Filter
+    | Project
+    | Union
+    | Aggregate
+    | Bucket
+    | Sort
+    | Windowed
+    | Join
+    | RelationToStream
+    | Unsupported
+)
+
+
+def inputs(node: Logical) -> tuple[Logical, ...]:
+    match node:
+        case Scan() | Values():
+            return ()
+        case Union() | Unsupported():
+            return node.inputs
+        case Join():
+            return (node.left, node.right)
+        case _:
+            return (node.input,)
