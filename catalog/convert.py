@@ -1,0 +1,233 @@
+"""Arrow columns of any kind to the engine's types, and safe casts between those types.
+
+Rows in messages count from 0, as offsets do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from cql.errors import CatalogError, did_you_mean
+from cql.model import Field, Schema
+from cql.types import MAX_DECIMAL_DIGITS, STRING, DataType, Kind, from_arrow
+
+#: An Arrow array of any type; the stubs' generic Array knows less of it than we use.
+Column: TypeAlias = Any
+
+_INTEGER_ORDER = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
+_INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
+
+
+def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
+    """The engine's schema of Arrow columns, and why each of the other columns is left out.
+
+    ``what`` names the data in errors. Raises CatalogError when two columns share one name."""
+    seen: set[str] = set()
+    fields: list[Field] = []
+    unsupported: dict[str, str] = {}
+    for column in arrow:
+        if column.name in seen:
+            raise CatalogError(
+                f"{what} has two columns named {column.name}",
+                hint="rename one of them: a query could not tell them apart",
+            )
+        seen.add(column.name)
+        ours = from_arrow(column.type)
+        if ours is None:
+            unsupported[column.name] = f"no column can hold values of type {column.type}"
+        elif ours.kind is Kind.DECIMAL and ours.precision > MAX_DECIMAL_DIGITS:
+            unsupported[column.name] = f"{ours} has more than {MAX_DECIMAL_DIGITS} digits"
+        else:
+            fields.append(Field(column.name, ours, column.nullable))
+    return Schema(tuple(fields)), unsupported
+
+
+def widens(source: DataType, target: DataType) -> bool:
+    """Whether every value of ``source`` is a value of ``target``."""
+    if source == target or source.kind is Kind.NULL:
+        return True
+    if source.is_integer and target.is_integer:
+        return _INTEGER_ORDER.index(source.kind) < _INTEGER_ORDER.index(target.kind)
+    if source.is_integer and target.kind is Kind.DECIMAL:
+        return target.precision - target.scale >= _INTEGER_DIGITS[source.kind]
+    if source.is_integer and target.is_fraction:
+        bits = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}[source.kind]
+        return bits <= (24 if target.kind is Kind.FLOAT else 53)
+    if source.kind is Kind.DECIMAL and target.kind is Kind.DECIMAL:
+        whole = target.precision - target.scale >= source.precision - source.scale
+        return whole and target.scale >= source.scale
+    return source.kind is Kind.FLOAT and target.kind is Kind.DOUBLE
+
+
+def assignable(source: DataType, target: DataType) -> bool:
+    """Whether values may be stored as ``target`` when each is checked: never a silent change."""
+    if widens(source, target):
+        return True
+    if source.is_integer:
+        return target.is_numeric
+    return source.kind is Kind.DECIMAL and target.kind is Kind.DECIMAL
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    return kind.to_arrow()
+
+
+def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, str]) -> None:
+    """Refuses (CatalogError) declared columns that ``actual`` lacks or holds in another type."""
+    for field in declared:
+        index = actual.find(field.name)
+        if index is None:
+            if field.name in unsupported:
+                raise CatalogError(f"column {field.name} of {what}: {unsupported[field.name]}")
+            raise CatalogError(
+                f"{what} has no column {field.name}",
+                hint=did_you_mean(field.name, actual.names, what="its columns are"),
+            )
+        found = actual[index].type
+        if not assignable(found, field.type):
+            raise CatalogError(
+                f"column {field.name} of {what} holds {found}, declared is {field.type}",
+                hint=f"declare {field.name} {found} and convert it in the query with CAST",
+            )
+
+
+def first_failure(array: Column, attempt: Callable[[Column], object]) -> int:
+    """Index of the first value that ``attempt`` refuses, given that it refuses the array."""
+    low, high = 0, len(array)  # array[:low] passes, array[:high] fails
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            attempt(array.slice(low, middle - low))
+        except (pa.ArrowException, ValueError):
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def cast(array: Column, target: pa.DataType, *, column: str, where: str, row: int) -> Column:
+    """A safe cast; CatalogError names the first value that does not fit, and its row."""
+    try:
+        return array.cast(target)
+    except (pa.ArrowException, ValueError) as error:
+        bad = first_failure(array, lambda part: part.cast(target))
+        value = array[bad]
+        raise CatalogError(
+            f"{where}, row {row + bad}, column {column}: {value} does not fit {target}",
+            hint=_cast_hint(array.type, target),
+        ) from error
+
+
+def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        if source.unit == "ns":
+            return (
+                "the engine keeps microseconds: round the column first, in Arrow with "
+                "pyarrow.compute.floor_temporal(column, unit='microsecond')"
+            )
+        return "the time is outside the years that microseconds in 64 bits can hold"
+    if pa.types.is_date64(source):
+        return "a date64 with a time of day is not a date: make it a timestamp"
+    return "convert or filter such values first, or choose a wider type"
+
+
+class Shaper:
+    """Turns raw columns, in the order of ``fields``, into columns of the engine's types.
+
+    A column that already fits is passed through uncopied. Strings may come out dictionary-encoded
+    (int32 indices, plain string values, no NULL among the values)."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = tuple(fields)
+        self._targets = tuple(f.type.to_arrow() for f in fields)
+        self._dictionaries: list[tuple[tuple[int, ...], Column, Column] | None] = [None] * len(
+            self.fields
+        )
+
+    def shape(self, raw: pa.RecordBatch, *, row: int, where: str) -> pa.RecordBatch:
+        """``row`` is the number of the first row within ``where`` (both for messages)."""
+        arrays = [self._column(i, raw.column(i), row, where) for i in range(len(self.fields))]
+        return batch_of(self.fields, arrays, raw.num_rows)
+
+    def _column(self, index: int, array: Column, row: int, where: str) -> Column:
+        field, target = self.fields[index], self._targets[index]
+        if array.type != target:
+            if pa.types.is_dictionary(array.type) and field.type == STRING:
+                array = self._dictionary(index, array)
+            else:
+                if pa.types.is_dictionary(array.type):
+                    array = array.dictionary_decode()
+                array = cast(array, target, column=field.name, where=where, row=row)
+        if not field.nullable and array.null_count:
+            at = row + array.is_null().index(True).as_py()
+            raise CatalogError(
+                f"{where}, row {at}, column {field.name}: NULL in a column declared NOT NULL",
+                hint="declare the column nullable, or filter the NULLs out",
+            )
+        return array
+
+    def _dictionary(self, index: int, array: Any) -> Column:
+        """Dictionary<int32, string>; the conversion of a shared dictionary is done once."""
+        target = pa.dictionary(pa.int32(), pa.string())
+        values = array.dictionary
+        if values.null_count:  # NULL both by index and by value: one way is enough
+            return array.dictionary_decode().cast(pa.string())
+        if array.type == target:
+            return array
+        key = tuple(b.address if b is not None else 0 for b in values.buffers())
+        key = (*key, values.offset, len(values))
+        known = self._dictionaries[index]
+        if known is None or known[0] != key:
+            known = (key, values, values.cast(pa.string()))
+            self._dictionaries[index] = known
+        indices = array.indices.cast(pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, known[2], safe=False)
+
+
+def batch_of(fields: Sequence[Field], arrays: Sequence[Column], rows: int) -> pa.RecordBatch:
+    """A batch that keeps its row count even with no columns (count(*) needs only that)."""
+    if not arrays:
+        return empty_columns(rows)
+    named = [pa.field(f.name, a.type, f.nullable) for f, a in zip(fields, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(named))
+
+
+def empty_columns(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"_": pa.nulls(rows)}).select([])
+
+
+def empty_batch(fields: Sequence[Field]) -> pa.RecordBatch:
+    return batch_of(fields, [pa.array([], f.type.to_arrow()) for f in fields], 0)
+
+
+def join(fields: Sequence[Field], parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The parts as one batch without chunks; a single part is returned as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = sum(p.num_rows for p in parts)
+    return batch_of(
+        fields, [_concat([p.column(i) for p in parts]) for i in range(len(fields))], rows
+    )
+
+
+def _concat(arrays: list[Column]) -> Column:
+    if any(a.type != arrays[0].type for a in arrays):  # plain and dictionary-encoded strings
+        arrays = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
+    return pa.concat_arrays(arrays)
+
+
+def pick(schema: Schema, columns: Sequence[str], what: str) -> tuple[Field, ...]:
+    """The fields of the columns asked for; CatalogError names one that is not there."""
+    picked: list[Field] = []
+    for name in columns:
+        index = schema.find(name)
+        if index is None:
+            raise CatalogError(
+                f"{what} has no column {name}",
+                hint=did_you_mean(name, schema.names, what="its columns are"),
+            )
+        picked.append(schema[index])
+    return tuple(picked)

@@ -1,0 +1,346 @@
+"""Files and folders as one source: in order of their paths, each from its first row to its last.
+
+A path may be a file, a folder (with all its files, also in sub-folders), a glob pattern, or a list
+of these. Files and folders whose name starts with ``_`` or ``.`` are hidden, as everywhere in this
+field. Folders named ``column=value`` are partitions: such a column is appended to the file's own.
+
+Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of the whole were read, the last of
+them being row m - 1 of that file. Files before it in order are not opened again.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
+from cql.catalog.convert import Column, Shaper, assignable, empty_columns, pick, read_schema, widens
+from cql.catalog.formats import Format, format_of, make_format
+from cql.catalog.options import Options
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import Offset, Reader
+from cql.model import Field, Schema
+from cql.planner.catalog import Statistics
+from cql.types import BIGINT, INT, NULL, STRING
+
+#: Statistics come from the footers of at most this many files.
+FOOTERS = 256
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file, and what the names of its folders say (text, None for NULL)."""
+
+    path: str
+    partitions: Mapping[str, str | None]
+
+
+def list_files(paths: Sequence[str], what: str) -> list[DataFile]:
+    """All files of the paths, in order; CatalogError for a path that is not there."""
+    found: dict[str, DataFile] = {}
+    for path in paths:
+        if "://" in path:
+            raise CatalogError(
+                f"{what}: {path} is not a local path", hint="mount it, or copy the files here"
+            )
+        for file in _expand(os.path.expanduser(path), what):
+            found.setdefault(file.path, file)
+    return sorted(found.values(), key=lambda f: f.path)
+
+
+def _expand(path: str, what: str) -> Iterator[DataFile]:
+    if os.path.isdir(path):
+        yield from _walk(path, path, what)
+    elif os.path.exists(path):
+        yield DataFile(path, {})
+    elif glob.has_magic(path):
+        root = os.path.dirname(path[: min(path.index(c) for c in "*?[" if c in path)])
+        for match in glob.glob(path, recursive=True):
+            if _hidden(os.path.relpath(match, root or ".")):
+                continue
+            if os.path.isdir(match):
+                yield from _walk(match, root, what)
+            else:
+                yield DataFile(match, _partitions(match, root))
+    else:
+        raise CatalogError(
+            f"{what}: there is no file or folder {path}",
+            hint=f"paths are relative to {os.getcwd()}" if not os.path.isabs(path) else None,
+        )
+
+
+def _walk(folder: str, root: str, what: str) -> Iterator[DataFile]:
+    def stop(error: OSError) -> None:
+        raise CatalogError(
+            f"{what}: folder {error.filename} cannot be listed: {error.strerror}"
+        ) from error
+
+    for where, folders, files in os.walk(folder, onerror=stop):
+        folders[:] = sorted(f for f in folders if not _hidden(f))
+        for name in files:
+            if not _hidden(name):
+                path = os.path.join(where, name)
+                yield DataFile(path, _partitions(path, root))
+
+
+def _hidden(relative: str) -> bool:
+    return any(
+        part.startswith((".", "_")) and part not in (".", "..") and "=" not in part
+        for part in relative.split(os.sep)
+    )
+
+
+def _partitions(path: str, root: str) -> dict[str, str | None]:
+    parts = os.path.relpath(os.path.dirname(path), root or ".").split(os.sep)
+    pairs = (part.split("=", 1) for part in parts if "=" in part)
+    return {unquote(k): None if v == _NULL_PARTITION else unquote(v) for k, v in pairs}
+
+
+def _partition_fields(files: Sequence[DataFile], what: str) -> list[Field]:
+    """Integers where all values are, else texts (as Spark guesses them)."""
+    names = list(files[0].partitions) if files else []
+    for file in files:
+        if list(file.partitions) != names:
+            raise CatalogError(
+                f"{what}: the folders of {file.path} name the partitions "
+                f"{', '.join(file.partitions) or '(none)'}, others {', '.join(names) or '(none)'}",
+                hint="all files must lie under the same levels of column=value",
+            )
+    fields = []
+    for name in names:
+        values = [v for f in files if (v := f.partitions[name]) is not None]
+        numbers = [int(v) for v in values if v.removeprefix("-").isdecimal() and v.isascii()]
+        whole = bool(values) and len(numbers) == len(values)
+        narrow = whole and all(-(2**31) <= n < 2**31 for n in numbers)
+        wide = whole and all(-(2**63) <= n < 2**63 for n in numbers)
+        fields.append(Field(name, INT if narrow else BIGINT if wide else STRING))
+    return fields
+
+
+def constant(value: str | None, field: Field, rows: int, path: str) -> Column:
+    """A partition's column: one value, repeated."""
+    kind: Any = field.type.to_arrow()  # the stubs want each type by itself
+    if value is None:
+        return pa.nulls(rows, kind)
+    if field.type == STRING:
+        zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
+        return pa.DictionaryArray.from_arrays(zeros, pa.array([value], pa.string()))
+    try:
+        repeated: Column = pa.repeat(pa.scalar(value).cast(kind), rows)
+        return repeated
+    except pa.ArrowException as error:
+        raise CatalogError(
+            f"the folder of {path} says {field.name}={value}, which is no {field.type}",
+            hint="rename the folder, or declare the column STRING",
+        ) from error
+
+
+class FileSource:
+    """See the module. Options: path, format (by suffix without it) and those of the format.
+
+    The schema is the declared one, or that of the first file. A file is checked against it when it
+    is opened: a missing column or another type is a CatalogError, a narrower type is widened."""
+
+    bounded = True
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        what: str,
+        format: str | None = None,
+        declared: Schema | None = None,
+    ) -> None:
+        given = Options(options, what)
+        self._what = what
+        self._paths = given.paths("path")
+        named = given.text("format", format)
+        self._declared = declared
+        files = list_files(self._paths, what)
+        self.format = _format(named, given, files, self._paths, what, declared)
+        given.done()
+        self._partition_fields = _partition_fields(files, what)
+        self.schema, self.unsupported = self._describe(files)
+
+    def _describe(self, files: Sequence[DataFile]) -> tuple[Schema, dict[str, str]]:
+        parts = self._partition_fields
+        if self._declared is not None:
+            names = {f.name.lower(): f for f in self._declared}
+            self._partition_fields = [names.get(f.name.lower(), f) for f in parts]
+            if files:
+                self.names_in(files[0], self._own(self._declared))
+            return self._declared, {}
+        if not files:
+            raise CatalogError(
+                f"{self._what}: no files in {', '.join(self._paths)}",
+                hint="declare the columns, or name a folder that holds files",
+            )
+        own, unsupported = read_schema(self.format.infer(files[0].path), f"file {files[0].path}")
+        taken = {f.name.lower() for f in parts}
+        kept = tuple(f for f in own if f.name.lower() not in taken)
+        return Schema((*kept, *parts)), unsupported
+
+    def _own(self, schema: Schema) -> list[Field]:
+        """The columns that files hold themselves."""
+        taken = {f.name.lower() for f in self._partition_fields}
+        return [f for f in schema if f.name.lower() not in taken]
+
+    @property
+    def partitioned(self) -> bool:
+        return bool(self._partition_fields)
+
+    def files(self) -> list[DataFile]:
+        return list_files(self._paths, self._what)
+
+    def statistics(self) -> Statistics:
+        files = self.files()
+        if not 0 < len(files) <= FOOTERS:
+            return Statistics()
+        rows = 0
+        nulls: dict[str, int] = {f.name: 0 for f in self.schema}
+        for file in files:
+            counted = self.format.count(file.path)
+            if counted is None:
+                return Statistics()
+            rows += counted[0]
+            for field in self._own(self.schema):
+                if field.name in nulls and field.name in counted[1]:
+                    nulls[field.name] += counted[1][field.name]
+                else:
+                    nulls.pop(field.name, None)
+        for part in self._partition_fields:
+            nulls.pop(part.name, None)
+        return Statistics(rows=rows, nulls=nulls)
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        row = row_of(offset, self._what)
+        files = self.files()
+        start = 0
+        if offset is not None and "file" in offset:
+            files = _from(files, str(offset["file"]), self._what)
+            start = int(offset["in_file"])
+        pieces = self._pieces(files, fields, row, start)
+        feed = IteratorFeed(pieces, pieces.close)
+        return BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+
+    def _pieces(
+        self, files: Sequence[DataFile], fields: Sequence[Field], row: int, skip: int
+    ) -> Generator[Piece, None, None]:
+        """The rows of the files from row ``skip`` of the first one on; ``row`` numbers them."""
+        own = self.wanted(fields)
+        for file in files:
+            place = skip
+            for batch in self.format.read(file.path, own, self.names_in(file, own), skip):
+                raw = self.complete(file, fields, own, batch)
+                yield file_piece(raw, file.path, row, place)
+                row, place = row + raw.num_rows, place + raw.num_rows
+            skip = 0
+
+    def complete(
+        self, file: DataFile, fields: Sequence[Field], own: Sequence[Field], batch: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """The columns asked for, from a batch of the file's own and the names of its folders."""
+        if not fields:
+            return empty_columns(batch.num_rows)
+        values = {k.lower(): v for k, v in file.partitions.items()}
+        read = {f.name: column for f, column in zip(own, batch.columns, strict=True)}
+        arrays = [
+            constant(values[f.name.lower()], f, batch.num_rows, file.path)
+            if f.name.lower() in values
+            else read[f.name]
+            for f in fields
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])
+
+    def wanted(self, fields: Sequence[Field]) -> list[Field]:
+        """What to read of a file for these columns: at least one, to know how many rows it has."""
+        own = self._own(Schema(tuple(fields)))
+        if own:
+            return own
+        rest = self._own(self.schema)
+        narrow = [f for f in rest if not f.type.is_text]
+        return (narrow or rest)[:1]
+
+    def names_in(self, file: DataFile, fields: Sequence[Field]) -> list[str]:
+        """The file's spelling of the columns; CatalogError where it does not fit the schema."""
+        expected = [f.name.lower() for f in self._partition_fields]
+        if [name.lower() for name in file.partitions] != expected:
+            raise CatalogError(
+                f"{self._what}: the folders of {file.path} do not name the partitions "
+                + (", ".join(expected) or "(there are none)"),
+                hint="all files must lie under the same levels of column=value",
+            )
+        found = self.format.check(file.path)
+        if found is None or not found.names:
+            return [f.name for f in fields]
+        where = f"file {file.path}"
+        if all(pa.types.is_null(f.type) for f in found):  # names alone: types are the parser's
+            actual = Schema(tuple(Field(f.name, NULL) for f in found))
+            unsupported: dict[str, str] = {}
+        else:
+            actual, unsupported = read_schema(found, where)
+        fits = widens if self._declared is None else assignable
+        for field in fields:
+            index = actual.find(field.name)
+            if index is None:
+                raise _drift(where, field, unsupported.get(field.name), actual)
+            if not fits(actual[index].type, field.type):
+                raise _drift(where, field, f"holds it as {actual[index].type}", actual)
+        return [f.name for f in pick(actual, [f.name for f in fields], where)]
+
+
+def file_piece(batch: pa.RecordBatch, path: str, row: int, place: int) -> Piece:
+    def after(k: int) -> Offset:
+        return {"row": row + k, "file": path, "in_file": place + k}
+
+    return Piece(batch, after, f"file {path}", place)
+
+
+def _from(files: list[DataFile], path: str, what: str) -> list[DataFile]:
+    """The files from ``path`` on."""
+    for i, file in enumerate(files):
+        if file.path == path:
+            return files[i:]
+    raise CatalogError(
+        f"{what}: file {path}, where the query stood, is gone",
+        hint="put it back, or start the query anew",
+    )
+
+
+def _format(
+    named: str | None,
+    options: Options,
+    files: Sequence[DataFile],
+    paths: Sequence[str],
+    what: str,
+    declared: Schema | None,
+) -> Format:
+    """By name, else by the suffix that all files share."""
+    first = files[0].path if files else None
+    if named is None:
+        kinds = {format_of(f.path) for f in files} or {format_of(p) for p in paths}
+        kind = next(iter(kinds))
+        if len(kinds) > 1 or kind is None:
+            raise CatalogError(
+                f"{what}: the names of the files do not tell their format",
+                hint="give the option format: parquet, csv, json or arrow",
+            )
+        named = kind
+    return make_format(named, options, first, None if declared is None else declared.fields)
+
+
+def _drift(where: str, field: Field, found: str | None, actual: Schema) -> CatalogError:
+    close = did_you_mean(field.name, actual.names) if found is None else None
+    return CatalogError(
+        f"{where} does not fit column {field.name} {field.type} of the stream: it "
+        + (found or "has no such column"),
+        hint=close or "the schema changed: convert the file, or declare the stream anew",
+    )

@@ -1,0 +1,209 @@
+"""File formats: how one file of each is described, counted and read from a given row on.
+
+A format raises CatalogError alone, naming the file and, as far as it can tell, the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cql.catalog.options import Options
+from cql.catalog.reading import guarded, skipped, too_short
+from cql.catalog.text import CsvFormat, JsonFormat
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import BLOCK_ROWS
+from cql.model import Field
+
+
+class Format(Protocol):
+    @property
+    def name(self) -> str: ...
+    def infer(self, path: str) -> pa.Schema:
+        """The file's columns; text formats look at its first rows."""
+        ...
+
+    def check(self, path: str) -> pa.Schema | None:
+        """The columns a file declares by itself; None where only its rows could tell."""
+        ...
+
+    def read(
+        self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the columns ``names`` (the file's spelling), without the first ``skip``
+        rows. ``fields`` are the types they will be given. CatalogError if it has fewer rows."""
+        ...
+
+    def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
+        """Rows and NULLs by column where metadata says; None where only reading would tell."""
+        ...
+
+
+class ParquetFormat:
+    name = "parquet"
+
+    def _open(self, path: str) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(path, memory_map=False, coerce_int96_timestamp_unit="us")
+
+    def infer(self, path: str) -> pa.Schema:
+        with guarded(path), self._open(path) as file:
+            schema: pa.Schema = file.schema_arrow
+            return schema
+
+    def check(self, path: str) -> pa.Schema | None:
+        return self.infer(path)
+
+    def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
+        with guarded(path), self._open(path) as file:
+            metadata = file.metadata
+            nulls: dict[str, int | None] = {}
+            for group in range(metadata.num_row_groups):
+                for column in range(metadata.num_columns):
+                    chunk = metadata.row_group(group).column(column)
+                    known = chunk.statistics is not None and chunk.statistics.has_null_count
+                    before = nulls.get(chunk.path_in_schema, 0)
+                    more = chunk.statistics.null_count if known else None
+                    total = None if before is None or more is None else before + more
+                    nulls[chunk.path_in_schema] = total
+            return metadata.num_rows, {k: v for k, v in nulls.items() if v is not None}
+
+    def read(
+        self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Row groups that lie wholly before ``skip`` are not read."""
+        with contextlib.ExitStack() as stack:
+            with guarded(path):
+                file = stack.enter_context(self._open(path))
+            if skip > file.metadata.num_rows:
+                raise too_short(path, file.metadata.num_rows, skip)
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if skip >= rows:
+                    skip -= rows
+                    continue
+                yield from skipped(self._group(path, file, group, names), skip, path)
+                skip = 0
+
+    def _group(
+        self, path: str, file: Any, group: int, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        place = f", row group {group},"
+        with guarded(path, place):
+            batches = file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=list(names))
+        while True:
+            with guarded(path, place):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch.select(list(names))
+
+
+class ArrowFormat:
+    """Arrow IPC, the file and the stream form alike, memory-mapped: nothing is copied. (A file that
+    is cut short while it is mapped takes the process down: replace files, do not truncate them.)"""
+
+    name = "arrow"
+
+    def infer(self, path: str) -> pa.Schema:
+        with guarded(path):
+            return self._open(path)[0]
+
+    def check(self, path: str) -> pa.Schema | None:
+        return self.infer(path)
+
+    def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
+        return None
+
+    def _open(self, path: str) -> tuple[pa.Schema, Any, int | None]:
+        """Schema, reader, and the number of batches (None: a stream, read until its end)."""
+        with open(path, "rb") as file:
+            is_file = file.read(6) == b"ARROW1"
+        mapped = pa.memory_map(path)
+        if is_file:
+            reader = pa.ipc.open_file(mapped)
+            return reader.schema, reader, reader.num_record_batches
+        stream = pa.ipc.open_stream(mapped)
+        return stream.schema, stream, None
+
+    def read(
+        self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
+    ) -> Iterator[pa.RecordBatch]:
+        return skipped(self._batches(path, list(names)), skip, path)
+
+    def _batches(self, path: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+        with guarded(path):
+            _, reader, batches = self._open(path)
+        number = 0
+        while batches is None or number < batches:
+            with guarded(path, f", batch {number},"):
+                try:
+                    batch = (
+                        reader.read_next_batch() if batches is None else reader.get_batch(number)
+                    )
+                except StopIteration:
+                    return
+                batch.validate()
+            yield batch.select(names)
+            number += 1
+
+
+SUFFIXES = {
+    "parquet": "parquet",
+    "pq": "parquet",
+    "csv": "csv",
+    "tsv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "arrow": "arrow",
+    "arrows": "arrow",
+    "feather": "arrow",
+    "ipc": "arrow",
+}
+#: What CREATE STREAM … USING accepts for files; the value is the format's own name.
+NAMES = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "arrow": "arrow",
+    "ipc": "arrow",
+    "feather": "arrow",
+}
+
+
+def format_of(path: str) -> str | None:
+    """The format that a file's suffix names (``.gz`` and the like aside)."""
+    parts = path.lower().rsplit("/", 1)[-1].split(".")
+    while len(parts) > 1:
+        last = parts.pop()
+        if last in SUFFIXES:
+            return SUFFIXES[last]
+        if last not in ("gz", "bz2", "zst", "lz4"):
+            return None
+    return None
+
+
+def make_format(
+    name: str, options: Options, path: str | None, columns: Sequence[Field] | None
+) -> Format:
+    """The format of that name, with its options; ``path`` is one of its files (a .tsv has tabs)."""
+    match NAMES.get(name.lower()):
+        case "parquet":
+            return ParquetFormat()
+        case "arrow":
+            return ArrowFormat()
+        case "csv":
+            tabs = path is not None and ".tsv" in path.lower()
+            return CsvFormat(options, "\t" if tabs else ",", columns)
+        case "json":
+            return JsonFormat(options)
+    raise CatalogError(
+        f"unknown format {name}", hint=did_you_mean(name, NAMES, what="formats of files are")
+    )

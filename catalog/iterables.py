@@ -1,0 +1,398 @@
+"""Python iterables as sources: generators, callables and lists of batches, mappings or tuples."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cql.catalog.blocks import END, BlockReader, End, Feed, IteratorFeed, Piece, row_of
+from cql.catalog.convert import (
+    Column,
+    Shaper,
+    assignable,
+    batch_of,
+    cast,
+    empty_columns,
+    fit,
+    pick,
+    read_schema,
+)
+from cql.catalog.sources import as_table, read_once, row_piece
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
+from cql.model import Field, Schema
+from cql.planner.catalog import Statistics
+from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
+
+#: Items a live iterable may be ahead of the query.
+AHEAD = 4_096
+
+
+class IterableSource:
+    """Rows from Python, in the order they are made; offsets are ``{"row": n}``.
+
+    ``data`` is a list (or other sequence) of items, an iterator, or a function of no arguments
+    that gives a new iterable at each call. An item is an Arrow batch or table, a frame, a mapping
+    (column to value; a missing column is NULL) or a tuple (needs ``schema``). A list or a function
+    can be opened again and at an offset; an iterator is read once.
+
+    Without ``schema``, the types are those of the first item (of all items, for a list): an int is
+    a BIGINT, a float a DOUBLE, an aware datetime a TIMESTAMP, a naive one a TIMESTAMP_NTZ. Looking
+    at the first item waits for it; give ``schema`` where that may take long.
+
+    With ``bounded=False`` a thread runs the iterable at most AHEAD items ahead, so that the query
+    can do other things while nothing comes."""
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        what: str,
+        declared: Schema | None = None,
+        bounded: bool = True,
+    ) -> None:
+        self._what = what
+        self.bounded = bounded
+        self._again: Callable[[], Iterable[Any]] | None = None
+        self._items: Iterator[Any] | None = None
+        if isinstance(data, Sequence):
+            self._again = lambda: data
+        elif callable(data):
+            self._again = data
+        else:
+            self._items = iter(data)
+        sample: Iterable[Any] = () if declared is not None else self._sample(data)
+        found, self.unsupported = (
+            (declared, {}) if declared is not None else self._infer(list(sample))
+        )
+        self.schema = found
+        self._closed_names = declared is None
+
+    def _sample(self, data: Any) -> Iterable[Any]:
+        """The items to take the types from; what is taken from an iterator is put back."""
+        if isinstance(data, Sequence):
+            return data
+        if self._again is not None:
+            items = self._start()
+            self._again_first(items)
+        assert self._items is not None
+        first = list(itertools.islice(_guarded(self._items, self._what), 1))
+        self._items = itertools.chain(first, self._items)
+        return first
+
+    def _again_first(self, items: Iterator[Any]) -> None:
+        """The iterator that was looked into serves the first open: calling the function twice for
+        one pass would surprise whoever counts its effects."""
+        self._items = items
+
+    def _start(self) -> Iterator[Any]:
+        assert self._again is not None
+        try:
+            return iter(self._again())
+        except Exception as error:  # whatever the user's function raises
+            raise CatalogError(
+                f"{self._what} cannot start: {type(error).__name__}: {error}",
+                hint="the function must take no arguments and return an iterable",
+            ) from error
+
+    def _infer(self, sample: list[Any]) -> tuple[Schema, dict[str, str]]:
+        if not sample:
+            raise CatalogError(
+                f"{self._what} is empty, so its columns are unknown", hint="declare its schema"
+            )
+        if not all(isinstance(item, Mapping) for item in sample):
+            table = None if isinstance(sample[0], list | tuple) else as_table(sample[0], self._what)
+            if table is None:
+                raise CatalogError(
+                    f"{self._what} gives {type(sample[0]).__name__} items without column names",
+                    hint="declare its schema, or give mappings or Arrow batches",
+                )
+            return read_schema(table.schema, self._what)
+        names = list(dict.fromkeys(name for item in sample for name in item))
+        fields: list[Field] = []
+        for name in names:
+            values = [item.get(name) for item in sample]
+            kind = _infer_type(values, str(name), self._what)
+            if kind.kind is Kind.NULL:
+                raise CatalogError(
+                    f"{self._what}: column {name} is NULL in the first item: its type is unknown",
+                    hint="declare the schema",
+                )
+            fields.append(Field(str(name), kind))
+        return Schema(tuple(fields)), {}
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        row = row_of(offset, self._what)
+        if self._items is not None and (row == 0 or self._again is not None):
+            items, self._items = self._items, None
+        elif self._again is not None:
+            items = self._start()
+        else:
+            raise read_once(self._what, "Python iterator")
+        rows = _Rows(self.schema, fields, self._what, closed=self._closed_names)
+        feed: Feed
+        if self.bounded:
+            feed = IteratorFeed(_pieces(items, rows, self._what, row), _closer(items))
+        else:
+            feed = _LiveFeed(items, rows, self._what, row)
+        return BlockReader(feed, Shaper(fields), row=row, offset={"row": row})
+
+
+def _closer(items: Iterator[Any]) -> Callable[[], None]:
+    """Closes a generator, so that its ``finally`` runs when the query stops."""
+
+    def close() -> None:
+        stop = getattr(items, "close", None)
+        if stop is not None:
+            stop()
+
+    return close
+
+
+def _guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0) -> Iterator[Any]:
+    """The items; whatever their maker raises becomes a CatalogError."""
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        except CatalogError:
+            raise
+        except Exception as error:
+            raise CatalogError(
+                f"{what} failed after row {rows()}: {type(error).__name__}: {error}"
+            ) from error
+        yield item
+
+
+def _pieces(items: Iterator[Any], rows: _Rows, what: str, skip: int) -> Iterator[Piece]:
+    """Single rows are gathered to whole batches; batches pass as they come."""
+    pending: list[Any] = []
+    for item in _guarded(items, what, lambda: rows.seen + len(pending)):
+        pending.append(item)
+        if _is_row(item) and len(pending) < BLOCK_ROWS:
+            continue
+        yield from _cut(rows.take(pending), skip)
+        pending.clear()
+    yield from _cut(rows.take(pending), skip)
+    if rows.seen < skip:
+        raise _too_short(what, rows.seen, skip)
+
+
+def _too_short(what: str, rows: int, skip: int) -> CatalogError:
+    return CatalogError(
+        f"{what} ended after {rows} rows, and the position is row {skip}",
+        hint="the data is not what the query ran on: start the query anew",
+    )
+
+
+def _cut(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
+    """The pieces without the rows before row ``skip``."""
+    for piece in pieces:
+        before = min(max(skip - piece.first, 0), piece.batch.num_rows)
+        if before < piece.batch.num_rows:
+            yield row_piece(piece.batch.slice(before), piece.first + before, piece.where)
+
+
+class _Rows:
+    """Turns items into batches of the columns asked for, counting rows."""
+
+    def __init__(self, schema: Schema, fields: Sequence[Field], what: str, *, closed: bool) -> None:
+        self._schema = schema
+        self._fields = tuple(fields)
+        self._places = [schema.find(f.name) for f in fields]
+        self._names = frozenset(schema.names)
+        self._what = what
+        self._closed = closed
+        self.seen = 0
+
+    def take(self, items: Sequence[Any]) -> Iterator[Piece]:
+        """Items of any mixture, runs of single rows together."""
+        for single, run in itertools.groupby(items, _is_row):
+            if single:
+                yield self._piece(self._convert(list(run)))
+            else:
+                yield from (self._piece(batch) for item in run for batch in self._batches(item))
+
+    def _piece(self, batch: pa.RecordBatch) -> Piece:
+        piece = row_piece(batch, self.seen, self._what)
+        self.seen += batch.num_rows
+        return piece
+
+    def _batches(self, item: Any) -> Sequence[pa.RecordBatch]:
+        table = as_table(item, f"{self._what}, row {self.seen}")
+        if table is None:
+            raise CatalogError(
+                f"{self._what}, row {self.seen}: cannot read a {type(item).__name__} as rows",
+                hint="give mappings, tuples, Arrow batches or frames",
+            )
+        actual, unsupported = read_schema(table.schema, self._what)
+        where = f"the batch at row {self.seen} of {self._what}"
+        fit(Schema(self._fields), actual, where, unsupported)
+        names = [f.name for f in pick(actual, [f.name for f in self._fields], where)]
+        return table.select(names).to_batches() if names else [empty_columns(table.num_rows)]
+
+    def _convert(self, rows: list[Any]) -> pa.RecordBatch:
+        self._check_shapes(rows)
+        arrays = []
+        for field, place in zip(self._fields, self._places, strict=True):
+            assert place is not None
+            values = [_value(row, field.name, place) for row in rows]
+            arrays.append(_column(values, field, self._what, self.seen))
+        return batch_of(self._fields, arrays, len(rows))
+
+    def _check_shapes(self, rows: list[Any]) -> None:
+        for i, row in enumerate(rows):
+            if isinstance(row, Mapping):
+                if self._closed and not self._names.issuperset(row):
+                    extra = next(k for k in row if k not in self._names)
+                    raise CatalogError(
+                        f"{self._what}, row {self.seen + i}: unknown column {extra}",
+                        hint=did_you_mean(str(extra), self._names)
+                        or "declare the schema: it came from the first item",
+                    )
+            elif len(row) != len(self._schema):
+                raise CatalogError(
+                    f"{self._what}, row {self.seen + i}: {len(row)} values for "
+                    f"{len(self._schema)} columns",
+                    hint="each tuple holds one value for each column, None for NULL",
+                )
+
+
+def _is_row(item: Any) -> bool:
+    return isinstance(item, Mapping | tuple | list)
+
+
+def _value(row: Any, name: str, place: int) -> Any:
+    return row.get(name) if isinstance(row, Mapping) else row[place]
+
+
+def _infer_type(values: list[Any], column: str, what: str) -> DataType:
+    try:
+        found = from_arrow(pa.array(values, from_pandas=False).type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise CatalogError(
+            f"{what}, column {column}: no type holds all its values: {error}",
+            hint="declare the schema, and make the values of one type",
+        ) from error
+    if found is None:
+        raise CatalogError(
+            f"{what}, column {column}: no column can hold {type(values[0]).__name__} values"
+        )
+    return found
+
+
+#: What a Python value may be stored as, beyond what Arrow's types say: a Python float is a DOUBLE
+#: whatever precision its writer meant.
+def _accepts(found: DataType, target: DataType) -> bool:
+    if found == DOUBLE and target.is_fraction:
+        return True
+    return assignable(found, target) and not (found == BIGINT and target.kind is Kind.NULL)
+
+
+def _column(values: list[Any], field: Field, what: str, row: int) -> Column:
+    """Arrow guesses the type and a safe cast follows: asking Arrow for the target type directly
+    would cut 1.5 to 1 and a datetime to its date without a word."""
+    target = field.type.to_arrow()
+    try:
+        array = pa.array(values, from_pandas=False)
+        found = from_arrow(array.type)
+        fits = found is not None and _accepts(found, field.type)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        fits = False
+    if not fits:
+        bad, value = _first_misfit(values, field.type)
+        raise CatalogError(
+            f"{what}, row {row + bad}, column {field.name}: {value!r} "
+            f"({type(value).__name__}) is not {_article(field.type)}",
+            hint="convert the value, or declare the column with the type that fits all values",
+        )
+    return cast(array, target, column=field.name, where=what, row=row)
+
+
+def _article(kind: DataType) -> str:
+    return f"an {kind}" if str(kind)[0] in "aeiou" else f"a {kind}"
+
+
+def _first_misfit(values: list[Any], target: DataType) -> tuple[int, Any]:
+    for i, value in enumerate(values):
+        try:
+            found = from_arrow(pa.array([value], from_pandas=False).type)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            return i, value
+        if found is None or not _accepts(found, target):
+            return i, value
+    return 0, values[0]
+
+
+class _LiveFeed:
+    """Runs the iterable in a daemon thread, at most AHEAD items ahead of the reader.
+
+    A thread that sits in the user's code cannot be interrupted; after ``close`` it ends at its
+    next item."""
+
+    def __init__(self, items: Iterator[Any], rows: _Rows, what: str, skip: int) -> None:
+        self._items = items
+        self._rows = rows
+        self._what = what
+        self._skip = skip
+        self._ready: deque[Any] = deque()
+        self._change = threading.Condition()
+        self._made = 0
+        self._ended = False
+        self._stopped = False
+        self._error: CatalogError | None = None
+        self._pieces: deque[Piece] = deque()
+        self._thread = threading.Thread(target=self._run, name=f"cql-{what}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for item in _guarded(self._items, self._what, lambda: self._made):
+                with self._change:
+                    self._change.wait_for(lambda: len(self._ready) < AHEAD or self._stopped)
+                    if self._stopped:
+                        break
+                    self._ready.append(item)
+                    self._made += 1
+                    self._change.notify_all()
+        except CatalogError as error:
+            with self._change:
+                self._error = error
+        finally:
+            with self._change:
+                self._ended = True
+                self._change.notify_all()
+        if self._stopped:
+            _closer(self._items)()
+
+    def take(self, limit: int, timeout: float | None) -> Piece | End | None:
+        while not self._pieces:
+            with self._change:
+                self._change.wait_for(lambda: self._ready or self._ended, timeout)
+                taken = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+                over, error = self._ended and not self._ready, self._error
+                self._change.notify_all()
+            if not taken:
+                if error is not None:
+                    raise error
+                if over and self._rows.seen < self._skip:
+                    raise _too_short(self._what, self._rows.seen, self._skip)
+                return END if over else None
+            self._pieces.extend(_cut(self._rows.take(taken), self._skip))
+        return self._pieces.popleft()
+
+    def close(self) -> None:
+        with self._change:
+            self._stopped = True
+            self._ready.clear()
+            self._change.notify_all()

@@ -1,0 +1,490 @@
+"""The catalog of one session: streams and tables over data in memory, files and generators.
+
+Names are matched without regard to case. A name is never taken as a path: files are reached only
+through the option ``path`` of a declared stream or table.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from cql.catalog.clock import Clock
+from cql.catalog.convert import pick
+from cql.catalog.files import FileSource
+from cql.catalog.follow import FollowSource
+from cql.catalog.formats import NAMES
+from cql.catalog.generator import RateSource
+from cql.catalog.iterables import IterableSource
+from cql.catalog.options import Options
+from cql.catalog.replay import OWN_OPTIONS, ReplaySource
+from cql.catalog.sinks import FolderSink, MemorySink
+from cql.catalog.sources import DataSource, DeclaredSource, ReaderSource, TableSource, as_table
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import Sink, Source
+from cql.model import Schema
+from cql.planner.catalog import Relation, Statistics, StreamDefinition, StreamSpec
+
+Name = tuple[str, ...]
+
+
+def dotted(name: Name) -> str:
+    return ".".join(name)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRelation:
+    """A stream or table of this catalog. ``unsupported`` names the columns that the data has and
+    no query can use, with the reason; ``definition`` is what CREATE STREAM said, if it did."""
+
+    name: Name
+    kind: str
+    schema: Schema
+    stream: StreamSpec | None
+    bounded: bool
+    make: Callable[[], Source] = field(repr=False, compare=False)
+    count: Callable[[], Statistics] = field(repr=False, compare=False)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    definition: StreamDefinition | None = None
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.count()
+
+    def source(self) -> Source:
+        return self.make()
+
+
+class MemoryTable:
+    """A table in memory: epochs of batches, each appended as a whole. Readers keep what they
+    saw when they opened it."""
+
+    def __init__(self, schema: Schema, what: str) -> None:
+        self.schema = schema
+        self._what = what
+        self._epochs: tuple[tuple[pa.RecordBatch, ...], ...] = ()
+        self._lock = threading.Lock()
+
+    def append(self, batches: Sequence[pa.RecordBatch]) -> int:
+        with self._lock:
+            self._epochs = (*self._epochs, tuple(batches))
+            return len(self._epochs) - 1
+
+    def source(self) -> TableSource:
+        rows = [batch for epoch in self._epochs for batch in epoch]
+        table = pa.Table.from_batches(rows, self.schema.to_arrow())
+        return TableSource(table, what=self._what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a name stands for: a relation, and for tables the way to write to it."""
+
+    relation: Callable[[], Relation]
+    kind: str
+    writer: Callable[[Schema], Sink] | None = None
+
+
+class LocalCatalog:
+    """See the module. ``lookup`` finds the tables that streams are declared over (this catalog
+    alone by default); ``clock`` paces generators, replays and followed files."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        lookup: Callable[[Name], Relation | None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._lookup = lookup or self.find
+        self._entries: dict[Name, tuple[Name, _Entry]] = {}
+        self._lock = threading.RLock()
+
+    # Catalog protocol
+
+    def find(self, name: Name) -> Relation | None:
+        known = self._entries.get(_key(name))
+        return None if known is None else known[1].relation()
+
+    def names(self) -> Sequence[Name]:
+        return [name for name, _ in self._entries.values()]
+
+    def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
+        self._free(name, replace)
+        what = f"stream {dotted(name)}"
+        if definition.table is not None:
+            self._add(name, self._over_table(name, definition.table, definition, what), replace)
+            return
+        assert definition.format is not None
+        source = self._source_of_format(
+            definition.format, definition.options, definition.schema, what
+        )
+        self._add(name, _fixed(name, "stream", source, definition.spec, definition), replace)
+
+    def drop(self, name: Name, kind: str) -> bool:
+        with self._lock:
+            known = self._entries.get(_key(name))
+            if known is None or known[1].kind != kind.lower():
+                return False
+            del self._entries[_key(name)]
+            return True
+
+    def sink(self, name: Name, schema: Schema, *, create: bool) -> Sink:
+        known = self._entries.get(_key(name))
+        if known is not None:
+            if known[1].writer is None:
+                raise CatalogError(
+                    f"{known[1].kind} {dotted(name)} takes no rows",
+                    hint="INSERT INTO a table: one that does not exist yet is made in memory",
+                )
+            return known[1].writer(schema)
+        if not create:
+            raise CatalogError(
+                f"there is no table {dotted(name)}",
+                hint=did_you_mean(dotted(name), [dotted(n) for n in self.names()]),
+            )
+        return self._new_table_sink(name, schema)
+
+    # Python data
+
+    def register(
+        self,
+        name: Name,
+        data: Any,
+        *,
+        spec: StreamSpec | None = None,
+        schema: Schema | None = None,
+        bounded: bool = True,
+        options: Mapping[str, Any] | None = None,
+        replace: bool = False,
+    ) -> None:
+        """A stream over ``data``: an Arrow table, batch or reader, a pandas or polars frame, a
+        path (``pathlib`` or text, with the ``options`` of its format), a list, iterator or function
+        of batches, mappings or tuples. ``schema`` declares its columns; ``bounded=False`` marks an
+        iterable that never ends, or follows the files of a path."""
+        self._free(name, replace)
+        what = f"stream {dotted(name)}"
+        if isinstance(data, str | os.PathLike):
+            given = {**(options or {}), "path": data}
+            if not bounded:
+                given.setdefault("follow", True)
+            source: DataSource = self._files(None, given, schema, what)
+        else:
+            if options:
+                raise CatalogError(
+                    f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
+                )
+            source = source_of(data, what=what, declared=schema, bounded=bounded)
+        self._add(name, _fixed(name, "stream", source, spec or StreamSpec(), None), replace)
+
+    def create_table(
+        self,
+        name: Name,
+        data: Any = None,
+        *,
+        schema: Schema | None = None,
+        path: str | os.PathLike[str] | None = None,
+        format: str | None = None,
+        replace: bool = False,
+    ) -> None:
+        """A table in memory, or in the folder ``path`` (made if it is not there; its files are the
+        table's rows if it is). ``format`` is parquet (the default for a new folder), csv, json
+        or arrow. ``data`` (anything of columns or rows) is its first epoch; ``schema`` is that of
+        the data, or of the files, by default."""
+        self._free(name, replace)
+        what = f"table {dotted(name)}"
+        rows = None if data is None else _whole(data, what, schema)
+        if schema is None and rows is not None:
+            schema = rows.schema
+        if path is None:
+            if format is not None:
+                raise CatalogError(f"{what}: a format needs a path", hint="path='folder'")
+            entry = self._memory_entry(name, _required(schema, what))
+        else:
+            entry = _folder_entry(name, os.fspath(path), format, schema, what)
+        if rows is not None:
+            assert entry.writer is not None
+            _copy(rows, entry.writer(rows.schema))
+        self._add(name, entry, replace)
+
+    def definition(self, name: Name) -> StreamDefinition | None:
+        """What CREATE STREAM said of a stream; None for others."""
+        relation = self.find(name)
+        return relation.definition if isinstance(relation, StoredRelation) else None
+
+    # inside
+
+    def _free(self, name: Name, replace: bool) -> None:
+        if not name or not all(name):
+            raise CatalogError("a stream or table needs a name", hint="letters, digits and _")
+        if not replace and _key(name) in self._entries:
+            kind = self._entries[_key(name)][1].kind
+            raise CatalogError(
+                f"{kind} {dotted(name)} exists already",
+                hint=f"DROP {kind.upper()} {dotted(name)}, or CREATE OR REPLACE",
+            )
+
+    def _add(self, name: Name, entry: _Entry, replace: bool) -> None:
+        with self._lock:
+            self._free(name, replace)
+            self._entries[_key(name)] = (name, entry)
+
+    def _over_table(
+        self, name: Name, table: Name, definition: StreamDefinition, what: str
+    ) -> _Entry:
+        """A stream over a table: it sees the epochs that the table gets later."""
+
+        def relation() -> Relation:
+            inner = self._lookup(table)
+            if inner is None:
+                raise CatalogError(
+                    f"table {dotted(table)}, which {what} reads, does not exist",
+                    hint=did_you_mean(dotted(table), [dotted(n) for n in self.names()])
+                    or f"create it again, or DROP STREAM {dotted(name)}",
+                )
+            if _key(inner.name) == _key(name):
+                raise CatalogError(f"{what} would read itself", hint="give it another name")
+            declared = definition.schema
+
+            def source() -> Source:
+                opened = inner.source()
+                return opened if declared is None else _declared(inner, opened, declared, what)
+
+            return StoredRelation(
+                name,
+                "stream",
+                inner.schema if declared is None else declared,
+                definition.spec,
+                inner.bounded,
+                source,
+                lambda: inner.statistics,
+                getattr(inner, "unsupported", {}),
+                definition,
+            )
+
+        first = relation()
+        if definition.schema is not None:
+            first.source()
+        check_spec(definition.spec, first.schema, what)
+        return _Entry(relation, "stream")
+
+    def _source_of_format(
+        self, format: str, options: Mapping[str, Any], schema: Schema | None, what: str
+    ) -> DataSource:
+        match format.lower():
+            case "rate":
+                return RateSource(options, what=what, declared=schema, clock=self._clock)
+            case "replay":
+                return self._replay(options, schema, what)
+            case known if known in NAMES:
+                return self._files(known, options, schema, what)
+        raise CatalogError(
+            f"{what}: unknown format {format}",
+            hint=did_you_mean(format, [*NAMES, "rate", "replay"], what="formats are"),
+        )
+
+    def _files(
+        self, format: str | None, options: Mapping[str, Any], schema: Schema | None, what: str
+    ) -> FileSource | FollowSource:
+        folded = {k.lower(): v for k, v in options.items()}
+        follow = Options({"follow": folded.get("follow")}, what).flag("follow")
+        if follow:
+            return FollowSource(
+                folded, what=what, format=format, declared=schema, clock=self._clock
+            )
+        folded.pop("follow", None)
+        return FileSource(folded, what=what, format=format, declared=schema)
+
+    def _replay(self, options: Mapping[str, Any], schema: Schema | None, what: str) -> ReplaySource:
+        folded = {k.lower(): v for k, v in options.items()}
+        own = {k: v for k, v in folded.items() if k in OWN_OPTIONS}
+        rest = {k: v for k, v in folded.items() if k not in OWN_OPTIONS}
+        table = Options(own, what).text("table")
+        if table is None:
+            inner: Source = self._files(None, rest, None, what)
+        else:
+            if rest:
+                raise CatalogError(
+                    f"{what}: option {next(iter(rest))} does not go with table",
+                    hint="give a table, or a path with the options of its format",
+                )
+            relation = self._lookup(tuple(table.split(".")))
+            if relation is None:
+                raise CatalogError(
+                    f"{what}: there is no table {table}",
+                    hint=did_you_mean(table, [dotted(n) for n in self.names()]),
+                )
+            inner = relation.source()
+        return ReplaySource(inner, own, what=what, declared=schema, clock=self._clock)
+
+    def _memory_entry(self, name: Name, schema: Schema) -> _Entry:
+        what = f"table {dotted(name)}"
+        return _memory_table_entry(name, MemoryTable(schema, what), what)
+
+    def _new_table_sink(self, name: Name, schema: Schema) -> Sink:
+        """A table that exists from its first commit on: an aborted INSERT leaves no empty one."""
+        what = f"table {dotted(name)}"
+        table = MemoryTable(schema, what)
+        entry = _memory_table_entry(name, table, what)
+
+        def publish(batches: Sequence[pa.RecordBatch]) -> int:
+            with self._lock:
+                known = self._entries.setdefault(_key(name), (name, entry))
+                if known[1] is not entry:
+                    raise CatalogError(
+                        f"{what} was created by somebody else meanwhile",
+                        hint="run the INSERT again: it will append to it",
+                    )
+                return table.append(batches)
+
+        return MemorySink(schema, schema, publish, what)
+
+
+def _key(name: Name) -> Name:
+    return tuple(part.lower() for part in name)
+
+
+def _fixed(
+    name: Name,
+    kind: str,
+    source: DataSource,
+    spec: StreamSpec | None,
+    definition: StreamDefinition | None,
+) -> _Entry:
+    """A relation over one source for its whole life."""
+    if spec is not None:
+        check_spec(spec, source.schema, f"{kind} {dotted(name)}")
+    relation = StoredRelation(
+        name,
+        kind,
+        source.schema,
+        spec,
+        source.bounded,
+        lambda: source,
+        source.statistics,
+        source.unsupported,
+        definition,
+    )
+    return _Entry(lambda: relation, kind)
+
+
+def _memory_table_entry(name: Name, table: MemoryTable, what: str) -> _Entry:
+    relation = StoredRelation(
+        name, "table", table.schema, None, True, table.source, lambda: table.source().statistics()
+    )
+    return _Entry(
+        lambda: relation,
+        "table",
+        lambda schema: MemorySink(schema, table.schema, table.append, what),
+    )
+
+
+def _folder_entry(
+    name: Name, folder: str, format: str | None, schema: Schema | None, what: str
+) -> _Entry:
+    kind = NAMES.get((format or "parquet").lower())
+    if kind is None:
+        raise CatalogError(
+            f"{what}: unknown format {format}",
+            hint=did_you_mean(str(format), NAMES, what="formats of tables are"),
+        )
+    options: dict[str, Any] = {"path": folder}
+    if kind == "csv":
+        options["multiline"] = True  # our own values may hold line ends
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise CatalogError(
+            f"{what}: cannot make the folder {folder}: {error.strerror}", hint="choose another path"
+        ) from error
+    first = FileSource(options, what=what, format=kind, declared=schema)
+
+    def source() -> FileSource:
+        return FileSource(options, what=what, format=kind, declared=first.schema)
+
+    relation = StoredRelation(
+        name,
+        "table",
+        first.schema,
+        None,
+        True,
+        source,
+        first.statistics,
+        first.unsupported,
+    )
+    if first.partitioned:
+        return _Entry(lambda: relation, "table")
+    return _Entry(
+        lambda: relation,
+        "table",
+        lambda rows: FolderSink(folder, kind, rows, first.schema, what),
+    )
+
+
+def _declared(inner: Relation, opened: Source, declared: Schema, what: str) -> Source:
+    return DeclaredSource(
+        opened, declared, what=what, unsupported=getattr(inner, "unsupported", {})
+    )
+
+
+def _required(schema: Schema | None, what: str) -> Schema:
+    if schema is None:
+        raise CatalogError(f"{what} needs columns", hint="give data or a schema")
+    return schema
+
+
+def source_of(
+    data: Any, *, what: str, declared: Schema | None = None, bounded: bool = True
+) -> DataSource:
+    """The source over Python data of any kind that LocalCatalog.register names, paths aside."""
+    if isinstance(data, pa.RecordBatchReader):
+        return ReaderSource(data, what=what, declared=declared)
+    table = as_table(data, what)
+    if table is not None:
+        if not bounded:
+            raise CatalogError(
+                f"{what}: a table has an end", hint="leave bounded=False out, or give an iterable"
+            )
+        return TableSource(table, what=what, declared=declared)
+    if callable(data) or hasattr(data, "__iter__"):
+        return IterableSource(data, what=what, declared=declared, bounded=bounded)
+    raise CatalogError(
+        f"{what}: cannot read a {type(data).__name__}",
+        hint="give an Arrow table, a frame, a path, or an iterable of batches, mappings or tuples",
+    )
+
+
+def _whole(data: Any, what: str, schema: Schema | None) -> DataSource:
+    return source_of(data, what=what, declared=schema)
+
+
+def _copy(rows: DataSource, sink: Sink) -> None:
+    """All rows as one epoch."""
+    reader = rows.open(rows.schema.names)
+    sink.begin()
+    try:
+        while (block := reader.next()) is not None:
+            sink.write(block.batch)
+        sink.commit()
+    except CatalogError:
+        sink.abort()
+        raise
+    finally:
+        reader.close()
+
+
+def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
+    """CatalogError for a clause that names no column, or one that cannot progress."""
+    for progress in spec.progress:
+        found = pick(schema, [progress.column], what)[0]
+        if not found.type.can_progress:
+            raise CatalogError(
+                f"{what}: column {found.name} is {found.type} and cannot order a stream",
+                hint="an event time is a timestamp, a date or an integer",
+            )
+    pick(schema, spec.update_key or (), what)

@@ -1,0 +1,54 @@
+"""What reading any file has in common: errors that name it, and starting at a given row."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from cql.errors import CatalogError
+
+
+@contextlib.contextmanager
+def guarded(path: str, place: str = "") -> Iterator[None]:
+    """Turns whatever a damaged or vanished file raises into a CatalogError that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CatalogError(
+            f"file {path} is gone", hint="put it back, or start the query anew without it"
+        ) from error
+    except PermissionError as error:
+        raise CatalogError(
+            f"file {path} may not be read", hint="its owner has to grant read permission"
+        ) from error
+    except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError) as error:
+        raise CatalogError(
+            f"file {path}{place} cannot be read: {_first_line(error)}",
+            hint="the file is damaged or of another format: restore it or take it away",
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).split("\n", 1)[0]
+
+
+def skipped(batches: Iterator[pa.RecordBatch], skip: int, path: str) -> Iterator[pa.RecordBatch]:
+    """The batches without their first ``skip`` rows."""
+    rows = 0
+    for batch in batches:
+        before = min(max(skip - rows, 0), batch.num_rows)
+        rows += batch.num_rows
+        if before < batch.num_rows:
+            yield batch.slice(before)
+    if rows < skip:
+        raise too_short(path, rows, skip)
+
+
+def too_short(path: str, rows: int, skip: int) -> CatalogError:
+    return CatalogError(
+        f"file {path} has {rows} rows, and the query had read {skip} of it",
+        hint="the file was replaced: start the query anew",
+    )

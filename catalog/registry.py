@@ -1,0 +1,180 @@
+"""The tables of our own sessions, remembered next to their data.
+
+Our sessions keep their catalog in memory (Hive's metastore would add seconds to every start), so
+each table we make is also one JSON file in ``<warehouse>/_cql``, replaced atomically. A later
+session enters the table again when its name is first looked up. A session that the user made has
+its own metastore and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from cql.catalog import spark_table
+from cql.catalog.spark_session import is_own, spark_call, warehouse_of
+from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_table import Table, local_path
+from cql.errors import CatalogError
+
+FOLDER = "_cql"
+_FORMAT = 1
+
+# Per session, the names it has had: one that is gone again was dropped, and must stay so.
+_entered: weakref.WeakKeyDictionary[Any, set[tuple[str, ...]]] = weakref.WeakKeyDictionary()
+
+
+def ensure(session: SparkSession, name: str | Sequence[str]) -> bool:
+    """Whether ``session`` has this table or view; one that the registry knows is entered first."""
+    if spark_table.exists(session, name):
+        return True
+    if not is_own(session):
+        return False
+    full = spark_table.full_name(session, name)
+    file = _file(session, full)
+    if not file.exists():
+        return False
+    if _key(full) in _entered.get(session._sc, ()):
+        _remove(file)
+        return False
+    table = _read(file)
+    folder = local_path(table.location) if table.location is not None else None
+    if folder is None or not folder.is_dir():
+        _remove(file)
+        return False
+    _create_database(session, full[1])
+    spark_table.create(session, table)
+    if table.partition_columns:
+        with spark_call(session, f"listing the partitions of {quoted(full)}"):
+            session.catalog.recoverPartitions(quoted(full))
+    _entered.setdefault(session._sc, set()).add(_key(full))
+    return True
+
+
+def record(session: SparkSession, name: str | Sequence[str]) -> None:
+    """Remember a table as it is now. Does nothing for a session that is not ours."""
+    if not is_own(session):
+        return
+    table = spark_table.load(session, name)
+    if table.location is None:
+        raise CatalogError(f"{quoted(table.name)} has no folder, so it cannot be remembered")
+    _write(_file(session, table.name), table)
+    _entered.setdefault(session._sc, set()).add(_key(table.name))
+
+
+def drop(session: SparkSession, name: str | Sequence[str]) -> bool:
+    """Drop a table, its entry here and, when its folder lies in our warehouse, its data."""
+    if not ensure(session, name):
+        return False
+    table = spark_table.load(session, name)
+    with spark_call(session, f"dropping the table {quoted(name)}"):
+        session.catalog.dropTable(quoted(table.name), ifExists=True)
+    if is_own(session):
+        _remove(_file(session, table.name))
+        folder = local_path(table.location) if table.location is not None else None
+        if folder is not None and warehouse_of(session) in folder.resolve().parents:
+            shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
+def names(session: SparkSession) -> list[str]:
+    """The tables in the registry of ``session`` (database.table), entered or not."""
+    if not is_own(session):
+        return []
+    folder = warehouse_of(session) / FOLDER
+    files = sorted(file.name.removesuffix(".json") for file in folder.glob("*.json"))
+    return [".".join(unquote(part) for part in name.split(".")) for name in files]
+
+
+def enter_all(session: SparkSession) -> None:
+    """Enter every remembered table, for code that is about to use Spark directly."""
+    if is_own(session):
+        for file in sorted((warehouse_of(session) / FOLDER).glob("*.json")):
+            ensure(session, _read(file).name)
+
+
+def _key(full: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.lower() for part in full)
+
+
+def _file(session: SparkSession, full: Sequence[str]) -> Path:
+    # Spark's session catalog ignores case; the escapes keep a name from leaving the folder.
+    name = ".".join(quote(part, safe="").replace(".", "%2E") for part in _key(full)[1:])
+    return warehouse_of(session) / FOLDER / f"{name}.json"
+
+
+def _create_database(session: SparkSession, database: str) -> None:
+    with spark_call(session, f"creating the database {database}"):
+        if not session.catalog.databaseExists(quoted((database,))):
+            session.catalog.createDatabase(quoted((database,)), ifNotExists=True)
+
+
+def _write(file: Path, table: Table) -> None:
+    entry = {
+        "format": _FORMAT,
+        "name": list(table.name),
+        "schema": table.schema.jsonValue(),
+        "provider": table.provider,
+        "location": table.location,
+        "partition_columns": list(table.partition_columns),
+        "options": dict(table.options),
+        "properties": dict(table.properties),
+        "comment": table.comment,
+    }
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, fresh = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=file.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                json.dump(entry, out, indent=1)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(fresh, file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
+    except OSError as error:
+        raise CatalogError(
+            f"the table {quoted(table.name)} cannot be remembered in {file.parent}: "
+            f"{error.strerror}",
+            hint="free some space, or give the warehouse folder to this user",
+        ) from error
+
+
+def _read(file: Path) -> Table:
+    try:
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        if entry["format"] != _FORMAT:
+            raise ValueError(f"format {entry['format']}, known is {_FORMAT}")
+        return Table(
+            name=tuple(entry["name"]),
+            schema=StructType.fromJson(entry["schema"]),
+            provider=entry["provider"],
+            location=entry["location"],
+            partition_columns=tuple(entry["partition_columns"]),
+            options=dict(entry["options"]),
+            properties=dict(entry["properties"]),
+            comment=entry["comment"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CatalogError(
+            f"the registry entry {file} cannot be read: {error}",
+            hint="delete that file (the table's data stays) and create the table again",
+        ) from error
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.unlink()

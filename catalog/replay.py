@@ -1,0 +1,212 @@
+"""Replay: ``USING replay OPTIONS (…)``, another input given again at its own pace.
+
+Options: ``table`` or ``path`` with the options of its format (what is replayed); ``time``, the
+timestamp column that sets the pace; ``speed``, event seconds per second of the clock (without it,
+as fast as the query takes the rows); ``skew``, how much later than its peers this input arrives, in
+event time; ``origin``, the event time at which the clock starts (else that of the first row: give
+one to several inputs and they stay aligned); ``shift``, added to the column ``time`` itself.
+
+A row is given when its own time and that of every row before it has come; rows without a time come
+with their predecessor. Offsets are ``{"row": n, "inner": offset of the input, "skip": k}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
+from cql.catalog.clock import Clock, SystemClock
+from cql.catalog.convert import Shaper, fit, pick
+from cql.catalog.options import Options
+from cql.errors import CatalogError
+from cql.executor.protocols import Block, Offset, Reader, Source
+from cql.model import Field, Schema
+from cql.planner.catalog import Statistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+#: Options of the replay itself; the others belong to the format of ``path``.
+OWN_OPTIONS = ("table", "time", "speed", "skew", "origin", "shift")
+
+
+class ReplaySource:
+    """See the module. A reader with a pace returns an empty block when ``timeout`` passes without
+    a row, also where the input is bounded."""
+
+    def __init__(
+        self,
+        inner: Source,
+        options: Mapping[str, Any],
+        *,
+        what: str,
+        declared: Schema | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        given = Options({k: v for k, v in options.items() if k.lower() in OWN_OPTIONS}, what)
+        given.text("table")
+        self._inner = inner
+        self._what = what
+        self.clock = clock or SystemClock()
+        self.schema = inner.schema
+        if declared is not None:
+            fit(declared, inner.schema, what, {})
+            self.schema = declared
+        self.speed = given.number("speed", 0.0, least=1e-6, most=1e9) if given.has("speed") else 0.0
+        self.skew = given.duration("skew")
+        self.origin = given.instant("origin")
+        self.shift = given.duration("shift")
+        self.time = self._time(given)
+        if not self.speed and (self.skew or self.origin is not None):
+            raise CatalogError(
+                f"{what}: skew and origin need a speed",
+                hint="without a pace no input is late: give speed '1' or more",
+            )
+        self.unsupported: Mapping[str, str] = {}
+
+    def _time(self, given: Options) -> Field | None:
+        name = given.text("time")
+        if name is None:
+            if self.speed or self.shift:
+                raise CatalogError(
+                    f"{self._what}: speed and shift need the option time",
+                    hint="time 'ts' names the timestamp column that sets the pace",
+                )
+            return None
+        field = pick(self._inner.schema, [name], self._what)[0]
+        if not field.type.is_timestamp:
+            raise CatalogError(
+                f"{self._what}: time {name} is {field.type}, not a timestamp",
+                hint="only timestamps can set a pace",
+            )
+        return field
+
+    @property
+    def bounded(self) -> bool:
+        return self._inner.bounded
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        row = row_of(offset, self._what)
+        inner: Offset | None = None if offset is None else offset.get("inner")
+        skip = 0 if offset is None else int(offset.get("skip", 0))
+        names = [f.name for f in fields]
+        if self.time is not None and self.time.name.lower() not in [n.lower() for n in names]:
+            names.append(self.time.name)
+        reader = self._inner.open(names, inner)
+        feed = _ReplayFeed(self, reader, fields, names, row, inner, skip)
+        return BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+
+
+class _ReplayFeed:
+    def __init__(
+        self,
+        source: ReplaySource,
+        reader: Reader,
+        fields: Sequence[Field],
+        names: Sequence[str],
+        row: int,
+        inner: Offset | None,
+        skip: int,
+    ) -> None:
+        self._source = source
+        self._reader = reader
+        self._count = len(fields)
+        self._names = [n.lower() for n in names]
+        self._row = row
+        self._before = inner  # the input's offset before the block in hand
+        self._done = skip  # rows of that block that were given
+        self._block: Block | None = None
+        self._due: npt.NDArray[np.int64] | None = None
+        self._opened = source.clock.now()
+        self._latest: int | None = None
+        self._origin = source.origin
+
+    def take(self, limit: int, timeout: float | None) -> Piece | End | None:
+        while self._block is None:
+            block = self._reader.next(timeout)
+            if block is None:
+                return END
+            if block.batch.num_rows == 0:
+                return None
+            if self._done >= block.batch.num_rows:  # the input cut its blocks elsewhere this time
+                self._done -= block.batch.num_rows
+                self._before = block.offset
+                continue
+            self._block, self._due = block, self._times(block.batch)
+        count = self._block.batch.num_rows - self._done
+        if self._due is not None:
+            count = min(count, self._await(self._due, timeout))
+            if count == 0:
+                return None
+        return self._give(self._block, min(count, limit))
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _give(self, block: Block, count: int) -> Piece:
+        row, done, before = self._row, self._done, self._before
+        size, end = block.batch.num_rows, block.offset
+
+        def after(k: int) -> Offset:
+            if done + k == size:
+                return {"row": row + k, "inner": end, "skip": 0}
+            return {"row": row + k, "inner": before, "skip": done + k}
+
+        batch = self._shifted(block.batch.slice(done, count))
+        self._row += count
+        self._done += count
+        if self._done == size:
+            self._block, self._before, self._done = None, end, 0
+        return Piece(batch, after, "the replay", row)
+
+    def _shifted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow.compute as pc
+
+        time, shift = self._source.time, self._source.shift
+        columns: list[Any] = list(batch.columns)
+        if time is not None and shift:
+            at = self._names.index(time.name.lower())
+            columns[at] = pc.add_checked(columns[at], pa.scalar(shift, pa.duration("us")))
+        named = pa.RecordBatch.from_arrays(columns, names=self._names)
+        return named.select(self._names[: self._count]) if columns else batch
+
+    def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+        """Event microseconds after the origin at which each row is due; None without a pace."""
+        import numpy as np
+
+        time = self._source.time
+        if time is None or not self._source.speed:
+            return None
+        column: Any = batch.column(self._names.index(time.name.lower())).cast(pa.int64())
+        if self._origin is None and column.null_count < len(column):
+            self._origin = column.drop_null()[0].as_py()
+        floor = self._latest if self._latest is not None else np.iinfo(np.int64).min
+        filled: npt.NDArray[np.int64] = column.fill_null(floor).to_numpy(zero_copy_only=False)
+        latest = np.maximum.accumulate(np.maximum(filled, floor))
+        self._latest = int(latest[-1])
+        return latest
+
+    def _await(self, due: npt.NDArray[np.int64], timeout: float | None) -> int:
+        """How many rows after those given have come due; waits for one, up to ``timeout``."""
+        import numpy as np
+
+        clock, speed = self._source.clock, self._source.speed
+        origin = self._origin or 0
+        first = self._opened + (int(due[self._done]) - origin + self._source.skew) / 1e6 / speed
+        now = clock.now()
+        if now < first:
+            clock.sleep(first - now if timeout is None else min(timeout, first - now))
+            now = clock.now()
+        if now < first:
+            return 0
+        reached = origin - self._source.skew + (now - self._opened) * 1e6 * speed
+        found = int(np.searchsorted(due, np.int64(min(reached, 2.0**62)), side="right"))
+        return max(found - self._done, 1)

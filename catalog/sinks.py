@@ -1,0 +1,313 @@
+"""Sinks: a table in memory, and a folder of files, one file an epoch.
+
+A folder's epoch is written as ``_staging/epoch-….tmp``, synced, and published by linking it to
+``part-00000007.parquet`` and so on: whoever lists the folder sees the whole epoch or nothing of it.
+A staging file is locked while its writer lives; one that nobody holds is left over from a crash
+and is removed when the folder is next opened for writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
+
+import pyarrow as pa
+
+from cql.catalog.convert import Column, Shaper, assignable, batch_of
+from cql.catalog.writers import FORMATS, Writer, check_writable
+from cql.errors import CatalogError, did_you_mean
+from cql.model import Field, Schema
+
+STAGING = "_staging"
+_PART = re.compile(r"part-(\d{8,})\.\w+")
+EXTENSIONS = {"parquet": "parquet", "arrow": "arrow", "csv": "csv", "json": "jsonl"}
+
+
+class Caster:
+    """Rows of ``source`` as rows of ``target``, by name; refuses when it is made what can never
+    fit, and per value (CatalogError naming the column) what does not."""
+
+    def __init__(self, source: Schema, target: Schema, what: str) -> None:
+        self._what = what
+        self._target = target
+        self._places = [source.find(f.name) for f in target]
+        self._shaper = Shaper([Field(f.name, f.type, f.nullable) for f in target])
+        self._check(source)
+
+    def _check(self, source: Schema) -> None:
+        for field in source:
+            if self._target.find(field.name) is None:
+                raise CatalogError(
+                    f"{self._what} has no column {field.name}",
+                    hint=did_you_mean(field.name, self._target.names, what="its columns are")
+                    or "name the columns as the table does, with AS",
+                )
+        folded = [f.name.lower() for f in source]
+        twice = next((n for n in folded if folded.count(n) > 1), None)
+        if twice is not None:
+            raise CatalogError(
+                f"the rows for {self._what} have two columns named {twice}",
+                hint="rename one with AS",
+            )
+        for field, place in zip(self._target, self._places, strict=True):
+            if place is None and not field.nullable:
+                raise CatalogError(
+                    f"column {field.name} of {self._what} is NOT NULL and gets no value",
+                    hint=f"select a value AS {field.name}",
+                )
+            if place is not None and not assignable(source[place].type, field.type):
+                raise CatalogError(
+                    f"column {field.name} of {self._what} is {field.type}, "
+                    f"the rows have {source[place].type}",
+                    hint=f"CAST({source[place].name} AS {str(field.type).upper()})",
+                )
+
+    def cast(self, batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
+        """``row`` is the number of the first row in its epoch, for messages."""
+        arrays = []
+        for field, place in zip(self._target, self._places, strict=True):
+            if place is None:
+                arrays.append(pa.array([None] * batch.num_rows, field.type.to_arrow()))
+            else:
+                column: Column = batch.column(place)
+                encoded = pa.types.is_dictionary(column.type)
+                arrays.append(column.dictionary_decode() if encoded else column)
+        raw = batch_of(self._target.fields, arrays, batch.num_rows)
+        shaped = self._shaper.shape(raw, row=row, where=self._what)
+        return shaped.cast(self._target.to_arrow()) if len(self._target) else shaped
+
+
+class _Epoch:
+    """The order of calls, which all sinks share."""
+
+    def __init__(self, source: Schema, target: Schema, what: str) -> None:
+        self.schema = target
+        self._what = what
+        self._caster = Caster(source, target, what)
+        self._open = False
+        self._rows = 0
+
+    def _begin(self) -> None:
+        if self._open:
+            raise CatalogError(f"an epoch of {self._what} is open", hint="commit or abort it first")
+        self._open, self._rows = True, 0
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._open:
+            raise CatalogError(f"no epoch of {self._what} is open", hint="call begin first")
+        cast = self._caster.cast(batch, self._rows)
+        self._rows += batch.num_rows
+        return cast
+
+    def _end(self) -> None:
+        if not self._open:
+            raise CatalogError(f"no epoch of {self._what} is open", hint="call begin first")
+        self._open = False
+
+
+class MemorySink(_Epoch):
+    """``publish`` appends the epoch's batches to the table and gives the epoch its number."""
+
+    def __init__(
+        self,
+        source: Schema,
+        target: Schema,
+        publish: Callable[[Sequence[pa.RecordBatch]], int],
+        what: str,
+    ) -> None:
+        super().__init__(source, target, what)
+        self._publish = publish
+        self._batches: list[pa.RecordBatch] = []
+
+    def begin(self) -> None:
+        self._begin()
+        self._batches = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        cast = self._cast(batch)
+        if cast.num_rows:
+            self._batches.append(cast)
+
+    def commit(self) -> int:
+        self._end()
+        batches, self._batches = self._batches, []
+        return self._publish(batches)
+
+    def abort(self) -> None:
+        self._open = False
+        self._batches = []
+
+
+class FolderSink(_Epoch):
+    """One file an epoch in ``folder``; see the module. ``commit`` returns numbers from 0."""
+
+    def __init__(self, folder: str, format: str, source: Schema, target: Schema, what: str) -> None:
+        super().__init__(source, target, what)
+        check_writable(format, target, what)
+        self._folder = folder
+        self._format = format
+        self._staged: str | None = None
+        self._file: IO[bytes] | None = None
+        self._writer: Writer | None = None
+        with self._failing():
+            os.makedirs(folder, exist_ok=True)
+            remove_stale(folder)
+
+    def begin(self) -> None:
+        self._begin()
+        with self._failing():
+            self._staged, self._file = open_staged(self._folder)
+            self._writer = FORMATS[self._format](self._file, self.schema.to_arrow())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        cast = self._cast(batch)
+        assert self._writer is not None
+        if cast.num_rows:
+            with self._failing():
+                self._writer.write(cast)
+
+    def commit(self) -> int:
+        self._end()
+        assert self._writer is not None
+        assert self._file is not None
+        assert self._staged is not None
+        with self._failing():
+            self._writer.close()
+            self._writer = None
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            epoch = publish(self._staged, self._folder, EXTENSIONS[self._format])
+        self.abort()  # the staged name is another link to what is now published
+        return epoch
+
+    def abort(self) -> None:
+        self._open = False
+        writer, file, staged = self._writer, self._file, self._staged
+        self._writer = self._file = self._staged = None
+        if writer is not None:
+            writer.discard()
+        if file is not None:
+            # What the buffer still holds is not wanted, so neither is an error from writing it.
+            with contextlib.suppress(OSError):
+                file.close()
+        if staged is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(staged)
+            with contextlib.suppress(OSError):  # another writer still stages there
+                os.rmdir(os.path.dirname(staged))
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Whatever fails, nothing of the epoch stays, and the message says what to do."""
+        try:
+            yield
+        except CatalogError as error:
+            self.abort()
+            error.message = f"{self._what}: {error.message}"
+            raise
+        except (OSError, pa.ArrowException) as error:
+            self.abort()
+            reason, hint = _explain(error)
+            raise CatalogError(
+                f"{self._what}: cannot write to {self._folder}: {reason}", hint=hint
+            ) from error
+
+
+def _explain(error: BaseException) -> tuple[str, str]:
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return "no space left", "free some space and run the INSERT again: nothing was published"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "permission denied", "grant write permission on the folder, or choose another"
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return "it is not a folder", "choose another path"
+    return str(error), "nothing was published: run the INSERT again when the cause is removed"
+
+
+def open_staged(folder: str) -> tuple[str, IO[bytes]]:
+    """A new locked file in the staging folder, and its path."""
+    staging = os.path.join(folder, STAGING)
+    while True:
+        os.makedirs(staging, exist_ok=True)
+        path = os.path.join(staging, f"epoch-{os.getpid()}-{secrets.token_hex(6)}.tmp")
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileNotFoundError:  # another writer's abort removed the empty folder
+            continue
+        file = os.fdopen(descriptor, "wb", 1 << 20)
+        # Between its making and its lock, the file looks stale to a writer that just opens.
+        if _lock(file.fileno()) and os.path.exists(path):
+            return path, file
+        file.close()
+
+
+def _lock(descriptor: int) -> bool:
+    """Locks until the file is closed or its process ends; False if another holds it. On Windows
+    there is nothing to do: an open file cannot be removed there."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def remove_stale(folder: str) -> None:
+    """Removes staging files that no living writer holds."""
+    staging = os.path.join(folder, STAGING)
+    try:
+        names = os.listdir(staging)
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(staging, name)
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            if _lock(file.fileno()):
+                os.unlink(path)
+    with contextlib.suppress(OSError):  # not empty: somebody is at work
+        os.rmdir(staging)
+
+
+def publish(staged: str, folder: str, extension: str) -> int:
+    """Gives the file the next free epoch's name; a link never replaces what is there."""
+    epoch = next_epoch(folder)
+    while True:
+        final = os.path.join(folder, f"part-{epoch:08d}.{extension}")
+        try:
+            os.link(staged, final)
+        except FileExistsError:  # another writer was faster
+            epoch += 1
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            os.rename(staged, final)  # a file system without links: one writer at a time
+            break
+        else:
+            break
+    _sync_folder(folder)
+    return epoch
+
+
+def next_epoch(folder: str) -> int:
+    numbers = [int(m[1]) for name in os.listdir(folder) if (m := _PART.fullmatch(name))]
+    return max(numbers, default=-1) + 1
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes the new name itself survive a power failure (folders cannot be opened on Windows)."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

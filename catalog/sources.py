@@ -1,0 +1,213 @@
+"""Sources over data that is already in memory, and what all sources of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
+from cql.catalog.convert import Shaper, empty_columns, fit, pick, read_schema
+from cql.errors import CatalogError
+from cql.executor.protocols import Block, Offset, Reader, Source
+from cql.model import Schema
+from cql.planner.catalog import Statistics
+
+
+class DataSource(Protocol):
+    """A Source that can also describe itself: what LocalCatalog builds relations from."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def bounded(self) -> bool: ...
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        """Columns of the data that no query can use, and why."""
+        ...
+
+    def statistics(self) -> Statistics: ...
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader: ...
+
+
+class TableSource:
+    """An Arrow table, replayable by row: offsets are ``{"row": n}``.
+
+    Blocks are slices of the table; only a block that spans chunks, and columns of a type that the
+    engine does not have (timestamps in ns, large strings, unsigned numbers), are copied."""
+
+    bounded = True
+
+    def __init__(self, table: pa.Table, *, what: str, declared: Schema | None = None) -> None:
+        self._table = table
+        self._what = what
+        self._actual, self.unsupported = read_schema(table.schema, what)
+        if declared is not None:
+            fit(declared, self._actual, what, self.unsupported)
+        self.schema = self._actual if declared is None else declared
+
+    def statistics(self) -> Statistics:
+        nulls = {
+            f.name: self._table.column(self._names([f.name])[0]).null_count for f in self.schema
+        }
+        return Statistics(rows=self._table.num_rows, nulls=nulls)
+
+    def _names(self, columns: Sequence[str]) -> list[str]:
+        """The table's own spelling of the columns."""
+        return [f.name for f in pick(self._actual, columns, self._what)]
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        row = row_of(offset, self._what)
+        if row > self._table.num_rows:
+            raise CatalogError(
+                f"{self._what} has {self._table.num_rows} rows, and the position is row {row}",
+                hint="the data is not what the query ran on: start the query anew",
+            )
+        pieces = self._pieces(self._names([f.name for f in fields]), row)
+        return BlockReader(IteratorFeed(pieces), Shaper(fields), row=row, offset={"row": row})
+
+    def _pieces(self, names: list[str], row: int) -> Iterator[Piece]:
+        rest = self._table.select(names).slice(row)
+        batches: Sequence[pa.RecordBatch]
+        batches = rest.to_batches() if names else [empty_columns(self._table.num_rows - row)]
+        for batch in batches:
+            yield row_piece(batch, row, self._what)
+            row += batch.num_rows
+
+
+def row_piece(batch: pa.RecordBatch, row: int, where: str) -> Piece:
+    """Rows of a source whose offsets are plain row numbers."""
+    return Piece(batch, lambda k: {"row": row + k}, where, row)
+
+
+class ReaderSource:
+    """A RecordBatchReader: one pass, from the start; its offsets say where it was."""
+
+    bounded = True
+
+    def __init__(
+        self, reader: pa.RecordBatchReader, *, what: str, declared: Schema | None = None
+    ) -> None:
+        self._reader: pa.RecordBatchReader | None = reader
+        self._what = what
+        self._actual, self.unsupported = read_schema(reader.schema, what)
+        if declared is not None:
+            fit(declared, self._actual, what, self.unsupported)
+        self.schema = self._actual if declared is None else declared
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        if self._reader is None or row_of(offset, self._what) > 0:
+            raise read_once(self._what, "batch reader")
+        reader, self._reader = self._reader, None
+        names = [f.name for f in pick(self._actual, columns, self._what)]
+        pieces = self._pieces(reader, names)
+        feed = IteratorFeed(pieces, reader.close)
+        return BlockReader(feed, Shaper(fields), row=0, offset={"row": 0})
+
+    def _pieces(self, reader: pa.RecordBatchReader, names: list[str]) -> Iterator[Piece]:
+        row = 0
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+                raise CatalogError(f"{self._what} failed after row {row}: {error}") from error
+            yield row_piece(batch.select(names), row, self._what)
+            row += batch.num_rows
+
+
+def read_once(what: str, kind: str) -> CatalogError:
+    return CatalogError(
+        f"{what} is a {kind}, which can be read only once, from its start",
+        hint="give a table, a list, or a function that makes a new one each time",
+    )
+
+
+class DeclaredSource:
+    """Another source under a declared schema: some of its columns, in wider types."""
+
+    def __init__(
+        self, inner: Source, declared: Schema, *, what: str, unsupported: Mapping[str, str]
+    ) -> None:
+        fit(declared, inner.schema, what, unsupported)
+        self._inner = inner
+        self._what = what
+        self.schema = declared
+
+    @property
+    def bounded(self) -> bool:
+        return self._inner.bounded
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        inner = self._inner.open(columns, offset)
+        start = offset.get("row") if offset is not None else 0
+        return _ShapedReader(
+            inner, Shaper(fields), self._what, start if isinstance(start, int) else 0
+        )
+
+
+class _ShapedReader:
+    def __init__(self, inner: Reader, shaper: Shaper, what: str, row: int) -> None:
+        self._inner = inner
+        self._shaper = shaper
+        self._what = what
+        self._row = row
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        block = self._inner.next(timeout)
+        if block is None:
+            return None
+        batch = self._shaper.shape(block.batch, row=self._row, where=self._what)
+        self._row += batch.num_rows
+        return Block(batch, block.offset, block.punctuation)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def as_table(data: Any, what: str) -> pa.Table | None:
+    """``data`` as an Arrow table where it is one or can lend its columns: Arrow tables, batches and
+    lists of batches, pandas and polars frames, mappings of columns, whatever speaks the Arrow
+    stream interface. None for anything else (readers, iterables, paths)."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return None
+    try:
+        if isinstance(data, list | tuple) and data:
+            if all(isinstance(item, pa.RecordBatch) for item in data):
+                return pa.Table.from_batches(list(data))
+            if all(isinstance(item, pa.Table) for item in data):
+                return pa.concat_tables(list(data))
+            return None
+        if isinstance(data, Mapping):
+            return pa.table(dict(data))
+        return _frame(data)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise CatalogError(
+            f"{what} cannot be taken as Arrow columns: {error}",
+            hint="convert the columns to one type each, or give a pyarrow table",
+        ) from error
+
+
+def _frame(data: Any) -> pa.Table | None:
+    """pandas and polars by the name of their module: neither is imported for the question."""
+    home = type(data).__module__.partition(".")[0]
+    if home == "pandas" and hasattr(data, "columns"):
+        named = any(name is not None for name in data.index.names)
+        return pa.Table.from_pandas(data, preserve_index=named).replace_schema_metadata(None)
+    if home == "polars" and hasattr(data, "collect"):
+        data = data.collect()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    return None

@@ -1,0 +1,202 @@
+"""The data files behind a table's name, as Spark resolves and lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from cql.catalog import registry, spark_table
+from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_sql import name_parts, quoted
+from cql.catalog.spark_table import local_path
+from cql.catalog.spark_types import to_arrow
+from cql.errors import CatalogError
+
+PartitionValue = int | float | str | bool | Decimal | bytes | None
+"""A partition's value as Spark holds it: dates in days, timestamps in microseconds."""
+
+_FORMATS = {
+    "ParquetFileFormat": "parquet",
+    "OrcFileFormat": "orc",
+    "CSVFileFormat": "csv",
+    "JsonFileFormat": "json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a table as it was when the query was planned."""
+
+    path: str
+    uri: str
+    size: int
+    modified_ns: int
+    partition: tuple[PartitionValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A file-backed table: its columns in Spark's order and its files in reading order."""
+
+    table: str
+    format: str
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    files: tuple[DataFile, ...]
+    case_sensitive: bool
+    direct: bool
+    """Whether Arrow reads the files; else Spark does, one file at a time."""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def table_schema(session: SparkSession, name: str | Sequence[str]) -> pa.Schema:
+    """The columns of any table or view."""
+    frame = frame_of(session, name)
+    with spark_call(session, f"reading the schema of {quoted(name)}"):
+        schema = frame.schema
+    return to_arrow(schema)
+
+
+def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | None:
+    """The files of a table; None for a view and for whatever is not local files.
+
+    The listing is fresh. Only what Spark itself would read is in it: hidden files are left out, and
+    a folder that a Spark stream wrote shows just what its log (``_spark_metadata``) commits.
+    """
+    frame = frame_of(session, name)
+    table = quoted(name)
+    with spark_call(session, f"listing the files of {table}"):
+        relation = file_relation(frame)
+        if relation is None:
+            return None
+        fields: StructType = frame.schema
+        form = _FORMATS.get(relation.fileFormat().getClass().getSimpleName())
+        if form is None or any("EXISTS_DEFAULT" in (f.metadata or {}) for f in fields.fields):
+            # A default of a column added later is an SQL text that only Spark can evaluate.
+            return None
+        index = file_index(session, relation)
+        partitions = list_partitions(index, relation.partitionSchema())
+        joined = session._jvm.org.apache.hadoop.util.StringUtils.join("\n", index.inputFiles())
+        case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
+        partition_columns = tuple(str(f.name()) for f in relation.partitionSchema().fields())
+        zone = str(session._jvm.java.util.TimeZone.getDefault().getID())
+    schema = to_arrow(fields)
+    files: list[DataFile] = []
+    for uri in filter(None, str(joined).split("\n")):
+        path = local_path(uri)
+        if path is None:
+            return None
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise CatalogError(
+                f"table {table}: its file {path} cannot be read: {error.strerror}",
+                hint="if it was removed on purpose, refresh the table "
+                "(spark.catalog.refreshTable) and run the query again",
+            ) from error
+        values = _partition_of(path, partitions) if partition_columns else ()
+        files.append(DataFile(str(path), uri, status.st_size, status.st_mtime_ns, values))
+    # ORC holds wall-clock time of the writer's zone; read here it is taken for UTC.
+    direct = form == "parquet" or (
+        form == "orc" and (zone in ("UTC", "GMT", "Etc/UTC") or not _has_instants(schema))
+    )
+    return Files(
+        table=table,
+        format=form,
+        schema=schema,
+        partition_columns=partition_columns,
+        files=tuple(sorted(files, key=lambda file: (_order(file.partition), file.path))),
+        case_sensitive=case_sensitive,
+        direct=direct,
+    )
+
+
+def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
+    parts = name_parts(name)
+    if not registry.ensure(session, parts):
+        raise spark_table.missing(session, parts, registry.names(session))
+    with spark_call(session, f"looking up {quoted(parts)}"):
+        return session.table(quoted(parts))
+
+
+def file_relation(frame: Any) -> Any | None:
+    """Spark's relation over files under a table's name; None for anything else, views included."""
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.getClass().getSimpleName() == "SubqueryAlias":
+        plan = plan.child()
+    if plan.getClass().getSimpleName() != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
+
+
+def file_index(session: SparkSession, relation: Any) -> Any:
+    """A fresh listing of a relation, with all its partitions.
+
+    ``refreshTable`` would do too, but it also drops what the user has cached of the table.
+    """
+    index = relation.location()
+    index.refresh()
+    if index.getClass().getSimpleName() == "CatalogFileIndex":
+        nothing = getattr(session._jvm, "scala.collection.immutable.Nil$")
+        index = index.filterPartitions(getattr(nothing, "MODULE$"))
+    return index
+
+
+def list_partitions(index: Any, schema: Any) -> dict[Path, tuple[PartitionValue, ...]]:
+    """The partitions of a listing by folder; a partition may lie outside its table's folder."""
+    kinds = [(field.dataType(), field.dataType().typeName()) for field in schema.fields()]
+    if not kinds:
+        return {}
+    partitions = index.partitionSpec().partitions()
+    found: dict[Path, tuple[PartitionValue, ...]] = {}
+    for i in range(partitions.size()):
+        partition = partitions.apply(i)
+        values = partition.values()
+        folder = local_path(str(partition.path().toString()))
+        if folder is not None:
+            found[folder] = tuple(
+                _partition_value(values.get(j, kind), str(name))
+                for j, (kind, name) in enumerate(kinds)
+            )
+    return found
+
+
+def _partition_value(value: Any, kind: str) -> PartitionValue:
+    if value is None or isinstance(value, bool | int | float | bytes | str):
+        return value
+    text = str(value.toString())
+    return Decimal(text) if kind.startswith("decimal") else text
+
+
+def _partition_of(
+    path: Path, partitions: Mapping[Path, tuple[PartitionValue, ...]]
+) -> tuple[PartitionValue, ...]:
+    for folder in path.parents:
+        if folder in partitions:
+            return partitions[folder]
+    raise CatalogError(
+        f"the file {path} lies in no partition that the catalog knows",
+        hint="run spark.catalog.recoverPartitions on the table",
+    )
+
+
+def _order(values: tuple[PartitionValue, ...]) -> tuple[tuple[int, Any], ...]:
+    """Partitions in the order of their values: NULL first, NaN last."""
+    return tuple(
+        (0, 0) if value is None else (2, 0) if value != value else (1, value) for value in values
+    )
+
+
+def _has_instants(schema: pa.Schema) -> bool:
+    return any("tz=" in str(field.type) for field in schema)

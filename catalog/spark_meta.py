@@ -1,0 +1,43 @@
+"""Stream metadata: the ``cql.*`` part of a table's TBLPROPERTIES."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from cql.catalog import registry, spark_table
+from cql.errors import CatalogError
+
+PREFIX = "cql."
+
+
+def get_properties(session: SparkSession, name: str | Sequence[str]) -> dict[str, str]:
+    """The ``cql.*`` properties of a table, keys with the prefix; none for a temporary view."""
+    if not registry.ensure(session, name):
+        raise spark_table.missing(session, name, registry.names(session))
+    if spark_table.is_temporary(session, name):
+        return {}
+    found = spark_table.load(session, name).properties
+    return {key: found[key] for key in sorted(found) if key.startswith(PREFIX)}
+
+
+def set_properties(
+    session: SparkSession, name: str | Sequence[str], properties: Mapping[str, str | None]
+) -> None:
+    """Set ``cql.*`` properties of a table (None removes one); the others stay as they are."""
+    for key in properties:
+        if not key.startswith(PREFIX) or key == PREFIX:
+            raise CatalogError(
+                f"{key!r} is no property of ours", hint=f"our properties start with {PREFIX!r}"
+            )
+    if not registry.ensure(session, name):
+        raise spark_table.missing(session, name, registry.names(session))
+    if spark_table.is_temporary(session, name):
+        raise CatalogError(
+            f"{name} is a temporary view, which has no properties",
+            hint="declare the stream over a table or a permanent view",
+        )
+    if properties:
+        spark_table.alter_properties(session, name, properties)
+        registry.record(session, name)

@@ -1,0 +1,157 @@
+"""The one door to Spark's SQL parser: fixed statements, with names and values quoted here.
+
+Everything else goes through typed calls, which have no text to break out of. What SQL text can do
+beyond its statement: close a quote, and Spark's own ``${env:…}``, ``${spark.…}`` substitution,
+which works inside quotes too and would write an environment variable into the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from pyspark.sql import SparkSession
+
+from cql.catalog.spark_session import spark_call
+from cql.errors import CatalogError
+
+
+class Template(Enum):
+    """Every statement that the engine can send as text. A new one is a change of this list."""
+
+    ADD_PARTITION = "ALTER TABLE {table} ADD IF NOT EXISTS PARTITION ({spec})"
+
+
+Value = str | Sequence[str] | Mapping[str, str | None]
+
+
+def run(session: SparkSession, template: Template, **parts: Value) -> None:
+    """Send one of the fixed statements.
+
+    A part that is a string or a sequence is a name (quoted as an identifier); a mapping is a list
+    of ``name = 'literal'`` (None is NULL).
+    """
+    if not isinstance(template, Template):
+        raise CatalogError("only the fixed statements of spark_sql may be sent to Spark")
+    texts = {
+        key: assignments(value) if isinstance(value, Mapping) else _plain(quoted(value))
+        for key, value in parts.items()
+    }
+    statement = template.value.format_map(texts)
+    doing = template.name.lower().replace("_", " ")
+    with spark_call(session, doing):
+        escaped = session.conf.get("spark.sql.parser.escapedStringLiterals", "false")
+        if escaped == "true" and "\\" in statement:
+            raise CatalogError(
+                f"{doing}: a value has a quote, a backslash or a dollar sign, which cannot be "
+                "written while spark.sql.parser.escapedStringLiterals is on",
+                hint="set spark.sql.parser.escapedStringLiterals to false",
+            )
+        session.sql(statement)
+
+
+def name_parts(name: str | Sequence[str]) -> tuple[str, ...]:
+    """The one to three parts of a table's name.
+
+    In a string, dots part it and backticks keep a dot inside a part (doubled, they stand for
+    themselves); anything else, however odd, is just part of the name. A sequence is taken as it is.
+    """
+    parts = tuple(_split(name)) if isinstance(name, str) else tuple(name)
+    if not 1 <= len(parts) <= 3:
+        raise CatalogError(
+            f"{'.'.join(parts)!r} has {len(parts)} parts",
+            hint="a table's name is table, database.table or catalog.database.table",
+        )
+    for part in parts:
+        _check(part)
+    return parts
+
+
+def quoted(name: str | Sequence[str]) -> str:
+    """``name`` as Spark writes it safely: every part in backticks."""
+    return ".".join(identifier(part) for part in name_parts(name))
+
+
+def identifier(name: str) -> str:
+    """One name in backticks, embedded backticks doubled."""
+    _check(name)
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(value: str | None) -> str:
+    """A string literal: quotes, backslashes, control characters and ``$`` are escaped."""
+    if value is None:
+        return "NULL"
+    if "\0" in value:
+        raise CatalogError("a value has a NUL character, which Spark cannot store")
+    return "'" + "".join(_escaped(char) for char in value) + "'"
+
+
+def assignments(values: Mapping[str, str | None]) -> str:
+    """``name = 'literal', …``."""
+    if not values:
+        raise CatalogError("a partition needs at least one column")
+    return ", ".join(f"{_plain(identifier(k))} = {literal(v)}" for k, v in values.items())
+
+
+def _escaped(char: str) -> str:
+    if char in "'\\\"":
+        return "\\" + char
+    if char == "$" or ord(char) < 32 or ord(char) == 127:
+        return f"\\u{ord(char):04x}"
+    return char
+
+
+def _plain(text: str) -> str:
+    # Inside backticks nothing can be escaped, and Spark substitutes there as well.
+    if "${" in text:
+        raise CatalogError(
+            f"the name {text} has ${{ in it, which Spark would replace", hint="rename it"
+        )
+    return text
+
+
+def _check(part: str) -> None:
+    if not part:
+        raise CatalogError(
+            "a name is empty", hint="give every part of the name at least one letter"
+        )
+    if any(ord(char) < 32 or ord(char) == 127 for char in part):
+        raise CatalogError(f"the name {part!r} has a control character", hint="rename it")
+
+
+def _split(name: str) -> list[str]:
+    parts: list[str] = []
+    rest = name
+    while True:
+        if rest.startswith("`"):
+            part, rest = _backticked(rest, name)
+        else:
+            part, dot, after = rest.partition(".")
+            rest = dot + after
+        parts.append(part)
+        if not rest:
+            return parts
+        if not rest.startswith("."):
+            raise CatalogError(
+                f"the name {name!r} goes on after its closing backtick",
+                hint="double a backtick that belongs to the name",
+            )
+        rest = rest[1:]
+
+
+def _backticked(rest: str, name: str) -> tuple[str, str]:
+    part = ""
+    at = 1
+    while True:
+        end = rest.find("`", at)
+        if end < 0:
+            raise CatalogError(
+                f"the name {name!r} opens a backtick and never closes it",
+                hint="double a backtick that belongs to the name",
+            )
+        part += rest[at:end]
+        if not rest.startswith("``", end):
+            return part, rest[end + 1 :]
+        part += "`"
+        at = end + 2

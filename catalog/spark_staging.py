@@ -1,0 +1,206 @@
+"""Publishing files into a table's folder, whole epochs at a time.
+
+Files are written in ``_staging-<uuid>`` (Spark, Hive and Arrow skip names that begin with ``_``).
+An epoch is committed by replacing ``_cql/epoch.json``, which lists the renames that publish it; the
+renames follow. Whoever opens the folder next finishes those that a crash left undone, so an epoch
+is never half there for good. One rename (the usual case) is atomic for readers too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from cql.errors import CatalogError
+
+STAGING = "_staging-"
+_FOLDER = "_cql"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The last committed epoch: its renames (from, to; below the table's folder unless absolute)
+    and the partitions that the catalog must know for it."""
+
+    number: int = 0
+    moves: tuple[tuple[str, str], ...] = ()
+    partitions: tuple[Mapping[str, str | None], ...] = field(default=())
+
+
+class Staging:
+    """The staging folder of one writer, and the commits of its table's folder."""
+
+    def __init__(self, table: str, folder: Path) -> None:
+        self.table = table
+        self.folder = folder
+        self.path = folder / f"{STAGING}{uuid.uuid4().hex}"
+        self.unpublished = False
+        """Whether files of a committed epoch are still in the staging folder."""
+        self._owner: BinaryIO | None = None
+        with explained(table, folder), self._locked():
+            self.last = _read(folder, table)
+            # Before any staging folder goes: an unfinished epoch's files are still in one.
+            self._publish(self.last)
+            self._remove_stale()
+            self.path.mkdir()
+            # Held as long as this process lives, whatever becomes of its number.
+            self._owner = (self.path / "owner").open("wb")
+            fcntl.flock(self._owner, fcntl.LOCK_EX)
+
+    def refresh(self) -> Epoch:
+        """The last epoch, which another writer may have committed meanwhile."""
+        with explained(self.table, self.folder), self._locked():
+            self.last = _read(self.folder, self.table)
+        return self.last
+
+    def commit(
+        self,
+        number: int | None,
+        moves: Sequence[tuple[Path, Path]],
+        partitions: Sequence[Mapping[str, str | None]],
+    ) -> tuple[Epoch, bool]:
+        """Publish the renames as epoch ``number`` (default: the next); whether they were new.
+
+        An epoch that is committed already stays as it is.
+        """
+        with explained(self.table, self.folder), self._locked():
+            last = _read(self.folder, self.table)
+            if number is not None and number <= last.number:
+                self.last = last
+                return last, False
+            self._publish(last)
+            self.unpublished = False
+            epoch = Epoch(
+                last.number + 1 if number is None else number,
+                tuple((self._relative(a), self._relative(b)) for a, b in moves),
+                tuple(partitions),
+            )
+            _write(self.folder, epoch)
+            self.last = epoch
+            self.unpublished = True
+            self._publish(epoch)
+            self.unpublished = False
+            return epoch, True
+
+    def close(self) -> None:
+        if not self.unpublished:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._owner is not None:
+            self._owner.close()
+            self._owner = None
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
+
+    def _publish(self, epoch: Epoch) -> None:
+        touched: set[Path] = set()
+        for source, target in epoch.moves:
+            old, new = self.folder / source, self.folder / target
+            if not old.exists():
+                continue  # moved before a crash, or before this writer opened
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(old, new)
+            touched.add(new.parent)
+        for parent in touched:
+            sync_folder(parent)
+
+    def _remove_stale(self) -> None:
+        for other in self.folder.glob(f"{STAGING}*"):
+            try:
+                owner = (other / "owner").open("rb")
+            except FileNotFoundError:
+                # Made under the lock that we hold, so its writer died between two calls.
+                shutil.rmtree(other, ignore_errors=True)
+                continue
+            except OSError:
+                continue
+            with owner:
+                try:
+                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    continue
+                shutil.rmtree(other, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        place = self.folder / _FOLDER
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+@contextlib.contextmanager
+def explained(table: str, folder: Path) -> Iterator[None]:
+    """Turns what a file system refuses into a CatalogError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).split("\n")[0]
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what = f"the disk of {folder} is full, or a limit on file size is reached ({reason})"
+            hint = "free some space, or raise the limit; nothing of this epoch is visible"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            what = f"this user may not write to {error.filename or folder} ({reason})"
+            hint = "give the user write permission on the table's folder"
+        else:
+            what = f"writing to {error.filename or folder} failed: {reason}"
+            hint = "check that the folder exists and its disk works; then run the statement again"
+        raise CatalogError(f"table {table}: {what}", hint=hint) from error
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(folder: Path, table: str) -> Epoch:
+    file = folder / _FOLDER / "epoch.json"
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Epoch()
+    try:
+        entry = json.loads(text)
+        if entry["format"] != _FORMAT:
+            raise ValueError(f"format {entry['format']}, known is {_FORMAT}")
+        return Epoch(
+            int(entry["epoch"]),
+            tuple((str(a), str(b)) for a, b in entry["moves"]),
+            tuple(dict(partition) for partition in entry["partitions"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CatalogError(
+            f"table {table}: its record of epochs {file} is damaged: {error}",
+            hint="delete that file after a look at the table: numbering starts again at 1",
+        ) from error
+
+
+def _write(folder: Path, epoch: Epoch) -> None:
+    file = folder / _FOLDER / "epoch.json"
+    fresh = file.with_suffix(".new")
+    entry = {
+        "format": _FORMAT,
+        "epoch": epoch.number,
+        "moves": [list(move) for move in epoch.moves],
+        "partitions": [dict(partition) for partition in epoch.partitions],
+    }
+    with fresh.open("w", encoding="utf-8") as out:
+        json.dump(entry, out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(fresh, file)
+    sync_folder(file.parent)

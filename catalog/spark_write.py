@@ -1,0 +1,491 @@
+"""Appending to Spark tables, one atomic epoch after another.
+
+A table that we make has no partition column for the epoch, so that ``SELECT *`` shows the declared
+columns and nothing else. It has Spark's option ``recursiveFileLookup`` instead: an epoch of one
+file is a file of the table's folder, a larger one a folder in it, and either is published by one
+rename. (Epochs as partitions need a visible column and an ALTER TABLE each.)
+
+A table that the user made takes rows by the names of its columns. Unpartitioned, each epoch is one
+file, since Spark reads no folders there. Partitioned, an epoch is one or more files per partition:
+all of them after a crash, but a reader of another process may meet it between two renames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from cql.catalog import registry, spark_partition, spark_sql, spark_table
+from cql.catalog.spark_columns import find_column, nulls, widens
+from cql.catalog.spark_files import (
+    PartitionValue,
+    file_index,
+    file_relation,
+    frame_of,
+    list_partitions,
+)
+from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_staging import Staging, explained, sync_folder
+from cql.catalog.spark_table import Table
+from cql.catalog.spark_types import to_arrow, to_spark
+from cql.errors import CatalogError, did_you_mean
+
+RECURSIVE = "recursiveFileLookup"
+
+_GROUP_ROWS = 1 << 20
+_GROUP_BYTES = 64 << 20
+_OPEN_FILES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What ``commit`` published; ``new`` is False when the epoch was there already."""
+
+    epoch: int
+    rows: int
+    files: tuple[str, ...]
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The table: its columns as stored, and how an epoch is laid out in its folder."""
+
+    folder: Path
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    partitions: dict[tuple[PartitionValue, ...], Path]
+    managed: bool
+    """The catalog lists the partitions (else Spark finds them by their folders)."""
+    recursive: bool
+    case_sensitive: bool
+
+    @property
+    def one_file(self) -> bool:
+        return not self.recursive and not self.partition_columns
+
+
+@dataclass(slots=True)
+class _File:
+    path: Path
+    sink: Any
+    writer: Any
+    rows: int = 0
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
+
+
+class EpochWriter:
+    """Writes rows to a table and publishes them epoch by epoch.
+
+    ``schema`` is that of the rows; with ``create`` a missing table is made of it (an existing one
+    must fit). Nothing is visible before ``commit``. A replay that names an epoch already committed
+    publishes nothing. After an error the epoch's rows are gone; the writer can go on with the next.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        table: str | Sequence[str],
+        schema: pa.Schema,
+        create: bool = False,
+        *,
+        max_rows_per_file: int = 5_000_000,
+        max_bytes_per_file: int = 256 << 20,
+    ) -> None:
+        self._session = session
+        self._name = spark_table.full_name(session, table)
+        self._table = quoted(table)
+        self._max_rows = max_rows_per_file
+        self._max_bytes = max_bytes_per_file
+        if not registry.ensure(session, table):
+            if not create:
+                raise spark_table.missing(session, table, registry.names(session))
+            _create(session, self._name, schema)
+        self._target = _target(session, table, self._table)
+        self._plans: dict[pa.Schema, list[int | None]] = {}
+        self._plan(schema)
+        self._staging = Staging(self._table, self._target.folder)
+        self._open: dict[tuple[PartitionValue, ...], _File] = {}
+        self._done: list[tuple[tuple[PartitionValue, ...], Path]] = []
+        self._rows = 0
+        self._batch = 0
+        if self._staging.last.partitions:
+            # A crash may have come between the last epoch's renames and its ALTER TABLE.
+            self._enter_partitions(self._staging.last.partitions)
+            self._refresh()
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of the last committed epoch; 0 before the first."""
+        return self._staging.refresh().number
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._target.schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage rows. Columns are matched by name; a column that the rows lack becomes NULL."""
+        rows = self._fitted(batch)
+        if not rows.num_rows:
+            return
+        try:
+            with explained(self._table, self._target.folder):
+                columns = self._target.partition_columns
+                if columns:
+                    for values, part in spark_partition.split(rows, columns):
+                        self._append(values, part)
+                else:
+                    self._append((), rows)
+        except BaseException:
+            self.abort()
+            raise
+        self._rows += rows.num_rows
+
+    def commit(self, epoch: int | None = None) -> Commit:
+        """Publish what was written since the last commit; without rows nothing changes.
+
+        ``epoch`` (default: the next number) makes it repeatable: one that is not beyond the last is
+        there already, and the staged rows are dropped.
+        """
+        try:
+            with explained(self._table, self._target.folder):
+                for values in list(self._open):
+                    self._finish(values)
+            if not self._done:
+                number = self._staging.last.number if epoch is None else epoch
+                return Commit(number, 0, (), new=False)
+            moves, folders = self._moves(epoch)
+            for folder in {source.parent for source, _ in moves}:
+                with explained(self._table, folder):
+                    sync_folder(folder)
+            specs = [
+                spark_partition.specification(
+                    self._target.partition_columns, values, self._target.schema
+                )
+                for values in folders
+            ]
+            committed, new = self._staging.commit(epoch, moves, specs)
+            if not new:
+                return Commit(epoch or committed.number, 0, (), new=False)
+            if specs:
+                self._enter_partitions(specs)
+                self._target.partitions.update(folders)
+            self._refresh()
+            files = tuple(target for _, target in committed.moves)
+            return Commit(committed.number, self._rows, files, new=True)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the rows staged since the last commit."""
+        for file in self._open.values():
+            with contextlib.suppress(Exception):
+                file.writer.close()
+            with contextlib.suppress(Exception):
+                file.sink.close()
+            file.path.unlink(missing_ok=True)
+        if not self._staging.unpublished:
+            for _, path in self._done:
+                path.unlink(missing_ok=True)
+        self._open.clear()
+        self._done.clear()
+        self._rows = 0
+        self._batch += 1
+
+    def close(self) -> None:
+        """Drop uncommitted rows and remove the staging folder."""
+        self.abort()
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _plan(self, schema: pa.Schema) -> list[int | None]:
+        known = self._plans.get(schema)
+        if known is None:
+            known = _matched(schema, self._target, self._table)
+            self._plans[schema] = known
+        return known
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays: list[Any] = []
+        for wanted, at in zip(self._target.schema, self._plan(batch.schema), strict=True):
+            array: Any = nulls(batch.num_rows, wanted.type) if at is None else batch.column(at)
+            if array.type != wanted.type:
+                try:
+                    array = array.cast(wanted.type)
+                except pa.ArrowInvalid as error:
+                    raise CatalogError(
+                        f"table {self._table}: a value of column {wanted.name} does not fit "
+                        f"{wanted.type}: {error}",
+                        hint="CAST or round it in the query",
+                    ) from error
+            if array.null_count and not wanted.nullable:
+                raise CatalogError(
+                    f"table {self._table}: column {wanted.name} is NOT NULL, and a row has NULL",
+                    hint="filter such rows out, or use coalesce()",
+                )
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target.schema)
+
+    def _append(self, values: tuple[PartitionValue, ...], rows: pa.RecordBatch) -> None:
+        at = 0
+        while at < rows.num_rows:
+            file = self._file(values, rows.schema)
+            room = rows.num_rows
+            if not self._target.one_file:
+                room = self._max_rows - file.rows - file.waiting_rows
+            part = rows.slice(at, room)
+            at += part.num_rows
+            file.waiting.append(part)
+            file.waiting_rows += part.num_rows
+            file.waiting_bytes += part.nbytes
+            if file.waiting_rows >= _GROUP_ROWS or file.waiting_bytes >= _GROUP_BYTES // len(
+                self._open
+            ):
+                self._flush(file)
+            if not self._target.one_file and (
+                file.rows + file.waiting_rows >= self._max_rows
+                or file.sink.tell() + file.waiting_bytes >= self._max_bytes
+            ):
+                self._finish(values)
+
+    def _file(self, values: tuple[PartitionValue, ...], schema: pa.Schema) -> _File:
+        file = self._open.pop(values, None)
+        if file is None:
+            if len(self._open) >= _OPEN_FILES:
+                self._finish(next(iter(self._open)))
+            folder = self._staging.path / f"{self._batch:06d}"
+            folder.mkdir(exist_ok=True)
+            path = folder / f"part-{len(self._done) + len(self._open):05d}.parquet"
+            sink = pa.OSFile(str(path), mode="wb")
+            try:
+                # Spark knows no Arrow schema in the footer; its own reader goes by the types there.
+                writer = pq.ParquetWriter(sink, schema, compression="snappy", store_schema=False)
+            except BaseException:
+                sink.close()
+                raise
+            file = _File(path, sink, writer)
+        self._open[values] = file  # the most recently used is last
+        return file
+
+    def _flush(self, file: _File) -> None:
+        if file.waiting:
+            table = pa.Table.from_batches(file.waiting)
+            file.writer.write_table(table, row_group_size=_GROUP_ROWS)
+            file.rows += file.waiting_rows
+            file.waiting = []
+            file.waiting_rows = file.waiting_bytes = 0
+
+    def _finish(self, values: tuple[PartitionValue, ...]) -> None:
+        file = self._open[values]
+        self._flush(file)
+        file.writer.close()
+        file.sink.close()
+        with file.path.open("rb") as written:
+            os.fsync(written.fileno())
+        del self._open[values]
+        self._done.append((values, file.path))
+
+    def _moves(
+        self, epoch: int | None
+    ) -> tuple[list[tuple[Path, Path]], dict[tuple[PartitionValue, ...], Path]]:
+        """The renames of this epoch, and the partitions that are new with it."""
+        target = self._target
+        # Unique, not only numbered: numbering starts again when someone empties the folder.
+        number = self._staging.refresh().number + 1 if epoch is None else epoch
+        name = f"epoch-{number:010d}-{uuid.uuid4().hex[:12]}"
+        if not target.partition_columns:
+            if len(self._done) == 1:
+                return [(self._done[0][1], target.folder / f"{name}.parquet")], {}
+            return [(self._done[0][1].parent, target.folder / name)], {}
+        moves: list[tuple[Path, Path]] = []
+        new: dict[tuple[PartitionValue, ...], Path] = {}
+        device = os.stat(target.folder).st_dev
+        for at, (values, path) in enumerate(self._done):
+            folder = target.partitions.get(values) or new.get(values)
+            if folder is None:
+                spec = spark_partition.specification(
+                    target.partition_columns, values, target.schema
+                )
+                folder = target.folder / spark_partition.folder_name(self._session, spec)
+                new[values] = folder
+            elif folder.exists() and os.stat(folder).st_dev != device:
+                raise CatalogError(
+                    f"table {self._table}: its partition in {folder} lies on another disk, where "
+                    "files cannot be moved to atomically",
+                    hint="keep the partitions of a table that is streamed into on one disk",
+                )
+            moves.append((path, folder / f"{name}-{at:05d}.parquet"))
+        return moves, new
+
+    def _enter_partitions(self, specs: Sequence[Any]) -> None:
+        if self._target.managed:
+            for spec in specs:
+                spark_sql.run(
+                    self._session, spark_sql.Template.ADD_PARTITION, table=self._name, spec=spec
+                )
+
+    def _refresh(self) -> None:
+        with spark_call(self._session, f"refreshing {self._table}"):
+            self._session.catalog.refreshTable(quoted(self._name))
+
+
+def _create(session: SparkSession, full: tuple[str, ...], schema: pa.Schema) -> None:
+    folder = spark_table.default_location(session, full)
+    table = quoted(full)
+    with explained(table, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(not entry.name.startswith(("_", ".")) for entry in folder.iterdir()):
+            raise CatalogError(
+                f"the folder {folder} for the new table {table} has files in it",
+                hint="move them away, or choose another name",
+            )
+    fields = to_spark(schema)
+    lowered = [name.lower() for name in schema.names]
+    twice = sorted({name for name in lowered if lowered.count(name) > 1})
+    if twice:
+        raise CatalogError(
+            f"the new table {table} would have the column {twice[0]} twice",
+            hint="give one of them another name with AS",
+        )
+    made = Table(
+        name=full,
+        schema=fields,
+        provider="parquet",
+        location=str(folder),
+        options={RECURSIVE: "true"},
+    )
+    try:
+        spark_table.create(session, made)
+        registry.record(session, full)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Target:
+    frame = frame_of(session, name)
+    with spark_call(session, f"looking up {table}"):
+        relation = file_relation(frame)
+        if relation is None:
+            raise _unfit(table, "is a view, or no table of files")
+        form = relation.fileFormat().getClass().getSimpleName()
+        bucketed = relation.bucketSpec().isDefined()
+        managed = relation.location().getClass().getSimpleName() == "CatalogFileIndex"
+        listed = list_partitions(file_index(session, relation), relation.partitionSchema())
+        schema = to_arrow(frame.schema)
+        case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
+        zone = session.conf.get("spark.sql.session.timeZone")
+    entry = spark_table.load(session, name)
+    folder = spark_table.local_path(entry.location) if entry.location is not None else None
+    if form != "ParquetFileFormat":
+        raise _unfit(table, f"holds {entry.provider} files, not parquet")
+    if folder is None:
+        raise _unfit(table, f"is in {entry.location}, which is no local or mounted folder")
+    if bucketed:
+        raise _unfit(table, "is bucketed")
+    if (folder / "_spark_metadata").exists():
+        raise _unfit(table, "is the sink of a Spark stream")
+    for column in entry.schema.fields:
+        if type(column.dataType).__name__ in ("CharType", "VarcharType"):
+            raise _unfit(table, f"has the {column.dataType.simpleString()} column {column.name}")
+    partition_columns = tuple(
+        found
+        for column in entry.partition_columns
+        if (found := find_column(column, schema.names, case_sensitive)) is not None
+    )
+    spark_partition.check_columns(schema, partition_columns, table)
+    if zone != "UTC" and any(
+        getattr(schema.field(column).type, "tz", None) for column in partition_columns
+    ):
+        raise _unfit(table, f"is partitioned by a timestamp in the time zone {zone}")
+    nullable = {f.name: f.nullable for f in entry.schema.fields}
+    schema = pa.schema([f.with_nullable(f.nullable and nullable.get(f.name, True)) for f in schema])
+    return _Target(
+        folder=folder,
+        schema=schema,
+        partition_columns=partition_columns,
+        partitions={values: path for path, values in listed.items()},
+        managed=managed,
+        recursive=entry.options.get(RECURSIVE, "").lower() == "true",
+        case_sensitive=case_sensitive,
+    )
+
+
+def _unfit(table: str, what: str) -> CatalogError:
+    return CatalogError(
+        f"table {table} {what}, so rows cannot be streamed into it",
+        hint="write to a new table, or to a parquet table in a local folder",
+    )
+
+
+def _matched(rows: pa.Schema, target: _Target, table: str) -> list[int | None]:
+    """For each column of the table where the rows have it."""
+    found: dict[str, int] = {}
+    for at, column in enumerate(rows):
+        name = find_column(column.name, target.schema.names, target.case_sensitive)
+        if name is None:
+            raise CatalogError(
+                f"table {table} has no column {column.name!r}",
+                hint=did_you_mean(column.name, target.schema.names, what="its columns are")
+                or "name the columns of the query as those of the table",
+            )
+        if name in found:
+            raise CatalogError(
+                f"table {table}: two columns of the query are named {name!r}",
+                hint="give one of them another name with AS",
+            )
+        wanted = target.schema.field(name).type
+        if not _fits(column.type, wanted):
+            raise CatalogError(
+                f"table {table}: column {name} is {wanted}, and the query gives {column.type}, "
+                "which may not fit",
+                hint=f"CAST {column.name} in the query to the type of the table",
+            )
+        found[name] = at
+    for field_ in target.schema:
+        if field_.name not in found and not field_.nullable:
+            raise CatalogError(
+                f"table {table}: column {field_.name} is NOT NULL, and the query does not give it",
+                hint="add the column to the query",
+            )
+    return [found.get(name) for name in target.schema.names]
+
+
+def _fits(given: Any, wanted: Any) -> bool:
+    if given == wanted:
+        return True
+    if pa.types.is_null(given):
+        return True
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
+        # A wall clock is no instant; Spark would take the session's zone.
+        return (given.tz is None) == (wanted.tz is None)
+    if pa.types.is_integer(given) and pa.types.is_timestamp(wanted):
+        return False
+    if pa.types.is_binary(given) and pa.types.is_string(wanted):
+        return False
+    return widens(given, wanted)

@@ -1,0 +1,131 @@
+"""Writing one file of each format, batch by batch, into an open binary file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC
+from typing import IO, Any, Protocol, cast
+
+import pyarrow as pa
+
+from cql.errors import CatalogError, did_you_mean
+from cql.model import Schema
+from cql.types import BINARY, INTERVAL, Kind
+
+
+class Writer(Protocol):
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None:
+        """Completes the file's content; the file itself stays open."""
+        ...
+
+    def discard(self) -> None:
+        """Lets go of the file without completing it."""
+        ...
+
+
+class _ArrowWriter:
+    """Arrow's own writers, which have one interface."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def discard(self) -> None:
+        # Not closed: that would write to a file which may just have refused to be written.
+        # Parquet's writer closes itself when collected, unless it believes that it is closed.
+        if hasattr(self._writer, "is_open"):
+            self._writer.is_open = False
+
+
+def _parquet(file: IO[bytes], schema: pa.Schema) -> Writer:
+    import pyarrow.parquet as pq
+
+    return _ArrowWriter(pq.ParquetWriter(file, schema))
+
+
+def _arrow(file: IO[bytes], schema: pa.Schema) -> Writer:
+    return _ArrowWriter(pa.ipc.new_file(cast(Any, file), schema))
+
+
+def _csv(file: IO[bytes], schema: pa.Schema) -> Writer:
+    import pyarrow.csv as pc
+
+    return _ArrowWriter(pc.CSVWriter(file, schema))
+
+
+class _JsonWriter:
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._file = file
+        self._schema = schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        lines = []
+        for row in _rows(batch):
+            try:
+                lines.append(json.dumps(row, default=_plain, allow_nan=False))
+            except ValueError as error:
+                bad = next(
+                    k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)
+                )
+                raise CatalogError(
+                    f"column {bad}: JSON cannot hold {row[bad]}",
+                    hint="write Parquet, or replace NaN and infinity by NULL",
+                ) from error
+        self._file.write("".join(line + "\n" for line in lines).encode())
+
+    def close(self) -> None: ...
+    def discard(self) -> None: ...
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise CatalogError(
+            f"a time cannot be written as text: {error}",
+            hint="JSON takes the years 1 to 9999; write Parquet",
+        ) from error
+
+
+def _plain(value: Any) -> str:
+    """Times in ISO (UTC as Z), decimals as text, which keeps their digits."""
+    if getattr(value, "tzinfo", None) is not None:
+        return str(value.astimezone(UTC).isoformat().replace("+00:00", "Z"))
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)
+
+
+FORMATS: dict[str, Callable[[IO[bytes], pa.Schema], Writer]] = {
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "csv": _csv,
+    "json": _JsonWriter,
+}
+
+
+def check_writable(format: str, schema: Schema, what: str) -> None:
+    """Refuses what a file of that format could not give back."""
+    if format not in FORMATS:
+        raise CatalogError(
+            f"{what}: cannot write format {format}",
+            hint=did_you_mean(format, FORMATS, what="formats are"),
+        )
+    for field in schema:
+        text = format in ("csv", "json") and field.type in (BINARY, INTERVAL)
+        if text or (format != "arrow" and field.type.kind is Kind.NULL):
+            raise CatalogError(
+                f"{what}: a {format} file cannot hold column {field.name} {field.type}",
+                hint="cast the column in the query, or make the table a folder of Arrow files",
+            )
+        if format == "parquet" and field.type == INTERVAL:
+            raise CatalogError(
+                f"{what}: a parquet file cannot hold column {field.name} {field.type}",
+                hint="cast it to BIGINT microseconds",
+            )

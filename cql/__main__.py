@@ -1,0 +1,322 @@
+"""The command ``cql``: the shell, scripts, plans, warming up.
+
+Exit codes: 0 all well, 1 a statement failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from cql import __version__
+from cql.errors import CqlError, SettingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cql.query import Query
+    from cql.result import Result
+    from cql.session import Session
+
+FORMATS = ("auto", "table", "csv", "tsv", "json")
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+Decorated = Callable[..., Any]
+
+
+def _options(command: Decorated) -> Decorated:
+    """The options that every command that runs statements shares."""
+    for option in (
+        click.option(
+            "--format",
+            type=click.Choice(FORMATS),
+            default="auto",
+            help="Output; auto is table on a terminal and csv into a pipe.",
+        ),
+        click.option(
+            "--param",
+            "params",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A value for :NAME in the statements; may be repeated.",
+        ),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A setting, as with SET; may be repeated.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="cql")
+@click.option("-c", "--command", "text", metavar="TEXT", help="Run these statements and leave.")
+@_options
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    text: str | None,
+    format: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+) -> None:
+    """Continuous queries over streams, files and Spark tables. Without a command: the shell."""
+    if ctx.invoked_subcommand is not None:
+        if text is not None or params or settings or format != "auto":
+            raise click.UsageError(f"put the options behind {ctx.invoked_subcommand}")
+        return
+    if text is not None:
+        ctx.exit(run_text(text, format, params, settings))
+    if params:
+        raise click.UsageError("--param needs -c or run FILE; in the shell write values directly")
+    if format != "auto":
+        raise click.UsageError("--format needs -c or run FILE")
+    if not sys.stdin.isatty():
+        ctx.exit(run_text(sys.stdin.read(), format, params, settings))
+    ctx.exit(_shell(settings))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_options
+def run(file: Path, format: str, params: tuple[str, ...], settings: tuple[str, ...]) -> None:
+    """Run the statements of FILE (- is standard input)."""
+    sys.exit(_with_file(file, lambda text: run_text(text, format, params, settings)))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--mode",
+    type=click.Choice(["physical", "logical", "analyze", "mermaid", "kernel"]),
+    default="physical",
+    help="What to show; analyze runs the queries.",
+)
+@_options
+def explain(
+    file: Path, mode: str, format: str, params: tuple[str, ...], settings: tuple[str, ...]
+) -> None:
+    """Show the plan of every query in FILE; its other statements run."""
+    if format != "auto":
+        raise click.UsageError("a plan is text: --format does not apply")
+    sys.exit(_with_file(file, lambda text: explain_text(text, mode, params, settings)))
+
+
+@cli.command()
+def warm() -> None:
+    """Compile the library of kernels, so that no first query waits for it."""
+    from cql import render
+
+    console = render.console_for(sys.stderr)
+
+    def work() -> int:
+        from cql.executor.warm import warm as compile_all
+
+        compile_all(lambda message: console.print(message, style="dim"))
+        return OK
+
+    sys.exit(guarded(work, console))
+
+
+@cli.command()
+def demo() -> None:
+    """The README's example: flights and weather, from Spark tables into Spark tables."""
+    from cql import render
+
+    def work() -> int:
+        from cql.demo import main as play
+
+        play()
+        return OK
+
+    sys.exit(guarded(work, render.console_for(sys.stderr)))
+
+
+# --------------------------------------------------------------------------- what they do
+
+
+def run_text(text: str, format: str, params: tuple[str, ...], settings: tuple[str, ...]) -> int:
+    """Runs statements; rows to stdout, everything else to stderr. Returns the exit code."""
+    from cql import render
+
+    errors = render.console_for(sys.stderr)
+
+    def work() -> int:
+        values = _parameters(params)
+        with _connect(settings, errors) as session:
+            for item in session.statements(text, values):
+                _present(item, session, format, errors)
+            _await_background(session, errors)
+        return OK
+
+    return guarded(work, errors, text)
+
+
+def explain_text(text: str, mode: str, params: tuple[str, ...], settings: tuple[str, ...]) -> int:
+    from cql import render
+    from cql.query import Query
+
+    errors = render.console_for(sys.stderr)
+
+    def work() -> int:
+        values = _parameters(params)
+        with _connect(settings, errors) as session:
+            for item in session.statements(text, values):
+                if isinstance(item, Query):
+                    click.echo(item.explain(mode))
+        return OK
+
+    return guarded(work, errors, text)
+
+
+def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -> int:
+    """Runs ``work``; prints a CqlError, with the place in ``text``, and gives the exit code."""
+    from cql import render
+    from cql.repl.screen import Stopped
+
+    try:
+        return work()
+    except CqlError as error:
+        render.print_error(error if text is None else error.with_text(text), errors)
+        return FAILED
+    except (KeyboardInterrupt, Stopped):
+        errors.print("interrupted", style="yellow")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python must not try to flush the rest.
+        sys.stdout = _nowhere()
+        return OK
+
+
+def _nowhere() -> IO[str]:
+    import os
+
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def _connect(settings: tuple[str, ...], errors: Console) -> Session:
+    from cql.session import connect
+    from cql.settings import parse_assignment
+
+    session = connect(**dict(parse_assignment(s) for s in settings))
+    session.on_notice = lambda message: errors.print(f"note: {message}", style="yellow")
+    return session
+
+
+def _parameters(params: tuple[str, ...]) -> dict[str, Any]:
+    from cql.settings import parse_assignment
+
+    return {name: _value(value) for name, value in map(parse_assignment, params)}
+
+
+_NUMBER = re.compile(r"[+-]?(?:\d{1,19}|(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d{1,3})?)")
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def _value(text: str) -> int | float | str | bool | None:
+    """``5``, ``1.5``, ``true``, ``null`` by their looks; everything else is text, and so is what
+    stands in single quotes."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    if _NUMBER.fullmatch(text) is None:
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def _present(item: Query | Result, session: Session, format: str, errors: Console) -> None:
+    from cql import render
+    from cql.query import Query
+    from cql.repl.screen import Screen
+
+    out = render.console_for(sys.stdout)
+    chosen = format
+    if format == "auto":
+        chosen = "table" if out.is_terminal else "csv"
+    if not isinstance(item, Query):
+        if item.message is not None:
+            if out.is_terminal:
+                item.print_to(errors)
+        elif item.text is not None or chosen == "table":
+            item.print_to(out)
+        else:
+            _write(item.to_arrow(), chosen)
+    elif item.is_insert:
+        Screen(errors, session.settings.progress).present(item)
+    elif chosen == "table":
+        Screen(out, session.settings.progress).present(item)
+    else:
+        render.write_rows(item, item.columns, chosen, sys.stdout)
+
+
+def _write(table: Any, format: str) -> None:
+    from cql import render
+
+    render.write_rows(table.to_batches(), table.column_names, format, sys.stdout)
+
+
+def _await_background(session: Session, errors: Console) -> None:
+    """A script that started unbounded INSERTs lives as long as they do."""
+    for query in session.queries():
+        if query.is_active:
+            errors.print(f"{query.name} runs; Ctrl-C ends it", style="dim")
+            while not query.await_termination(0.2):
+                pass
+        elif query.exception is not None:
+            raise query.exception
+
+
+def _with_file(file: Path, work: Callable[[str], int]) -> int:
+    from cql import render
+    from cql.repl.shell import read_script
+
+    try:
+        text = sys.stdin.read() if str(file) == "-" else read_script(file)
+    except CqlError as error:
+        render.print_error(error, render.console_for(sys.stderr))
+        return FAILED
+    return work(text)
+
+
+def _shell(settings: tuple[str, ...]) -> int:
+    from cql import render
+    from cql.repl.shell import Shell
+    from cql.settings import Settings, parse_assignment
+
+    console = render.console_for(sys.stdout)
+
+    def work() -> int:
+        # Checked before the prompt; the session itself is made behind it.
+        values = dict(parse_assignment(s) for s in settings)
+        Settings.of(**values)
+
+        def connect() -> Session:
+            from cql.session import connect as open_session
+
+            return open_session(**values)
+
+        return Shell(connect, console).run()
+
+    return guarded(work, console)
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    try:
+        cli(prog_name="cql")
+    except SettingError as error:
+        raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

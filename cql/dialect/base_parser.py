@@ -1,0 +1,545 @@
+"""What all parts of the parser share: refusals with place and hint, strict lists, durations."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from sqlglot import exp, parser
+from sqlglot.errors import ParseError as SqlglotParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cql.dialect import duration, nodes
+from cql.dialect.grammar import TYPED_FUNCTIONS
+from cql.dialect.lexical import HintText, words
+from cql.dialect.tokens import KEYWORDS, RESERVED_TOKENS, SIGNS, TYPES
+from cql.errors import did_you_mean
+
+T = TypeVar("T")
+E = TypeVar("E", bound=exp.Expr)
+
+NAME_TOKENS: frozenset[TokenType] = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.FILTER,
+        TokenType.FIRST,
+        TokenType.OFFSET,
+        TokenType.RANGE,
+        TokenType.ROW,
+        TokenType.ROWS,
+        *TYPES.values(),
+    }
+)
+_VALUE_ENDS = frozenset(
+    {
+        *NAME_TOKENS,
+        TokenType.IDENTIFIER,
+        TokenType.NUMBER,
+        TokenType.STRING,
+        TokenType.R_PAREN,
+        TokenType.R_BRACKET,
+        TokenType.STAR,
+    }
+)
+_VALUE_STARTS = frozenset(
+    {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *TYPES.values()}
+)
+_CLAUSES = words(
+    "SELECT FROM WHERE GROUP ORDER HAVING UNION EXCEPT INTERSECT LIMIT JOIN LEFT RIGHT INNER OUTER "
+    "WINDOW EMIT WATERMARK QUALIFY USING VALUES BETWEEN DISTINCT"
+)
+_KEYWORD_SET = frozenset(KEYWORDS)
+
+
+class RefusalError(SqlglotParseError):
+    """A refusal on its way out; sqlglot's own backtracking may still catch it."""
+
+    def __init__(self, message: str, start: int, length: int, hint: str | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.start = start
+        self.length = length
+        self.hint = hint
+
+
+def _finds_its_end(
+    name: str, parse: Callable[[BaseParser], exp.Expr | None]
+) -> Callable[[BaseParser], exp.Expr | None]:
+    """sqlglot forgives a missing ``)`` after CAST, EXTRACT and the like; this does not."""
+
+    def parsed(self: BaseParser) -> exp.Expr | None:
+        node = parse(self)
+        if self._curr.token_type != TokenType.R_PAREN:
+            self.refuse(f"expected ) at the end of {name}(")
+        return node
+
+    return parsed
+
+
+class BaseParser(parser.Parser):
+    """sqlglot's parser without what this dialect has no use for."""
+
+    ID_VAR_TOKENS: ClassVar[set[TokenType]] = set(NAME_TOKENS)
+    ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NAME_TOKENS)
+    TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = set(NAME_TOKENS - {TokenType.OFFSET})
+    WINDOW_ALIAS_TOKENS: ClassVar[set[TokenType]] = {TokenType.VAR}
+    RESERVED_TOKENS: ClassVar[set[TokenType]] = {
+        *parser.Parser.RESERVED_TOKENS,
+        *RESERVED_TOKENS,
+        *SIGNS.values(),
+        TokenType.NUMBER,
+        TokenType.STRING,
+    }
+    BRACKETS: ClassVar[frozenset[TokenType]] = frozenset({TokenType.L_BRACKET})
+    SUPPORTS_USER_DEFINED_TYPES: ClassVar[bool] = False
+
+    FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
+        **{k: v for k, v in parser.Parser.FUNCTIONS.items() if k in TYPED_FUNCTIONS},
+        "IF": lambda args: (
+            exp.Case(
+                ifs=[exp.If(this=args[0], true=args[1])], default=args[2] if len(args) > 2 else None
+            )
+            if 2 <= len(args) <= 3
+            else exp.Anonymous(this="IF", expressions=args)
+        ),
+    }
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[[Any], exp.Expr | None]]] = {
+        name: _finds_its_end(name, parser.Parser.FUNCTION_PARSERS[name])
+        for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION")
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[[Any], exp.Expr | None]]] = {
+        "CASE": lambda self: self._parse_case(),
+    }
+    NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, type[exp.Expr]]] = {
+        TokenType.CURRENT_DATE: exp.CurrentDate,
+        TokenType.CURRENT_TIMESTAMP: exp.CurrentTimestamp,
+    }
+    COLUMN_OPERATORS: ClassVar[dict[TokenType, Any]] = {
+        k: v
+        for k, v in parser.Parser.COLUMN_OPERATORS.items()
+        if k in (TokenType.DOT, TokenType.DCOLON)
+    }
+    PRIMARY_PARSERS: ClassVar[dict[TokenType, Callable[[Any, Token], exp.Expr | None]]] = {
+        TokenType.STRING: lambda self, token: self._string(token),
+        TokenType.NUMBER: lambda self, token: self._number(token),
+        TokenType.NULL: parser.Parser.PRIMARY_PARSERS[TokenType.NULL],
+        TokenType.TRUE: parser.Parser.PRIMARY_PARSERS[TokenType.TRUE],
+        TokenType.FALSE: parser.Parser.PRIMARY_PARSERS[TokenType.FALSE],
+        TokenType.STAR: lambda self, token: self.placed(exp.Star(), token),
+    }
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr | None]]] = {
+        TokenType.COLON: lambda self: self._parameter(),
+        TokenType.PLACEHOLDER: lambda self: self.refuse(
+            "a parameter needs a name", self._prev, hint="name it, as in :n"
+        ),
+    }
+    SUBQUERY_PREDICATES: ClassVar[dict[TokenType, type[exp.SubqueryPredicate]]] = {
+        TokenType.EXISTS: exp.Exists,
+    }
+    LAMBDAS: ClassVar[dict[TokenType, Any]] = {}
+    UNARY_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr | None]]] = {
+        k: parser.Parser.UNARY_PARSERS[k]
+        for k in (TokenType.PLUS, TokenType.NOT, TokenType.TILDE, TokenType.DASH)
+    }
+    RANGE_PARSERS: ClassVar[dict[TokenType, Callable[..., exp.Expr | None]]] = {
+        k: parser.Parser.RANGE_PARSERS[k]
+        for k in (
+            TokenType.BETWEEN,
+            TokenType.ILIKE,
+            TokenType.IN,
+            TokenType.IS,
+            TokenType.LIKE,
+            TokenType.RLIKE,
+        )
+    }
+    TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {}
+
+    def reset(self) -> None:
+        super().reset()
+        self._hints: tuple[HintText, ...] = getattr(self, "_hints", ())
+        self._used_hints: set[int] = set()
+
+    # ----------------------------------------------------------------- refusals
+
+    def refuse(self, message: str, token: Token | None = None, hint: str | None = None) -> NoReturn:
+        """Stops at ``token`` (default: the current one, or behind the last)."""
+        raise self.refusal(message, token, hint)
+
+    def refusal(
+        self, message: str, token: Token | None = None, hint: str | None = None
+    ) -> RefusalError:
+        start, length = self._place_of(token)
+        return RefusalError(message, start, length, hint)
+
+    def _place_of(self, token: Token | None) -> tuple[int, int]:
+        token = token or self._curr
+        if token.token_type != TokenType.SENTINEL:
+            return token.start, token.end - token.start + 1
+        last = self._tokens[-1] if self._tokens else None
+        return (last.end + 1 if last else 0), 1
+
+    def raise_error(self, message: str, token: Token = parser.SENTINEL_NONE) -> None:
+        """sqlglot's own complaints, in our words."""
+        bad = token or self._curr
+        near = f"before {bad.text!r}" if bad else "at the end"
+        if message.startswith("Required"):
+            message = f"an expression or a name is missing {near}"
+        elif message.startswith("Expected table name"):
+            message = f"the name of a stream or table is missing {near}"
+        elif message.startswith(("Invalid expression", "Failed to parse any")):
+            message = f"unexpected {bad.text!r}" if bad else "unexpected end"
+        elif message.startswith("Expected TYPE"):
+            message = f"the name of a type is missing {near}"
+            self.refuse(message, hint=did_you_mean(bad.text, TYPES) if bad else None)
+        else:
+            message = f"{message[:1].lower()}{message[1:]} {near}"
+        self.refuse_unexpected(message, bad or None)
+
+    def refuse_unexpected(self, message: str, token: Token | None = None) -> NoReturn:
+        """Refuses with the likeliest cause: a misspelt clause, a missing comma."""
+        index = self._index
+        around = [self._tokens[i] for i in (index - 1, index) if 0 <= i < self._tokens_size]
+        for i, suspect in zip(
+            (j for j in (index - 1, index) if 0 <= j < self._tokens_size), around, strict=True
+        ):
+            before = self._tokens[i - 1].token_type if i > 0 else None
+            if suspect.token_type == TokenType.VAR and before in _VALUE_ENDS:
+                word = suspect.text.upper()
+                close = difflib.get_close_matches(word, _CLAUSES, n=1, cutoff=0.74)
+                if close and word not in _KEYWORD_SET and len(word) > 3:
+                    self.refuse(
+                        f"unexpected {suspect.text!r}", suspect, f"did you mean {close[0]}?"
+                    )
+        hint = None
+        if (
+            self._curr.token_type in _VALUE_STARTS
+            and self._prev.token_type in _VALUE_ENDS
+            and self._prev.token_type != TokenType.STAR
+            and self._curr.text.upper() not in _KEYWORD_SET
+        ):
+            hint = f"a comma is probably missing before {self._curr.text!r}"
+        self.refuse(message, token, hint)
+
+    # ----------------------------------------------------------------- small things
+
+    def placed(self, node: E, token: Token) -> E:
+        """A validated node that knows where it starts."""
+        return self.expression(node, token=token)
+
+    def word_is(self, *words: str, ahead: int = 0) -> bool:
+        """Do the next tokens read like this (quoted names and strings never do)?"""
+        for i, word in enumerate(words):
+            index = self._index + ahead + i
+            if index >= self._tokens_size:
+                return False
+            token = self._tokens[index]
+            if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+                return False
+            if token.text.upper() != word:
+                return False
+        return True
+
+    def accept(self, *words: str) -> bool:
+        if not self.word_is(*words):
+            return False
+        self._advance(len(words))
+        return True
+
+    def require(self, *words: str, after: str) -> None:
+        for word in words:
+            if not self.accept(word):
+                shown = " ".join(words)
+                hint = did_you_mean(self._curr.text, [word]) if self._curr else None
+                self.refuse(f"expected {shown} after {after}", hint=hint)
+
+    def one_of(self, words: Collection[str], after: str) -> str:
+        """The next word, which must be one of these."""
+        for word in words:
+            parts = word.split()
+            if self.accept(*parts):
+                return word
+        shown = ", ".join(sorted(words))
+        hint = did_you_mean(self._curr.text, words) if self._curr else None
+        raise self.refusal(f"expected one of {shown} after {after}", hint=hint)
+
+    def name(self, what: str = "a name") -> exp.Identifier:
+        """An identifier, or a refusal that says what should be named."""
+        token = self._curr
+        if token.token_type == TokenType.IDENTIFIER:
+            self._advance()
+            return self.placed(exp.Identifier(this=token.text, quoted=True), token)
+        if token.token_type in NAME_TOKENS:
+            self._advance()
+            return self.placed(exp.Identifier(this=token.text, quoted=False), token)
+        raise self.refusal(f"expected {what}" + (f", not {token.text!r}" if token else ""))
+
+    def at_name(self) -> bool:
+        return self._curr.token_type in NAME_TOKENS or self._curr.token_type == TokenType.IDENTIFIER
+
+    def names(self, what: str) -> list[exp.Expr]:
+        """``(a, b)``."""
+        if not self._match(TokenType.L_PAREN):
+            self.refuse(f"expected ( before {what}")
+        found: list[exp.Expr] = [self.name(what)]
+        while self._match(TokenType.COMMA):
+            found.append(self.name(what))
+        self.close_paren()
+        return found
+
+    def close_paren(self) -> None:
+        if not self._match(TokenType.R_PAREN):
+            self.refuse_unexpected(
+                f"expected ) before {self._curr.text!r}" if self._curr else "expected )"
+            )
+
+    def object_name(self, what: str = "a name") -> exp.Table:
+        """``catalog.schema.name``."""
+        token = self._curr
+        parts = [self.name(what)]
+        while self._match(TokenType.DOT):
+            parts.append(self.name("a name after the dot"))
+        if len(parts) > 3:
+            self.refuse("a name has at most three parts (catalog.schema.name)", token)
+        keys = ("this", "db", "catalog")
+        return self.placed(exp.Table(**dict(zip(keys, reversed(parts), strict=False))), token)
+
+    def _parse_csv(
+        self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA
+    ) -> list[T]:
+        if self._curr.token_type == sep:
+            self.refuse("nothing stands before this comma", hint="remove the comma")
+        item = parse_method()
+        items = [] if item is None else [item]
+        while item is not None and self._match(sep):
+            comma = self._prev
+            item = parse_method()
+            if item is None:
+                self.refuse("nothing stands behind this comma", comma, hint="remove the comma")
+            items.append(item)
+        return items
+
+    def _number(self, token: Token) -> exp.Expr:
+        text = token.text
+        try:
+            Decimal(text)
+        except ArithmeticError:
+            self.refuse(f"{text!r} is not a number", token)
+        if self._curr.token_type == TokenType.VAR and self._curr.start == token.end + 1:
+            self.refuse(f"{text + self._curr.text!r} is neither a number nor a name", token)
+        return self.placed(exp.Literal.number(text), token)
+
+    def _string(self, token: Token) -> exp.Expr:
+        if self._curr.token_type == TokenType.STRING:
+            self.refuse("two strings side by side", hint="put || or a comma between them")
+        return self.placed(exp.Literal.string(token.text), token)
+
+    def _parameter(self) -> exp.Expr:
+        colon = self._prev
+        token = self._curr
+        if token.start != colon.end + 1 or token.token_type not in NAME_TOKENS:
+            self.refuse("expected a name directly behind ':'", colon, hint="a parameter is :name")
+        self._advance()
+        return self.placed(exp.Placeholder(this=token.text), colon)
+
+    def _parse_unary(self) -> exp.Expr | None:
+        token = self._curr
+        if token.token_type == TokenType.PARAMETER:
+            self.refuse("'@' starts nothing in this dialect", hint="a parameter is written :name")
+        node = super()._parse_unary()
+        if node is not None and "start" not in node.meta:
+            node.update_positions(token)
+        return node
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        """``arr[1]``, ``m['k']``; what is a window was retyped before."""
+        while self._curr.token_type == TokenType.L_BRACKET:
+            opened = self._curr
+            if this is None:
+                self.refuse("a list starts with its name", hint="write ARRAY(1, 2, 3)")
+            self._advance()
+            index = self._parse_disjunction()
+            if index is None:
+                self.refuse(
+                    "this index or window is empty",
+                    opened,
+                    hint="a window is [RANGE 1 MINUTE, SLIDE 1 MINUTE, WA ts]",
+                )
+            if not self._match(TokenType.R_BRACKET):
+                self.refuse_unexpected(f"expected ] before {self._curr.text!r}")
+            this = self.expression(exp.Bracket(this=this, expressions=[index]))
+        return this
+
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.refuse("expected AND after BETWEEN", hint="BETWEEN low AND high")
+        high = self._parse_bitwise()
+        if isinstance(this, exp.Is | exp.NullSafeEQ | exp.NullSafeNEQ):
+            this = exp.Paren(this=this)
+        return self.expression(exp.Between(this=this, low=low, high=high))
+
+    def _parse_case(self) -> exp.Expr | None:
+        start = self._prev
+        operand = None if self._curr.token_type == TokenType.WHEN else self._parse_disjunction()
+        branches = []
+        while self._match(TokenType.WHEN):
+            condition = self._parse_disjunction()
+            if not self._match(TokenType.THEN):
+                self.refuse("expected THEN after WHEN …")
+            branches.append(self.expression(exp.If(this=condition, true=self._parse_disjunction())))
+        if not branches:
+            self.refuse("expected WHEN after CASE")
+        default = None
+        if self._match(TokenType.ELSE):
+            default = self._parse_disjunction()
+            if default is None:
+                self.refuse("an expression is missing after ELSE")
+        if not self._match(TokenType.END):
+            self.refuse_unexpected("expected END after CASE …")
+        return self.placed(exp.Case(this=operand, ifs=branches, default=default), start)
+
+    def _parse_cast(self, strict: bool, safe: bool | None = None) -> exp.Expr:
+        this = self._parse_disjunction()
+        if this is None or not self._match(TokenType.ALIAS):
+            self.refuse_unexpected("expected CAST(expression AS type)")
+        kind = self.data_type("AS")
+        if safe:
+            return self.expression(exp.TryCast(this=this, to=kind))
+        return self.expression(exp.Cast(this=this, to=kind))
+
+    def _parse_types(
+        self,
+        check_func: bool = False,
+        schema: bool = False,
+        allow_identifiers: bool = True,
+        with_collation: bool = False,
+    ) -> exp.Expr | None:
+        # sqlglot would tokenize any other name anew to see whether it is a type
+        return super()._parse_types(check_func, schema, False, with_collation)
+
+    def data_type(self, after: str) -> exp.Expr:
+        """The name of a type, or a refusal that knows the types."""
+        token = self._curr
+        kind = self._parse_types(check_func=False, schema=False, allow_identifiers=False)
+        if not isinstance(kind, exp.DataType | exp.Interval):
+            if not token:
+                self.refuse(f"the name of a type is missing after {after}")
+            hint = did_you_mean(token.text, TYPES)
+            self.refuse(
+                f"{token.text!r} is not a type", token, hint=hint or "for example INT, STRING"
+            )
+        return self.placed(kind, token)
+
+    def _parse_if(self) -> exp.Expr | None:
+        return None
+
+    # ----------------------------------------------------------------- lengths of time
+
+    def parse_duration(self, what: str) -> exp.Expr:
+        """``3 min``, ``INTERVAL '3' MINUTE``, ``'3 minutes'``, ``:w``, a constant, ``60``."""
+        token = self._curr
+        if self._match(TokenType.INTERVAL):
+            if self._curr.token_type in (TokenType.NUMBER, TokenType.STRING, TokenType.DASH):
+                return self._measured(token, what, unit_needed=True)
+            self.refuse("expected a number or a string after INTERVAL", hint="INTERVAL '5' SECOND")
+        if token.token_type in (TokenType.NUMBER, TokenType.STRING, TokenType.DASH):
+            return self._measured(token, what, unit_needed=False)
+        if self._match(TokenType.COLON):
+            return self._parameter()
+        if self._match(TokenType.PLACEHOLDER):
+            self.refuse("a parameter needs a name", token, hint="name it, as in :n")
+        is_word = token.token_type == TokenType.VAR and token.text.upper() not in _KEYWORD_SET
+        if is_word or token.token_type == TokenType.IDENTIFIER:
+            if self._next.text.upper() in duration.UNITS:
+                self.refuse(f"{token.text!r} is not a number", hint="for example 10 MINUTES")
+            return self.placed(exp.Column(this=self.name()), token)
+        raise self.refusal(
+            f"{what} needs a length of time", hint="for example 1 MINUTE or 1.5 HOURS"
+        )
+
+    def _measured(self, first: Token, what: str, *, unit_needed: bool) -> exp.Expr:
+        negative = self._match(TokenType.DASH)
+        sign = Decimal(-1 if negative else 1)
+        token = self._curr
+        if token.token_type not in (TokenType.NUMBER, TokenType.STRING):
+            self.refuse(f"{what} needs a length of time", first)
+        parts: list[tuple[Decimal, str]] = []
+        if token.token_type == TokenType.STRING:
+            text = token.text.strip()
+            self._advance()
+            if not duration.is_duration_number(text.lstrip("+-")):
+                parts = self._parts_of_text(token)
+            else:
+                bare = text.lstrip("+-")
+                negative_text = text.startswith("-")
+                value = self._duration_number(bare, token)
+                parts = [(-value if negative_text else value, self._unit_word(True) or "")]
+        else:
+            while self._curr.token_type == TokenType.NUMBER:
+                number = self._curr
+                value = self._duration_number(number.text, number)
+                self._advance()
+                unit = self._unit_word(unit_needed or bool(parts))
+                if unit is None:
+                    literal = self.placed(exp.Literal.number(number.text), number)
+                    return self.placed(exp.Neg(this=literal), first) if negative else literal
+                parts.append((value, unit))
+        both = duration.combine(parts)
+        if both is None:
+            self.refuse(
+                "months and years do not add up with other units", first, hint="use days or hours"
+            )
+        return self.placed(duration.make_duration(both[0] * sign, both[1]), first)
+
+    def _duration_number(self, text: str, token: Token) -> Decimal:
+        if not duration.is_duration_number(text) or len(text) > 18:
+            self.refuse(f"{text!r} is not a length of time", token, hint="for example 90 or 1.5")
+        return Decimal(text)
+
+    def _unit_word(self, needed: bool) -> str | None:
+        token = self._curr
+        word = token.text.upper()
+        if token.token_type in NAME_TOKENS and word in duration.UNITS:
+            self._advance()
+            return duration.UNITS[word]
+        if token.token_type == TokenType.VAR and word not in _KEYWORD_SET:
+            hint = did_you_mean(word, duration.UNIT_WORDS)
+            self.refuse(
+                f"unknown unit of time {token.text!r}",
+                token,
+                hint=hint or "units: ms, seconds, minutes, hours, days, weeks",
+            )
+        if needed:
+            self.refuse("expected a unit of time", hint="for example SECOND or MINUTE")
+        return None
+
+    def _parts_of_text(self, token: Token) -> list[tuple[Decimal, str]]:
+        parts = duration.read_text(token.text)
+        if parts is None:
+            self.refuse(
+                f"{token.text!r} is not a length of time", token, hint="for example '10 seconds'"
+            )
+        for value, unit in parts:
+            if unit not in duration.UNITS.values():
+                hint = did_you_mean(unit, duration.UNIT_WORDS)
+                self.refuse(f"unknown unit of time {unit!r}", token, hint=hint)
+            if len(str(value)) > 19:
+                self.refuse(f"{token.text!r} is not a length of time", token)
+        return parts
+
+    def _parse_interval(
+        self, require_interval: bool = True, parse_function_unit: bool = True
+    ) -> exp.Add | exp.Interval | None:
+        """``INTERVAL '5' SECOND`` in an expression: one number, one unit, singular."""
+        if self._curr.token_type != TokenType.INTERVAL:
+            return None
+        token = self._curr
+        length = self.parse_duration("INTERVAL")
+        if not isinstance(length, nodes.Duration):
+            self.refuse("expected a unit of time after INTERVAL …", token)
+        return self.placed(
+            exp.Interval(this=exp.Literal.string(length.this.name), unit=exp.Var(this=length.unit)),
+            token,
+        )

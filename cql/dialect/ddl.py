@@ -1,0 +1,587 @@
+"""Scripts and every statement that is no query: CREATE STREAM, INSERT, SET, SHOW, EXPLAIN, …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from cql.dialect import duration, nodes
+from cql.dialect.lexical import HintText, words
+from cql.dialect.parser import QueryParser
+from cql.errors import did_you_mean
+
+EXPLAIN_MODES = ("LOGICAL", "PHYSICAL", "ANALYZE", "MERMAID", "KERNEL")
+SHOWN = (
+    "STREAMS",
+    "QUERIES",
+    "TABLES",
+    "VIEWS",
+    "FUNCTIONS",
+    "CONSTANTS",
+    "SETTINGS",
+    "LATE",
+    "BAD ROWS",
+)
+DROPPED = ("STREAM", "VIEW", "TABLE", "CONSTANT")
+STATEMENTS = (
+    "SELECT",
+    "WITH",
+    "VALUES",
+    "CREATE",
+    "INSERT",
+    "DROP",
+    "SET",
+    "RESET",
+    "SHOW",
+    "DESCRIBE",
+    "EXPLAIN",
+    "DECLARE",
+    "STOP",
+    "ISTREAM",
+    "DSTREAM",
+    "RSTREAM",
+)
+_FOREIGN = frozenset(
+    words(
+        "ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY DELETE DETACH EXECUTE "
+        "EXPORT GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PRAGMA PREPARE "
+        "REFRESH "
+        "RENAME REPAIR REPLACE REVOKE ROLLBACK TRANSFORM TRUNCATE UNCACHE UNLOCK UPDATE USE VACUUM"
+    )
+)
+"""First words of statements elsewhere: no misspelling of one of ours."""
+
+_STREAM_CLAUSES = (
+    "ORDERED BY",
+    "WATERMARK",
+    "UPDATE KEY",
+    "QUEUE",
+    "WINDOWS",
+    "RATE",
+    "IDLE AFTER",
+    "HEARTBEAT",
+    "MAX ADVANCE",
+    "PUNCTUATE",
+    "ON BAD ROW",
+    "LATE OUTPUT",
+)
+_LISTS = ("ordered_by", "watermark", "punctuate")
+
+
+class CqlParser(QueryParser):
+    """The whole parser: :meth:`script` reads a text, statement by statement."""
+
+    CLAUSES: ClassVar[dict[str, tuple[str, Callable[[Any], exp.Expr]]]] = {
+        "ORDERED": ("ordered_by", lambda self: self._ordered_by()),
+        "WATERMARK": ("watermark", lambda self: self._watermark()),
+        "UPDATE": ("update_key", lambda self: self._update_key()),
+        "QUEUE": ("queue", lambda self: self._queue()),
+        "WINDOWS": ("windows", lambda self: self._windows_mode()),
+        "RATE": ("rate", lambda self: self._rate()),
+        "IDLE": ("idle_after", lambda self: self._idle_after()),
+        "HEARTBEAT": ("heartbeat", lambda self: self._heartbeat()),
+        "MAX": ("max_advance", lambda self: self._max_advance()),
+        "PUNCTUATE": ("punctuate", lambda self: self._punctuate()),
+        "ON": ("on_bad_row", lambda self: self.on_bad_row()),
+        "LATE": ("late_output", lambda self: self.late_output()),
+    }
+
+    def script(
+        self, toks: Sequence[Token], blanked: str, original: str, hints: tuple[HintText, ...]
+    ) -> list[exp.Expr]:
+        """The statements between the semicolons; ``text_start`` and ``text_end`` are in their
+        meta.
+        """
+        self.reset()
+        self.sql = blanked
+        self.original = original
+        self._hints = hints
+        statements: list[exp.Expr] = []
+        begin = 0
+        for end in [*(i for i, t in enumerate(toks) if t.token_type == TokenType.SEMICOLON), None]:
+            chunk = list(toks[begin:end])
+            begin = len(toks) if end is None else end + 1
+            if chunk:
+                statements.append(self._one(chunk))
+        self.check_hints()
+        return statements
+
+    def _one(self, chunk: list[Token]) -> exp.Expr:
+        self._tokens = chunk
+        self._tokens_size = len(chunk)
+        self._index = -1
+        self._advance()
+        statement = self.statement()
+        if self._index < self._tokens_size:
+            self.refuse_unexpected(f"unexpected {self._curr.text!r}")
+        statement.meta["text_start"] = chunk[0].start
+        statement.meta["text_end"] = chunk[-1].end + 1
+        return statement
+
+    # ----------------------------------------------------------------- dispatch
+
+    def statement(self) -> exp.Expr:
+        token = self._curr
+        if not token:
+            self.refuse("a statement is missing")
+        if self.at_query() or token.token_type == TokenType.L_PAREN:
+            return self.query()
+        reader = _READERS.get(token.text.upper())
+        plain = token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        if reader is not None and plain and not self._names_a_set():
+            self._advance()
+            return self.placed(reader(self), token)
+        if self.at_name() and self._names_a_set():
+            return self.query_or_names()
+        word = token.text.upper()
+        near = None if word in _FOREIGN else did_you_mean(word, STATEMENTS)
+        raise self.refusal(
+            f"{token.text!r} is not a statement of this dialect",
+            hint=near or f"one of: {', '.join(STATEMENTS)}",
+        )
+
+    def _names_a_set(self) -> bool:
+        """STREAM's bare ``A UNION B``, ``A [ROWS 5] EXCEPT B``."""
+        depth = 0
+        for i in range(self._index + 1, self._tokens_size):
+            token = self._tokens[i]
+            if token.text == "[":
+                depth += 1
+            elif token.text == "]":
+                depth -= 1
+            elif depth == 0 and token.token_type in self.SET_OPERATIONS:
+                return i > self._index
+            elif depth == 0 and not (
+                token.token_type == TokenType.DOT or self._tokens[i - 1].token_type == TokenType.DOT
+            ):
+                return False
+        return False
+
+    def _query_after_as(self) -> exp.Expr | None:
+        return self.query_or_names() if self._match(TokenType.ALIAS) else None
+
+    # ----------------------------------------------------------------- CREATE
+
+    def create(self) -> exp.Expr:
+        replace = self.accept("OR", "REPLACE")
+        kind = self.one_of(DROPPED, "CREATE")
+        if kind == "CONSTANT":
+            return self._constant(replace)
+        exists = self._if("IF", "NOT", "EXISTS")
+        args: dict[str, Any] = {
+            "this": self.object_name(f"the name of the {kind.lower()}"),
+            "replace": replace or None,
+            "exists": exists or None,
+        }
+        if kind == "STREAM":
+            return self._create_stream(args)
+        if kind == "VIEW":
+            if self._curr.token_type == TokenType.L_PAREN:
+                args["expressions"] = self.names("a column")
+            args["query"] = self._query_after_as()
+            if args["query"] is None:
+                self.refuse_unexpected("expected AS and a query")
+            return self.expression(nodes.CreateView(**args))
+        return self._create_table(args)
+
+    def _if(self, *words: str) -> bool:
+        if not self.accept("IF"):
+            return False
+        self.require(*words[1:], after="IF")
+        return True
+
+    def _constant(self, replace: bool) -> exp.Expr:
+        """``SYN = 2`` behind CREATE CONSTANT or DECLARE."""
+        name = self.name("the name of the constant")
+        if not self._match(TokenType.EQ):
+            self.refuse("expected = after the name of the constant")
+        value = self._value("a literal")
+        return self.expression(
+            nodes.CreateConstant(this=name, replace=replace or None, expression=value)
+        )
+
+    def declare(self) -> exp.Expr:
+        return self._constant(False)
+
+    def _create_stream(self, args: dict[str, Any]) -> exp.Expr:
+        if self._curr.token_type == TokenType.L_PAREN:
+            args["expressions"] = self._columns(watermarks=True)
+        while self._curr and self._curr.token_type != TokenType.ALIAS:
+            self._stream_part(args)
+        args["query"] = self._query_after_as()
+        return self.expression(nodes.CreateStream(**args))
+
+    def _stream_part(self, args: dict[str, Any]) -> None:
+        token = self._curr
+        if token.token_type == TokenType.FROM:
+            self._one_source(args, token)
+            self._advance()
+            self.require("TABLE", after="FROM")
+            args["from_table"] = self.object_name("the name of a table")
+        elif token.token_type in (TokenType.USING, TokenType.WITH):
+            self._one_source(args, token)
+            self._read_source(args)
+        else:
+            key, parse = self.CLAUSES.get(token.text.upper(), ("", None))
+            if parse is None or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+                hint = did_you_mean(token.text, _STREAM_CLAUSES)
+                self.refuse(
+                    f"{token.text!r} starts no clause of CREATE STREAM",
+                    hint=hint or f"one of: {', '.join(_STREAM_CLAUSES)}, AS SELECT …",
+                )
+            if key in args and key not in _LISTS:
+                self.refuse(f"this stream has two {key.replace('_', ' ').upper()} clauses", token)
+            clause = self.placed(parse(self), token)
+            if key in _LISTS:
+                args.setdefault(key, []).append(clause)
+            else:
+                args[key] = clause
+
+    def _one_source(self, args: dict[str, Any], token: Token) -> None:
+        if any(key in args for key in ("from_table", "format", "with_options")):
+            self.refuse("a stream has one source", token, hint="FROM TABLE, USING or WITH")
+
+    def _read_source(self, args: dict[str, Any]) -> None:
+        """``USING csv OPTIONS (path '/x')`` or ``WITH ('path' = '/x')``."""
+        if self._match(TokenType.WITH):
+            args["with_options"] = self._options(equals=True)
+            return
+        self._advance()
+        args["format"] = self.name("the name of a format")
+        while self._match(TokenType.DOT):
+            self.refuse("a format is one word", self._prev)
+        if self.accept("OPTIONS"):
+            args["options"] = self._options(equals=False)
+
+    def _options(self, *, equals: bool) -> list[exp.Expr]:
+        if not self._match(TokenType.L_PAREN):
+            self.refuse("expected ( before the options", hint="(key 'value', …)")
+        options: list[exp.Expr] = []
+        seen: set[str] = set()
+        while True:
+            token = self._curr
+            key = self._option_key()
+            if key.name.lower() in seen:
+                self.refuse(f"option {key.name!r} stands here twice", token)
+            seen.add(key.name.lower())
+            if not self._match(TokenType.EQ) and equals:
+                self.refuse(f"expected = after {key.name!r}", hint="WITH ('key' = 'value')")
+            value = self._value("a value for the option")
+            options.append(self.placed(nodes.Option(this=key, expression=value), token))
+            if not self._match(TokenType.COMMA):
+                break
+        self.close_paren()
+        return options
+
+    def _option_key(self) -> exp.Literal:
+        token = self._curr
+        if token.token_type == TokenType.STRING:
+            self._advance()
+            return self.placed(exp.Literal.string(token.text), token)
+        return self.placed(exp.Literal.string(self._dotted("the name of an option")), token)
+
+    def _dotted(self, what: str) -> str:
+        """``spark.sql.shuffle.partitions``: any words and dots."""
+        parts = []
+        while True:
+            token = self._curr
+            word = token and token.token_type != TokenType.STRING and token.text.isidentifier()
+            if not word:
+                self.refuse(f"expected {what}")
+            self._advance()
+            parts.append(token.text)
+            if not self._match(TokenType.DOT):
+                return ".".join(parts)
+
+    def _create_table(self, args: dict[str, Any]) -> exp.Expr:
+        if self._curr.token_type == TokenType.L_PAREN:
+            args["expressions"] = self._columns(watermarks=False)
+        if self._curr.token_type in (TokenType.USING, TokenType.WITH):
+            self._read_source(args)
+        args["query"] = self._query_after_as()
+        if args["query"] is None and "expressions" not in args:
+            self.refuse_unexpected("expected a list of columns, or AS and a query")
+        return self.expression(nodes.CreateTable(**args))
+
+    def _columns(self, *, watermarks: bool) -> list[exp.Expr]:
+        self._advance()
+        columns: list[exp.Expr] = []
+        seen: set[str] = set()
+        while True:
+            token = self._curr
+            if watermarks and self.word_is("WATERMARK", "FOR"):
+                columns.append(self.placed(self._watermark(), token))
+            elif self.word_is("PRIMARY", "KEY"):
+                self._advance(2)
+                columns.append(
+                    self.placed(nodes.PrimaryKey(expressions=self.names("a column")), token)
+                )
+            else:
+                column = self._column()
+                if column.name.lower() in seen:
+                    self.refuse(f"column {column.name!r} stands here twice", token)
+                seen.add(column.name.lower())
+                columns.append(column)
+            if not self._match(TokenType.COMMA):
+                break
+        self.close_paren()
+        return columns
+
+    def _column(self) -> exp.Expr:
+        """``price DOUBLE NOT NULL COMMENT 'x'``."""
+        token = self._curr
+        name = self.name("the name of a column")
+        kind = self.data_type(f"column {name.name!r}")
+        constraints: list[exp.Expr] = []
+        while True:
+            start = self._curr
+            constraint: exp.Expr
+            if self.accept("NOT", "NULL"):
+                constraint = exp.NotNullColumnConstraint()
+            elif self.accept("NULL"):
+                constraint = exp.NotNullColumnConstraint(allow_null=True)
+            elif self.accept("PRIMARY", "KEY"):
+                constraint = exp.PrimaryKeyColumnConstraint()
+            elif self.accept("COMMENT"):
+                if not self._match(TokenType.STRING):
+                    self.refuse("expected a string after COMMENT", hint="COMMENT 'text'")
+                text = self.placed(exp.Literal.string(self._prev.text), self._prev)
+                constraint = exp.CommentColumnConstraint(this=text)
+            else:
+                break
+            constraints.append(self.placed(exp.ColumnConstraint(kind=constraint), start))
+        return self.placed(exp.ColumnDef(this=name, kind=kind, constraints=constraints), token)
+
+    # ----------------------------------------------------------------- clauses of a stream
+
+    def _ordered_by(self) -> exp.Expr:
+        self.require("ORDERED", "BY", after="the name of the stream")
+        column = self.name("a column")
+        unit = None
+        if self._match(TokenType.IN):
+            token = self._curr
+            unit = duration.UNITS.get(token.text.upper())
+            if unit not in duration.CLOCK_UNITS or unit == "WEEK":
+                units = [f"{u}S" for u in duration.CLOCK_UNITS if u != "WEEK"]
+                hint = did_you_mean(token.text, units)
+                self.refuse(
+                    f"{token.text!r} is no unit of a time column" if token else "expected a unit",
+                    hint=hint or f"one of: {', '.join(units)}",
+                )
+            self._advance()
+        within = self.parse_duration("WITHIN") if self.accept("WITHIN") else None
+        return nodes.OrderedBy(this=column, unit=unit, within=within)
+
+    def _watermark(self) -> exp.Expr:
+        self._advance()
+        if not self.accept("FOR"):
+            column = self.name("a column")
+            self.require("DELAY", after="WATERMARK <column>")
+            self.accept("OF")
+            return nodes.Watermark(this=column, delay=self.parse_duration("DELAY"))
+        column = self.name("a column")
+        self.require("AS", after="WATERMARK FOR <column>")
+        expression = self._parse_disjunction()
+        if expression is None:
+            self.refuse_unexpected("an expression is missing after AS")
+        return self._as_delay(column, expression)
+
+    def _as_delay(self, column: exp.Identifier, expression: exp.Expr) -> exp.Expr:
+        def is_column(node: exp.Expr) -> bool:
+            return isinstance(node, exp.Column) and len(node.parts) == 1 and node.this == column
+
+        if is_column(expression):
+            return nodes.Watermark(this=column, delay=exp.Literal.number(0))
+        if isinstance(expression, exp.Sub) and is_column(expression.this):
+            amount = expression.expression
+            if isinstance(amount, exp.Interval):
+                length = duration.to_duration(amount)
+                if length is not None:
+                    length.meta.update(amount.meta)
+                    return nodes.Watermark(this=column, delay=length)
+            if isinstance(amount, exp.Literal) and amount.is_int:
+                return nodes.Watermark(this=column, delay=amount.copy())
+        return nodes.Watermark(this=column, expression=expression)
+
+    def _update_key(self) -> exp.Expr:
+        self.require("UPDATE", "KEY", after="the name of the stream")
+        if self._curr.token_type == TokenType.L_PAREN:
+            return nodes.UpdateKey(expressions=self.names("a column"))
+        if self.at_name() and self._curr.text.upper() not in self.CLAUSES:
+            return nodes.UpdateKey(expressions=[self.name()])
+        return nodes.UpdateKey(expressions=[])
+
+    def _queue(self) -> exp.Expr:
+        self._advance()
+        if self.accept("IN", "-", "PLACE") or self.accept("INPLACE") or self.accept("IN_PLACE"):
+            return nodes.Queue(this="IN-PLACE")
+        kind = self.one_of(("APPEND", "FIFO", "LINECUTTING", "IN-PLACE"), "QUEUE")
+        shed = None
+        if self.word_is("SHED"):
+            if kind != "APPEND":
+                self.refuse("only QUEUE APPEND sheds load", hint="QUEUE APPEND SHED RANDOM")
+            self._advance()
+            shed = self.one_of(("RANDOM",), "SHED")
+        return nodes.Queue(this=kind, shed=shed)
+
+    def _windows_mode(self) -> exp.Expr:
+        self._advance()
+        return nodes.WindowsMode(this=self.one_of(("LAZY", "EAGER"), "WINDOWS"))
+
+    def _rate(self) -> exp.Expr:
+        self._advance()
+        token = self._curr
+        if not self._match(TokenType.NUMBER) or not duration.is_duration_number(token.text):
+            self.refuse("expected a number after RATE", token, hint="for example RATE 48 KHZ")
+        number = self.placed(exp.Literal.number(token.text), token)
+        return nodes.Rate(this=number, unit=self.one_of(("HZ", "KHZ", "MHZ"), "RATE …"))
+
+    def _idle_after(self) -> exp.Expr:
+        self.require("IDLE", "AFTER", after="the name of the stream")
+        return nodes.IdleAfter(this=self.parse_duration("IDLE AFTER"))
+
+    def _heartbeat(self) -> exp.Expr:
+        self.require("HEARTBEAT", "EVERY", after="the name of the stream")
+        every = self.parse_duration("EVERY")
+        self.require("SLACK", after="HEARTBEAT EVERY …")
+        return nodes.Heartbeat(every=every, slack=self.parse_duration("SLACK"))
+
+    def _max_advance(self) -> exp.Expr:
+        self.require("MAX", "ADVANCE", after="the name of the stream")
+        return nodes.MaxAdvance(this=self.parse_duration("MAX ADVANCE"))
+
+    def _punctuate(self) -> exp.Expr:
+        self._advance()
+        if self.accept("BY"):
+            return nodes.Punctuate(this=self.name("a column"))
+        self.require("ON", after="PUNCTUATE")
+        column = self.name("a column")
+        self.require("EVERY", after="PUNCTUATE ON …")
+        return nodes.Punctuate(this=column, every=self.parse_duration("EVERY"))
+
+    # ----------------------------------------------------------------- the short statements
+
+    def insert(self) -> exp.Expr:
+        self.require("INTO", after="INSERT")
+        self._match(TokenType.TABLE)
+        table = self.object_name("the name of a table")
+        columns: list[exp.Expr] = []
+        if self._curr.token_type == TokenType.L_PAREN and not self._next_starts_query():
+            columns = self.names("a column")
+        query = self.query_or_names()
+        return self.expression(nodes.InsertInto(this=table, expressions=columns, query=query))
+
+    def _next_starts_query(self) -> bool:
+        index = self._index
+        while self._curr.token_type == TokenType.L_PAREN:
+            self._advance()
+        found = self.at_query()
+        self._retreat(index)
+        return found
+
+    def set_(self) -> exp.Expr:
+        if not self._curr:
+            return nodes.ShowObjects(this="SETTINGS")
+        name = self._dotted("the name of a setting")
+        if not self._curr:
+            return nodes.SetSetting(this=name)
+        if not self._match(TokenType.EQ) and not self.accept("TO"):
+            self.refuse_unexpected("expected = after the name of the setting")
+        return nodes.SetSetting(this=name, expression=self._value("a value"))
+
+    def reset_(self) -> exp.Expr:
+        return nodes.ResetSetting(
+            this=self._dotted("the name of a setting") if self._curr else None
+        )
+
+    def explain(self) -> exp.Expr:
+        mode = None
+        for word in EXPLAIN_MODES:
+            if self.word_is(word) and not self._names_a_set():
+                self._advance()
+                mode = word
+                break
+        inner = self.statement()
+        if isinstance(inner, nodes.Explain):
+            self.refuse("EXPLAIN of EXPLAIN", self._tokens[0])
+        return nodes.Explain(this=inner, mode=mode)
+
+    def show(self) -> exp.Expr:
+        what = self.one_of(SHOWN, "SHOW")
+        like = None
+        if self._match(TokenType.LIKE):
+            if not self._match(TokenType.STRING):
+                self.refuse("expected a string after LIKE", hint="LIKE 'prefix%'")
+            like = self.placed(exp.Literal.string(self._prev.text), self._prev)
+        return nodes.ShowObjects(this=what, like=like)
+
+    def describe(self) -> exp.Expr:
+        for word in ("STREAM", "TABLE", "VIEW", "EXTENDED"):
+            if self.word_is(word) and self._next:
+                if self._next.token_type != TokenType.DOT:
+                    self._advance()
+                break
+        return nodes.DescribeObject(this=self.object_name("a name to describe"))
+
+    def drop(self) -> exp.Expr:
+        kind = self.one_of(DROPPED, "DROP")
+        exists = self._if("IF", "EXISTS")
+        name = self.object_name(f"the name of the {kind.lower()}")
+        return nodes.DropObject(this=name, kind=kind, exists=exists or None)
+
+    def stop(self) -> exp.Expr:
+        self.require("QUERY", after="STOP")
+        token = self._curr
+        if self._match(TokenType.NUMBER):
+            return nodes.StopQuery(this=self.placed(exp.Literal.number(token.text), token))
+        if self._match(TokenType.STRING):
+            return nodes.StopQuery(this=self.placed(exp.Literal.string(token.text), token))
+        return nodes.StopQuery(this=self.name("the name or number of a query"))
+
+    def _value(self, what: str) -> exp.Expr:
+        """A literal, a length of time, or a bare word."""
+        token = self._curr
+        number = self._next if token.token_type == TokenType.DASH else token
+        if token.token_type == TokenType.INTERVAL:
+            return self.parse_duration("INTERVAL")
+        if number.token_type == TokenType.NUMBER:
+            behind = self._tokens[self._index + 1 + (number is not token) :][:1]
+            if behind and behind[0].text.upper() in duration.UNITS:
+                return self.parse_duration("this value")
+            self._advance(2 if number is not token else 1)
+            literal = self._number(number)
+            return literal if number is token else self.placed(exp.Neg(this=literal), token)
+        if self._match(TokenType.STRING):
+            return self.placed(exp.Literal.string(token.text), token)
+        if self._match_set((TokenType.TRUE, TokenType.FALSE)):
+            return self.placed(exp.Boolean(this=token.token_type == TokenType.TRUE), token)
+        if self._match(TokenType.NULL):
+            return self.placed(exp.Null(), token)
+        dated = token.token_type in (TokenType.DATE, TokenType.TIMESTAMP)
+        if (dated and self._next.token_type == TokenType.STRING) or self.word_is("CAST", "("):
+            cast = self._parse_unary()
+            if not isinstance(cast, exp.Cast) or not isinstance(cast.this, exp.Literal):
+                self.refuse(f"expected {what}", token)
+            return cast
+        if token and token.token_type != TokenType.IDENTIFIER and token.text.isidentifier():
+            self._advance()
+            return self.placed(exp.Var(this=token.text), token)
+        raise self.refusal(f"expected {what}" + (f", not {token.text!r}" if token else ""))
+
+
+_READERS: dict[str, Callable[[CqlParser], exp.Expr]] = {
+    "CREATE": CqlParser.create,
+    "INSERT": CqlParser.insert,
+    "DROP": CqlParser.drop,
+    "SET": CqlParser.set_,
+    "RESET": CqlParser.reset_,
+    "SHOW": CqlParser.show,
+    "DESCRIBE": CqlParser.describe,
+    "DESC": CqlParser.describe,
+    "EXPLAIN": CqlParser.explain,
+    "DECLARE": CqlParser.declare,
+    "STOP": CqlParser.stop,
+}

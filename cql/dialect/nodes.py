@@ -1,0 +1,457 @@
+"""The syntax nodes that plain SQL does not have; each prints back to the text it came from.
+
+Nodes that hang on sqlglot's own nodes do so under these argument keys::
+
+    SELECT ISTREAM(a) ...                  query.args["r2s"]               (str)
+    SELECT count(*) [RANGE 1 min] FROM S   select.args["select_window"]    (StreamWindow)
+    FROM S [RANGE 1 min] AS x              item.args["stream_window"]      (StreamWindow)
+    FROM S WATERMARK ts DELAY OF ...       item.args["from_watermark"]     (FromWatermark)
+    FROM STREAM S                          table.args["stream"]            (True)
+    ... WINDOW 10 minutes                  query.args["join_window"]       (JoinWindow)
+    ... EMIT CHANGES                       query.args["emit"]              (Emit)
+    ... ON BAD ROW KEEP                    query.args["on_bad_row"]        (OnBadRow)
+    ... LATE OUTPUT INTO t                 query.args["late_output"]       (LateOutput)
+    SELECT /*+ morsel_rows(7) */ ...       select.args["hint"]             (exp.Hint of PlanHint)
+
+A FROM item is an ``exp.Table``, ``exp.Subquery``, ``exp.Values``, :class:`FromUnion` or
+:class:`WindowTable`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import ClassVar
+
+from sqlglot import exp
+
+R2S = "r2s"
+STREAM_WINDOW = "stream_window"
+SELECT_WINDOW = "select_window"
+FROM_WATERMARK = "from_watermark"
+STREAM = "stream"
+JOIN_WINDOW = "join_window"
+EMIT = "emit"
+ON_BAD_ROW = "on_bad_row"
+LATE_OUTPUT = "late_output"
+
+Args = dict[str, bool]
+
+_ITEM_ARGS: Args = {"alias": False, "joins": False, STREAM_WINDOW: False, FROM_WATERMARK: False}
+
+MICROSECONDS: dict[str, Decimal] = {
+    "NANOSECOND": Decimal("0.001"),
+    "MICROSECOND": Decimal(1),
+    "MILLISECOND": Decimal(1_000),
+    "SECOND": Decimal(1_000_000),
+    "MINUTE": Decimal(60_000_000),
+    "HOUR": Decimal(3_600_000_000),
+    "DAY": Decimal(86_400_000_000),
+    "WEEK": Decimal(604_800_000_000),
+}
+"""The exact length of each unit that has one (a month and a year have none)."""
+
+
+class Duration(exp.Expression):
+    """``1.5 HOUR``: ``this`` is a number literal, ``unit`` a singular upper-case word."""
+
+    arg_types: ClassVar[Args] = {"this": True, "unit": True}
+
+    @property
+    def unit(self) -> str:
+        return str(self.args["unit"])
+
+    @property
+    def microseconds(self) -> int | None:
+        """The exact length, or None for months and years and for a fraction of a microsecond."""
+        scale = MICROSECONDS.get(self.unit)
+        if scale is None:
+            return None
+        try:
+            total = Decimal(self.this.name) * scale
+        except InvalidOperation:
+            return None
+        return int(total) if total == total.to_integral_value() else None
+
+
+# --------------------------------------------------------------------------- in queries
+
+
+class StreamWindow(exp.Expression):
+    """``[PARTITION BY k ROWS 3, RANGE 1 MINUTE, SLIDE 10 SECOND, WA ts, OFFSET 5 SECOND]``.
+
+    ``kind`` is a str: ``RANGE``, ``ROWS``, ``NOW``, ``UNBOUNDED`` or ``SESSION``
+    (``[SESSION 5 min]``). ``range``, ``slide``, ``offset`` and ``gap`` are durations (see
+    ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
+    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``);
+    ``partition`` a list of the same.
+    """
+
+    arg_types: ClassVar[Args] = {
+        "kind": True,
+        "range": False,
+        "rows": False,
+        "gap": False,
+        "slide": False,
+        "wa": False,
+        "offset": False,
+        "partition": False,
+    }
+
+    @property
+    def window_kind(self) -> str:
+        return str(self.args["kind"])
+
+
+class FromUnion(exp.Expression):
+    """``FROM A UNION B AS m [w]``: the bag union of FROM items (``distinct`` after UNION
+    DISTINCT).
+    """
+
+    arg_types: ClassVar[Args] = {"expressions": True, "distinct": False, **_ITEM_ARGS}
+
+
+class FromWatermark(exp.Expression):
+    """``WATERMARK ts DELAY OF INTERVAL '5' SECOND`` behind a FROM item (Spark)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "delay": True}
+
+
+class WindowTable(exp.Expression):
+    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' MINUTE))`` and its shorter spellings.
+
+    ``kind`` is TUMBLE (``size``), HOP (``slide``, ``size``), CUMULATE (``step``, ``size``) or
+    SESSION (``gap``, ``partition``); all take an ``offset`` but SESSION. ``source`` is an
+    ``exp.Table`` or a query, ``time`` an Identifier.
+    """
+
+    arg_types: ClassVar[Args] = {
+        "kind": True,
+        "source": True,
+        "time": True,
+        "size": False,
+        "slide": False,
+        "step": False,
+        "gap": False,
+        "offset": False,
+        "partition": False,
+        **_ITEM_ARGS,
+    }
+
+    @property
+    def window_kind(self) -> str:
+        return str(self.args["kind"])
+
+
+class GroupWindow(exp.Expression):
+    """``GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)``, ``window(ts, '10 minutes', '5 minutes')``.
+
+    ``kind`` is the function as one of TUMBLE, HOP, SESSION, WINDOW, SESSION_WINDOW; ``this`` the
+    time expression (None in ``hop(INTERVAL .., INTERVAL ..)``); ``size``, ``slide``, ``gap``,
+    ``offset`` are durations.
+    """
+
+    arg_types: ClassVar[Args] = {
+        "kind": True,
+        "this": False,
+        "size": False,
+        "slide": False,
+        "gap": False,
+        "offset": False,
+    }
+
+    @property
+    def window_kind(self) -> str:
+        return str(self.args["kind"])
+
+
+class JoinWindow(exp.Expression):
+    """``SELECT * FROM S, T WHERE S.a = T.a WINDOW 10 MINUTE``."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class Emit(exp.Expression):
+    """``EMIT CHANGES``, ``EMIT FINAL``, ``EMIT ON WINDOW CLOSE`` (``this``: str)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class OnBadRow(exp.Expression):
+    """``ON BAD ROW KEEP`` or ``FAIL`` (``this``: str), of a query or a stream."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class LateOutput(exp.Expression):
+    """``LATE OUTPUT INTO t`` (``this``: exp.Table), of a query or a stream."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class PlanHint(exp.Expression):
+    """``morsel_rows(1024)`` inside ``/*+ … */``: ``this`` the name (str), ``expressions`` the
+    values.
+
+    A value is an ``exp.Literal``, or an ``exp.Var`` for a bare word.
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "expressions": False}
+
+
+# --------------------------------------------------------------------------- CREATE STREAM
+
+
+class Watermark(exp.Expression):
+    """``WATERMARK ts DELAY 5 SECOND`` (= ``WATERMARK FOR ts AS ts - INTERVAL '5' SECOND``).
+
+    ``this`` is an Identifier. Either ``delay`` is a duration (a literal 0 for ``AS ts``) or
+    ``expression`` holds any other expression.
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "delay": False, "expression": False}
+
+
+class PrimaryKey(exp.Expression):
+    """``PRIMARY KEY (k, …)`` in a column list (``expressions``: Identifiers)."""
+
+    arg_types: ClassVar[Args] = {"expressions": True}
+
+
+class Option(exp.Expression):
+    """``path '/data'`` in OPTIONS, ``'path' = '/data'`` in WITH: both are literals or words."""
+
+    arg_types: ClassVar[Args] = {"this": True, "expression": True}
+
+    @property
+    def key_name(self) -> str:
+        return str(self.this.name)
+
+    @property
+    def value(self) -> str:
+        return str(self.expression.name)
+
+
+class OrderedBy(exp.Expression):
+    """``ORDERED BY ts IN SECONDS WITHIN 5 SECOND`` (``unit``: str, singular)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "unit": False, "within": False}
+
+
+class UpdateKey(exp.Expression):
+    """``UPDATE KEY (k)``; without columns it means the PRIMARY KEY."""
+
+    arg_types: ClassVar[Args] = {"expressions": False}
+
+
+class Queue(exp.Expression):
+    """``QUEUE APPEND SHED RANDOM``: ``this`` is APPEND, FIFO, IN-PLACE or LINECUTTING (str)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "shed": False}
+
+
+class WindowsMode(exp.Expression):
+    """``WINDOWS LAZY`` or ``WINDOWS EAGER`` (``this``: str)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class Rate(exp.Expression):
+    """``RATE 48 KHZ``: a number literal and HZ, KHZ or MHZ (str)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "unit": True}
+
+    @property
+    def hertz(self) -> Decimal:
+        scale = {"HZ": 1, "KHZ": 1_000, "MHZ": 1_000_000}[str(self.args["unit"])]
+        return Decimal(self.this.name) * scale
+
+
+class IdleAfter(exp.Expression):
+    """``IDLE AFTER 5 SECOND``."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class Heartbeat(exp.Expression):
+    """``HEARTBEAT EVERY 1 SECOND SLACK 2 SECOND``."""
+
+    arg_types: ClassVar[Args] = {"every": True, "slack": True}
+
+
+class MaxAdvance(exp.Expression):
+    """``MAX ADVANCE 1 HOUR``."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class Punctuate(exp.Expression):
+    """``PUNCTUATE BY col`` (the column marks punctuations) or ``PUNCTUATE ON ts EVERY 5
+    SECOND``.
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "every": False}
+
+
+class CreateStream(exp.Expression):
+    """``CREATE STREAM s (ts TIMESTAMP, a INT) ORDERED BY ts WITHIN 5 SECOND``.
+
+    ``this`` is an ``exp.Table``; ``expressions`` the column list: ``exp.ColumnDef``,
+    :class:`Watermark`, :class:`PrimaryKey`. The source is one of ``from_table`` (exp.Table),
+    ``format`` (Identifier) with ``options``, ``with_options``; both lists hold :class:`Option`.
+    ``query`` is the SELECT behind AS. ``ordered_by``, ``watermark`` and ``punctuate`` are lists.
+    """
+
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "replace": False,
+        "exists": False,
+        "expressions": False,
+        "from_table": False,
+        "format": False,
+        "options": False,
+        "with_options": False,
+        "ordered_by": False,
+        "watermark": False,
+        "update_key": False,
+        "queue": False,
+        "windows": False,
+        "rate": False,
+        "idle_after": False,
+        "heartbeat": False,
+        "max_advance": False,
+        "punctuate": False,
+        "on_bad_row": False,
+        "late_output": False,
+        "query": False,
+    }
+
+
+# --------------------------------------------------------------------------- other statements
+
+
+class CreateView(exp.Expression):
+    """``CREATE OR REPLACE VIEW v (a, b) AS SELECT …`` (``expressions``: Identifiers)."""
+
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "replace": False,
+        "exists": False,
+        "expressions": False,
+        "query": True,
+    }
+
+
+class CreateTable(exp.Expression):
+    """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``."""
+
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "replace": False,
+        "exists": False,
+        "expressions": False,
+        "format": False,
+        "options": False,
+        "with_options": False,
+        "query": False,
+    }
+
+
+class CreateConstant(exp.Expression):
+    """``CREATE CONSTANT SYN = 2``: ``this`` an Identifier, ``expression`` a constant expression."""
+
+    arg_types: ClassVar[Args] = {"this": True, "replace": False, "expression": True}
+
+
+class InsertInto(exp.Expression):
+    """``INSERT INTO t (a, b) SELECT …`` (``expressions``: Identifiers)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "expressions": False, "query": True}
+
+
+class SetSetting(exp.Expression):
+    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is a str.
+
+    The value is an ``exp.Literal``, ``exp.Boolean``, ``exp.Null``, ``exp.Neg``, :class:`Duration`,
+    or ``exp.Var`` for a bare word.
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "expression": False}
+
+
+class ResetSetting(exp.Expression):
+    """``RESET name``; without a name, all of them."""
+
+    arg_types: ClassVar[Args] = {"this": False}
+
+
+class Explain(exp.Expression):
+    """``EXPLAIN PHYSICAL SELECT …`` (``mode``: str or None)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "mode": False}
+
+
+class ShowObjects(exp.Expression):
+    """``SHOW STREAMS LIKE 'x%'`` (``this``: str such as STREAMS or BAD ROWS; ``like``: literal)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "like": False}
+
+
+class DescribeObject(exp.Expression):
+    """``DESCRIBE name`` (``this``: exp.Table)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+class DropObject(exp.Expression):
+    """``DROP STREAM IF EXISTS s`` (``kind``: STREAM, VIEW, TABLE or CONSTANT; ``this``:
+    exp.Table).
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "kind": True, "exists": False}
+
+
+class StopQuery(exp.Expression):
+    """``STOP QUERY n`` (``this``: a number or string literal, or an Identifier)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
+
+
+STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
+    CreateStream,
+    CreateView,
+    CreateTable,
+    CreateConstant,
+    InsertInto,
+    SetSetting,
+    ResetSetting,
+    Explain,
+    ShowObjects,
+    DescribeObject,
+    DropObject,
+    StopQuery,
+)
+CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
+    Duration,
+    StreamWindow,
+    FromUnion,
+    FromWatermark,
+    WindowTable,
+    GroupWindow,
+    JoinWindow,
+    Emit,
+    OnBadRow,
+    LateOutput,
+    PlanHint,
+    Watermark,
+    PrimaryKey,
+    Option,
+    OrderedBy,
+    UpdateKey,
+    Queue,
+    WindowsMode,
+    Rate,
+    IdleAfter,
+    Heartbeat,
+    MaxAdvance,
+    Punctuate,
+)

@@ -1,0 +1,139 @@
+"""``parse``, ``to_sql`` and ``position_of``: the whole dialect in three calls."""
+
+from __future__ import annotations
+
+import logging
+from typing import cast
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ErrorLevel, SqlglotError, TokenError
+from sqlglot.tokenizer_core import Token
+
+from cql.dialect import grammar
+from cql.dialect.base_parser import RefusalError
+from cql.dialect.ddl import CqlParser
+from cql.dialect.generator import CqlGenerator
+from cql.dialect.lexical import Places, check_nesting, deep_stack, scan
+from cql.dialect.tokens import CqlTokenizer, mark_windows
+from cql.errors import ParseError, Position
+
+logger = logging.getLogger(__name__)
+
+# what sqlglot raises here and there on texts that it did not foresee
+_SQLGLOT_FAILURES = (
+    SqlglotError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
+class Cql(Dialect):
+    """sqlglot's view of the dialect. Integer divided by integer is an integer."""
+
+    TYPED_DIVISION = True
+    Tokenizer = CqlTokenizer
+    Parser = CqlParser
+    Generator = CqlGenerator
+
+
+def parse(text: str) -> list[exp.Expression]:
+    """The statements of a script.
+
+    Raises nothing but :class:`cql.errors.ParseError`, and that always with a position. Each
+    statement knows its place: ``text[meta["text_start"]:meta["text_end"]]``.
+    """
+    places = Places(text)
+    scanned = scan(places)
+    with deep_stack():
+        dialect = Cql()
+        try:
+            toks = mark_windows(CqlTokenizer(dialect=dialect).tokenize(scanned.text))
+        except TokenError as error:
+            raise places.error("these characters form no word", error.start or 0) from None
+        check_nesting(toks, places)
+        parser = CqlParser(dialect=dialect)
+        try:
+            trees = parser.script(toks, scanned.text, text, scanned.hints)
+            for tree in trees:
+                grammar.check(tree)
+                _place(tree, places)
+        except RefusalError as refusal:
+            error_at = places.error(refusal.message, refusal.start, refusal.length, refusal.hint)
+            raise error_at from None
+        except grammar.ForeignNodeError as foreign:
+            at = _start(foreign.node) or 0
+            raise places.error(foreign.message, at) from None
+        except RecursionError:
+            raise _give_up(parser, places, "this nests too deeply") from None
+        except _SQLGLOT_FAILURES as cause:
+            logger.debug("sqlglot failed on a text", exc_info=cause)
+            raise _give_up(parser, places, "this is not understood") from cause
+    return cast("list[exp.Expression]", trees)
+
+
+def parse_one(text: str) -> exp.Expression:
+    """The only statement of a text."""
+    trees = parse(text)
+    if len(trees) != 1:
+        where = Places(text).at(trees[1].meta["text_start"] if trees else 0)
+        found = f"{len(trees)} statements" if trees else "no statement"
+        raise ParseError(
+            f"expected one statement and found {found}",
+            position=where,
+            hint="write one statement, such as SELECT * FROM s" if not trees else None,
+            text=text,
+        )
+    return trees[0]
+
+
+def to_sql(tree: exp.Expr) -> str:
+    """One line of text that parses back to an equal tree."""
+    with deep_stack():
+        return CqlGenerator(
+            dialect=Cql(),
+            comments=False,
+            normalize_functions=False,
+            unsupported_level=ErrorLevel.IGNORE,
+        ).generate(tree, copy=False)
+
+
+def position_of(node: exp.Expr) -> Position | None:
+    """Where the node's first token stands in the text that it was parsed from."""
+    best: tuple[int, int, int] | None = None
+    for child in node.walk():
+        meta = child.meta
+        if "position" in meta:
+            here = cast("tuple[int, int, int]", meta["position"])
+            if child is node:
+                return Position(*here)
+            if best is None or here < best:
+                best = here
+    return Position(*best) if best else None
+
+
+def _place(tree: exp.Expr, places: Places) -> None:
+    """Replaces sqlglot's positions (columns of last characters) by those of first ones."""
+    for node in tree.walk():
+        meta = node._meta
+        if meta and meta.get("start") is not None:
+            length = meta["end"] - meta["start"] + 1
+            at = places.at(meta["start"], length)
+            meta["position"] = (at.line, at.column, at.length)
+            meta["line"], meta["col"] = at.line, at.column
+
+
+def _start(node: exp.Expr) -> int | None:
+    starts = [n.meta["start"] for n in node.walk() if n.meta.get("start") is not None]
+    if starts:
+        return int(min(starts))
+    return _start(node.parent) if node.parent is not None else None
+
+
+def _give_up(parser: CqlParser, places: Places, message: str) -> ParseError:
+    token: Token | None = parser._curr or parser._prev
+    return places.error(message, token.start if token else 0)

@@ -1,0 +1,329 @@
+"""The pages of ``\\help``: short, each with examples that run (a test parses all of them)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cql.errors import CqlError, did_you_mean
+from cql.settings import SETTINGS
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``summary`` is one line; ``body`` plain text; ``examples`` are statements of the dialect."""
+
+    topic: str
+    summary: str
+    body: str
+    examples: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        shown = [f"{self.topic}: {self.summary}", "", self.body.strip()]
+        if self.examples:
+            shown += ["", "Examples:"]
+            for example in self.examples:
+                shown += ["", *("    " + line for line in (example + ";").split("\n"))]
+        return "\n".join(shown)
+
+
+_PAGES = (
+    Page(
+        "SELECT",
+        "a continuous query",
+        """
+A query over streams runs until its input ends or you stop it (Ctrl-C); over bounded input (tables,
+files) it runs to the end and always gives its last window. FROM takes streams, tables, views,
+subqueries and unions; each may carry a window in brackets.
+
+  SELECT [DISTINCT] columns FROM source [window] [AS name] [WHERE …]
+  [GROUP BY …] [HAVING …] [ORDER BY … LIMIT n]
+
+ORDER BY and LIMIT work within each window. See also WINDOW, FUNCTIONS, TYPES.""",
+        (
+            "SELECT origin, dep_delay FROM flights WHERE dep_delay > 60",
+            "SELECT origin, count(*) AS flights, avg(dep_delay) AS delay\n"
+            "FROM flights [RANGE 1 hour SLIDE 10 minutes]\nGROUP BY origin",
+        ),
+    ),
+    Page(
+        "WINDOW",
+        "which rows belong together in time",
+        """
+  [RANGE 1 hour SLIDE 10 minutes]         sliding: one result per window and group
+  [RANGE 1 hour SLIDE 1 hour]             tumbling: windows do not overlap
+  [RANGE 1 hour SLIDE 10 minutes WA ts]   over the attribute ts (default: the stream's first)
+  [RANGE 10000 SLIDE 10000]               over an integer attribute: in its own units
+
+Windows are [k * slide, k * slide + range), aligned to 1970-01-01 UTC. A window gives its rows when
+the stream has passed its end (see WATERMARK). The columns window_start, window_end and window_time
+belong to every windowed result. A window may also stand after the select list, as in the papers.
+Flink's and Spark's spellings mean the same: TUMBLE, HOP, and window(ts, '10 minutes').
+RANGE without SLIDE, ROWS, NOW and sessions are parsed; what cannot run yet is refused by name.""",
+        (
+            "SELECT count(*) FROM flights [RANGE 1 hour SLIDE 10 minutes]",
+            "SELECT origin, max(dep_delay), window_start\n"
+            "FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(ts), INTERVAL '1' HOUR))\n"
+            "GROUP BY origin, window_start, window_end",
+            "SELECT window(ts, '1 hour', '10 minutes'), count(*) FROM flights\n"
+            "GROUP BY window(ts, '1 hour', '10 minutes')",
+        ),
+    ),
+    Page(
+        "STREAM",
+        "declare what a source is, and which of its columns progress",
+        """
+  CREATE [OR REPLACE] STREAM name [(columns)]
+    FROM TABLE table  |  USING parquet|csv|json|arrow OPTIONS (path '…')
+    ORDERED BY ts [IN SECONDS|MILLISECONDS|…] [WITHIN 5 seconds]
+    or  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
+
+ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
+integer ts means, so that durations may be used. From Python:
+session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').""",
+        (
+            "CREATE STREAM flights FROM TABLE nyc.flights\nORDERED BY ts WITHIN 5 minutes",
+            "CREATE STREAM trades (ts TIMESTAMP, symbol STRING, price DOUBLE)\n"
+            "USING csv OPTIONS (path 'trades.csv')\nORDERED BY ts",
+            "DROP STREAM trades",
+        ),
+    ),
+    Page(
+        "WATERMARK",
+        "progress, late rows and when a window closes",
+        """
+Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
+from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself, and at the end of bounded input.
+A window closes when progress reaches its end. A row that comes after its window has closed is late:
+it is left out of that window and counted, and EXPLAIN ANALYZE, the status line and (from Python)
+query.late() show it. More slack gives fewer late rows, and later results.""",
+        (
+            "CREATE STREAM clicks (ts TIMESTAMP, page STRING)\n"
+            "USING json OPTIONS (path 'clicks.jsonl')\n"
+            "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND",
+        ),
+    ),
+    Page(
+        "INSERT",
+        "send results into a table",
+        """
+  INSERT INTO table [(columns)] SELECT …
+
+Columns are matched by name. Over bounded input the statement runs to its end and publishes all rows
+at once; a failed or interrupted one leaves nothing behind. Over unbounded input it runs in the
+background and publishes about every epoch_ms: SHOW QUERIES lists it and STOP QUERY ends it.
+Running an INSERT again appends again. A Spark table is read back with plain spark.sql.""",
+        (
+            "CREATE TABLE delays (origin STRING, delay DOUBLE, window_end TIMESTAMP)",
+            "INSERT INTO delays\nSELECT origin, avg(dep_delay) AS delay, window_end\n"
+            "FROM flights [RANGE 1 hour SLIDE 10 minutes] GROUP BY origin",
+        ),
+    ),
+    Page(
+        "VIEW",
+        "name a query",
+        """
+  CREATE [OR REPLACE] VIEW name AS SELECT …      expanded wherever the name is used
+  CREATE STREAM name AS SELECT …                 the same, as a stream with its own window_time
+  DROP VIEW name""",
+        (
+            "CREATE VIEW late_flights AS SELECT ts, origin, dep_delay FROM flights\n"
+            "WHERE dep_delay > 60",
+            "SELECT origin, count(*) FROM late_flights [RANGE 1 day SLIDE 1 hour] GROUP BY origin",
+        ),
+    ),
+    Page(
+        "EXPLAIN",
+        "how a query runs, and why",
+        """
+  EXPLAIN [PHYSICAL] query    operators with the reason for each choice
+  EXPLAIN LOGICAL query       what the query means, names and types resolved
+  EXPLAIN ANALYZE query       runs it (bounded input) and adds rows, rates, time, memory
+
+From Python: query.explain('physical').""",
+        (
+            "EXPLAIN SELECT origin, count(*) FROM flights [RANGE 1 hour SLIDE 10 minutes]\n"
+            "GROUP BY origin",
+        ),
+    ),
+    Page(
+        "SHOW",
+        "what there is",
+        """
+  SHOW STREAMS | TABLES | VIEWS | QUERIES | FUNCTIONS | SETTINGS | CONSTANTS [LIKE 'pattern']
+  DESCRIBE name               columns, order, progress (also: \\d name)
+  STOP QUERY q1               ends a query that runs in the background""",
+        ("SHOW STREAMS", "SHOW FUNCTIONS LIKE 'date%'", "DESCRIBE flights"),
+    ),
+    Page(
+        "SET",
+        "settings, for the session or for one query",
+        """
+  SET name = value            for the session        SET name     shows one
+  RESET name                  back to its default    SET          shows all
+  SELECT /*+ name(value) */   for this query alone
+
+On the command line: cql run FILE --set name=value. From Python: cql.connect(name=value).
+\\help SETTINGS describes all of them.""",
+        ("SET runtime = fifo", "SET max_state = '2 GB'", "SELECT /*+ fuse(off) */ a FROM flights"),
+    ),
+    Page(
+        "CONSTANTS",
+        "constants and parameters",
+        """
+  CREATE CONSTANT name = value     known to all queries of the session
+  :name                            a parameter: cql run FILE --param name=5, or
+                                   session.sql(text, name=5)
+
+Both may stand wherever a number, a text or a duration may.""",
+        (
+            "CREATE CONSTANT threshold = 60",
+            "SELECT origin FROM flights WHERE dep_delay > :minutes",
+        ),
+    ),
+    Page(
+        "TYPES",
+        "Spark SQL's types, NULL rules and errors",
+        """
+  boolean, tinyint, smallint, int, bigint, float, double, decimal(p, s) up to 18 digits,
+  string, binary, date, timestamp (UTC, microseconds), timestamp_ntz, interval
+
+Overflow, division by zero and a failed CAST make a bad row (see BADROWS); TRY_CAST gives NULL.
+integer / integer is an integer, truncated. -0.0 = 0.0 and NaN = NaN as keys.""",
+        ("SELECT CAST('2013-01-01' AS DATE), TRY_CAST('x' AS INT), 7 / 2",),
+    ),
+    Page(
+        "BADROWS",
+        "rows that cannot be read or evaluated",
+        """
+A row without an event time, or one whose evaluation fails (overflow, division by zero, cast) is a
+bad row. Over bounded input the first one fails the query; over unbounded input it is kept in a
+ledger with its reason. SET on_bad_row = fail | keep decides otherwise, and so does ON BAD ROW KEEP
+behind a query. From Python: query.bad_rows().""",
+        ("SELECT 100 / dep_delay FROM flights ON BAD ROW KEEP",),
+    ),
+    Page(
+        "SPARK",
+        "Spark tables as sources and targets",
+        """
+Names that this session did not create are looked up in Spark's catalog, with one, two or three
+parts; the JVM starts when the first such name is used. From Python pass your own session:
+cql.connect(spark=spark). Rows of file-backed tables do not go through the JVM. Results are tables
+that plain spark.sql reads.""",
+        ("SELECT count(*) FROM spark_catalog.nyc.flights",),
+    ),
+    Page(
+        "SHELL",
+        "keys and commands of this shell",
+        """
+  \\help [TOPIC]   this help               \\d [NAME]    list or describe
+  \\set [NAME VALUE]  settings             \\timing      time of each statement on and off
+  \\i FILE         run a file              \\q, Ctrl-D   leave
+
+A statement ends with ; and may span lines. Ctrl-C stops the running query, or clears the line.
+Tab completes keywords, tables, columns and settings; Up and Ctrl-R search the history.""",
+    ),
+)
+
+
+def _settings_page() -> Page:
+    lines = []
+    for setting in SETTINGS.values():
+        default = setting.format(setting.default)
+        lines.append(f"  {setting.name} = {default}    ({setting.takes()})")
+        lines.append(f"      {setting.help}")
+        if setting.later:
+            lines.append(f"      Not supported yet: {', '.join(setting.later)}.")
+    return Page("SETTINGS", "all settings, with their defaults", "\n".join(lines))
+
+
+def _functions_page() -> Page:
+    # The registry comes with the planner; it is loaded only when asked for.
+    from cql.planner.aggregates import AGGREGATES
+    from cql.planner.functions import FUNCTIONS
+
+    lines = ["SHOW FUNCTIONS LIKE 'name%' gives the usage and a line about each."]
+    kinds = dict.fromkeys(f.category for f in (*AGGREGATES.values(), *FUNCTIONS.values()))
+    for kind in kinds:
+        both = (*AGGREGATES.values(), *FUNCTIONS.values())
+        names = sorted(f.name for f in both if f.category == kind)
+        lines += [
+            "",
+            f"{kind}:",
+            *textwrap.wrap(", ".join(names), 92, initial_indent="  ", subsequent_indent="  "),
+        ]
+    body = "\n".join(lines)
+    return Page("FUNCTIONS", "functions and aggregates", body, ("SHOW FUNCTIONS LIKE 'date%'",))
+
+
+_BY_TOPIC: Mapping[str, Page] = {p.topic: p for p in _PAGES}
+
+#: Other words that people look for, and the page that answers.
+_ALIASES = {
+    "CREATE": "STREAM",
+    "STREAMS": "STREAM",
+    "WINDOWS": "WINDOW",
+    "RANGE": "WINDOW",
+    "SLIDE": "WINDOW",
+    "TUMBLE": "WINDOW",
+    "HOP": "WINDOW",
+    "GROUP BY": "SELECT",
+    "FROM": "SELECT",
+    "WHERE": "SELECT",
+    "ORDER BY": "SELECT",
+    "LIMIT": "SELECT",
+    "ORDERED BY": "STREAM",
+    "LATE": "WATERMARK",
+    "PROGRESS": "WATERMARK",
+    "VIEWS": "VIEW",
+    "TABLE": "INSERT",
+    "CREATE TABLE": "INSERT",
+    "CREATE STREAM": "STREAM",
+    "CREATE VIEW": "VIEW",
+    "DESCRIBE": "SHOW",
+    "STOP": "SHOW",
+    "QUERIES": "SHOW",
+    "RESET": "SET",
+    "HINTS": "SET",
+    "PARAMETERS": "CONSTANTS",
+    "CONSTANT": "CONSTANTS",
+    "BAD ROWS": "BADROWS",
+    "NULL": "TYPES",
+    "CAST": "TYPES",
+    "FUNCTION": "FUNCTIONS",
+    "AGGREGATES": "FUNCTIONS",
+    "SETTING": "SETTINGS",
+    "KEYS": "SHELL",
+    "COMMANDS": "SHELL",
+}
+
+
+def topics() -> tuple[str, ...]:
+    return (*_BY_TOPIC, "FUNCTIONS", "SETTINGS")
+
+
+def page(topic: str) -> Page:
+    """The page on ``topic`` (case does not matter); CqlError with candidates if there is none."""
+    word = " ".join(topic.upper().rstrip(";").split())
+    word = _ALIASES.get(word, word)
+    match word:
+        case "SETTINGS":
+            return _settings_page()
+        case "FUNCTIONS":
+            return _functions_page()
+        case _ if word in _BY_TOPIC:
+            return _BY_TOPIC[word]
+        case _:
+            known = (*topics(), *_ALIASES)
+            hint = did_you_mean(topic, known) or "\\help lists the topics"
+            raise CqlError(f"there is no help on {topic}", hint=hint)
+
+
+def overview() -> str:
+    """The list of topics."""
+    rows = [(p.topic, p.summary) for p in _PAGES]
+    rows += [("FUNCTIONS", "functions and aggregates"), ("SETTINGS", "all settings")]
+    width = max(len(topic) for topic, _ in rows)
+    lines = [f"  {topic:<{width}}  {summary}" for topic, summary in rows]
+    return "\n".join(["Type \\help and one of:", "", *lines])

@@ -1,0 +1,180 @@
+"""SHOW and DESCRIBE: what a session knows, as small tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from cql import render
+from cql.errors import BindError, PlanError, did_you_mean
+from cql.query import Query
+from cql.result import Result
+from cql.settings import SETTINGS, Settings
+
+if TYPE_CHECKING:
+    from cql.planner import statements as st
+    from cql.planner.catalog import Progress, Relation
+    from cql.session import Session
+
+Row = tuple[Any, ...]
+
+
+def show(session: Session, bound: st.Show) -> Result:
+    """SHOW what [LIKE pattern]; the pattern is matched against the first column."""
+    what = bound.what.lower()
+    if what in ("late", "bad rows"):
+        return _ledger(session, what)
+    columns: tuple[str, ...]
+    rows: Iterable[Row]
+    match what:
+        case "streams":
+            columns, rows = ("stream", "columns", "progress", "ends"), _streams(session)
+        case "tables":
+            columns, rows = ("table", "columns", "rows"), _tables(session)
+        case "views":
+            columns, rows = ("view", "query"), _views(session)
+        case "queries":
+            columns = ("query", "status", "rows", "late", "bad", "event_time", "statement")
+            rows = _queries(session)
+        case "functions":
+            columns, rows = ("function", "category", "usage", "help"), _functions()
+        case "constants":
+            columns, rows = ("constant", "type", "value"), _constants(session)
+        case "settings":
+            return _filtered(settings(session.settings, None), bound.like)
+        case _:
+            raise PlanError(f"SHOW {bound.what} is not known", position=bound.pos)
+    return _filtered(Result(columns, tuple(rows)), bound.like)
+
+
+def settings(current: Settings, name: str | None) -> Result:
+    """One setting, or all: value, default, what it takes, what it does."""
+    chosen = [s for s in SETTINGS.values() if name is None or s.name == name]
+    rows = (
+        (s.name, s.format(current[s.name]), s.format(s.default), s.takes(), s.help) for s in chosen
+    )
+    return Result(("setting", "value", "default", "takes", "help"), tuple(rows))
+
+
+def describe(session: Session, bound: st.Describe) -> Result:
+    """DESCRIBE name: a row for each column."""
+    name = ".".join(bound.name)
+    schema = session.schema_of(bound.name)
+    if schema is None:
+        raise BindError(
+            f"there is no stream, table or view {name}",
+            position=bound.pos,
+            hint=did_you_mean(name, session.names(), what="known"),
+        )
+    relation = session.catalog.find(bound.name)
+    declared = _declared(relation) if relation is not None else {}
+    rows = (
+        (
+            f.name,
+            str(f.type),
+            "" if f.nullable else "not null",
+            declared.get(f.name.lower(), ""),
+            f.comment or "",
+        )
+        for f in schema
+    )
+    return Result(("column", "type", "null", "role", "comment"), tuple(rows))
+
+
+def _declared(relation: Relation) -> dict[str, str]:
+    spec = relation.stream
+    if spec is None:
+        return {}
+    roles: dict[str, list[str]] = {}
+    for progress in spec.progress:
+        roles.setdefault(progress.column.lower(), []).append(_progress(progress))
+    for key in spec.update_key or ():
+        roles.setdefault(key.lower(), []).append("update key")
+    return {column: ", ".join(said) for column, said in roles.items()}
+
+
+def _progress(progress: Progress) -> str:
+    unit = f" in {progress.unit.value}" if progress.unit else ""
+    return f"progresses ({progress.declared}{unit})"
+
+
+def _filtered(result: Result, like: str | None) -> Result:
+    if like is None:
+        return result
+    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in like)
+    pattern = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+    return Result(result.columns, tuple(r for r in result.rows if pattern.fullmatch(str(r[0]))))
+
+
+def _relations(session: Session) -> Iterator[Relation]:
+    for name in sorted(session.catalog.names()):
+        relation = session.catalog.find(name)
+        if relation is not None:  # else: dropped by somebody else meanwhile
+            yield relation
+
+
+def _streams(session: Session) -> Iterable[Row]:
+    for relation in _relations(session):
+        spec = relation.stream
+        if spec is None:
+            continue
+        progress = ", ".join(f"{p.column} {p.declared}" for p in spec.progress)
+        ends = "yes" if relation.bounded else "no"
+        yield ".".join(relation.name), ", ".join(map(str, relation.schema)), progress, ends
+    for name, named in session.named_queries().items():
+        if named.kind == "stream":
+            yield ".".join(name), named.text, "", ""
+
+
+def _tables(session: Session) -> Iterable[Row]:
+    for relation in _relations(session):
+        if relation.stream is None:
+            columns = ", ".join(map(str, relation.schema))
+            yield ".".join(relation.name), columns, relation.statistics.rows
+
+
+def _views(session: Session) -> Iterable[Row]:
+    for name, named in session.named_queries().items():
+        if named.kind == "view":
+            yield ".".join(name), named.text
+
+
+def _queries(session: Session) -> Iterable[Row]:
+    for query in session.queries():
+        text = " ".join(query.text.split())
+        yield query.name, query.status, query.row_count, *_state(query), text
+
+
+def _state(query: Query) -> Row:
+    if not query.has_run:
+        return None, None, None
+    progress = query.progress()
+    time = render.event_time_text(progress.event_time, query.event_time_type)
+    return progress.late, progress.bad, time
+
+
+def _functions() -> Iterable[Row]:
+    from cql.planner.aggregates import AGGREGATES
+    from cql.planner.functions import FUNCTIONS
+
+    for function in sorted((*AGGREGATES.values(), *FUNCTIONS.values()), key=lambda f: f.name):
+        yield function.name, function.category, function.usage, function.help
+
+
+def _constants(session: Session) -> Iterable[Row]:
+    from cql.planner.show import show as text
+
+    for name, value in sorted(session.constants().items()):
+        yield name, str(value.type), text(value)
+
+
+def _ledger(session: Session, what: str) -> Result:
+    """The late or bad rows of the query that ran last."""
+    query = session.latest_query()
+    table = query.late() if what == "late" else query.bad_rows()
+    texts = [
+        [t for b in table.to_batches() for t in render.column_text(b.column(i))]
+        for i in range(table.num_columns)
+    ]
+    return Result(tuple(table.column_names), tuple(zip(*texts, strict=True)))

@@ -1,0 +1,532 @@
+"""A query of a session: planned, not yet running, or running, or done.
+
+A ``Query`` is lazy: reading its rows runs it, each time anew from the start of its sources. What
+can be asked about a run (metrics, ledgers, progress) is asked about the latest one.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from cql.errors import CqlError, PlanError, RunError
+from cql.model import Schema
+from cql.types import DataType
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from cql.executor.protocols import Sink
+
+T = TypeVar("T", bound=type)
+
+
+def pyspark_names(cls: T) -> T:
+    """Gives every public snake_case member of a class its PySpark spelling too: ``to_pandas`` is
+    also ``toPandas``, ``await_termination`` also ``awaitTermination``."""
+    for name, member in list(vars(cls).items()):
+        if "_" in name.strip("_") and not name.startswith("_"):
+            setattr(cls, re.sub(r"_([a-z])", lambda m: m.group(1).upper(), name), member)
+    return cls
+
+
+class Progress(Protocol):
+    """How far a run is. ``event_time`` is in storage units; ``elapsed`` in seconds."""
+
+    @property
+    def rows_in(self) -> int: ...
+    @property
+    def rows_out(self) -> int: ...
+    @property
+    def late(self) -> int: ...
+    @property
+    def bad(self) -> int: ...
+    @property
+    def event_time(self) -> int | None: ...
+    @property
+    def total_rows(self) -> int | None: ...
+    @property
+    def elapsed(self) -> float: ...
+
+
+class Run(Protocol):
+    """One run of a physical plan (``cql.executor.execution.Execution``)."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]: ...
+    def request_stop(self) -> None: ...
+    def progress(self) -> Progress: ...
+    def metrics(self) -> list[dict[str, Any]]: ...
+    def late(self) -> pa.Table: ...
+    def bad_rows(self) -> pa.Table: ...
+    def kernel_sources(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an INSERT goes; ``open`` gives a fresh sink. ``epoch`` is how many seconds of output
+    are published at once; None publishes everything at the end, or nothing."""
+
+    name: str
+    open: Callable[[], Sink]
+    epoch: float | None
+
+
+class Explanation(str):
+    """A plan as text, which an interactive Python shows line by line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a query is run and explained: what the session hands over. ``text`` is the statement,
+    ``source`` the text that it stands in (and that positions refer to). ``event_time_type`` is the
+    type of the first progressing column among its inputs."""
+
+    text: str
+    source: str
+    schema: Schema
+    bounded: bool
+    run: Callable[[], Run]
+    explain: Callable[[str, Run | None], str]
+    event_time_type: DataType | None = None
+
+
+EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
+
+
+@pyspark_names
+class Query:
+    """A SELECT or an INSERT; made by ``Session.sql``.
+
+    ``status`` is ready, running, finished, stopped or failed. Errors are CqlErrors that know the
+    text of the query. Safe to ``stop`` from any thread; rows are read by one thread at a time."""
+
+    def __init__(self, recipe: Recipe, target: Target | None = None, name: str = "") -> None:
+        self.name = name
+        self.text = recipe.text
+        self._recipe = recipe
+        self._target = target
+        self._run: Run | None = None
+        self._thread: threading.Thread | None = None
+        self._status = "ready"
+        self._exception: BaseException | None = None
+        self._stop_asked = False
+        self._row_count = 0
+        self._lock = threading.Lock()
+
+    # ----------------------------------------------------------------- what it is
+
+    @property
+    def schema(self) -> Schema:
+        """Columns of the result (of the rows inserted, for an INSERT)."""
+        return self._recipe.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the query ends by itself."""
+        return self._recipe.bounded
+
+    @property
+    def is_insert(self) -> bool:
+        return self._target is not None
+
+    @property
+    def event_time_type(self) -> DataType | None:
+        """What ``progress().event_time`` counts."""
+        return self._recipe.event_time_type
+
+    @property
+    def status(self) -> str:
+        return self._status
+
+    @property
+    def is_active(self) -> bool:
+        return self._status == "running"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is a run to ask about (progress, metrics, ledgers)."""
+        return self._run is not None
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended the latest run, if it failed."""
+        return self._exception
+
+    @property
+    def row_count(self) -> int:
+        """Rows given or published so far by the latest run."""
+        return self._row_count
+
+    def __repr__(self) -> str:
+        what = f"INSERT INTO {self._target.name}" if self._target else "SELECT"
+        columns = ", ".join(str(f) for f in self.schema)
+        return f"<Query {self.name} {self._status}: {what} ({columns})>"
+
+    # ----------------------------------------------------------------- reading rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Arrow batches as they come; closing the iterator ends the query."""
+        if self._target is not None:
+            raise RunError(
+                "an INSERT gives no rows",
+                hint=f"read {self._target.name} with a SELECT; row_count says how many it got",
+            )
+        return self._rows()
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        run = self._begin()
+        batches = run.batches()
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._row_count += batch.num_rows
+                    yield batch
+        except BaseException as error:
+            self._end(error)
+            raise
+        else:
+            self._end(None)
+        finally:
+            _close(batches)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.batches()
+
+    def to_arrow(self) -> pa.Table:
+        """All rows. An INSERT runs (unless it has) and gives one row: how many were written.
+        Refused for a query that does not end by itself."""
+        import pyarrow as pa
+
+        if self._target is not None:
+            self._finish_insert()
+            return pa.table({"rows": pa.array([self._row_count], pa.int64())})
+        self._must_end()
+        return pa.Table.from_batches(list(self.batches()), schema=self.schema.to_arrow())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas frame (the extra ``pandas``)."""
+        import_extra("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows as a polars frame (the extra ``polars``)."""
+        polars = import_extra("polars")
+        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
+        return frame
+
+    def show(self, n: int = 20) -> None:
+        """Prints the first ``n`` rows as they come and ends the query; an INSERT runs, and says
+        how many rows it wrote."""
+        import sys
+
+        from cql import render
+
+        console = render.console_for(sys.stdout)
+        if self._target is not None:
+            self._finish_insert()
+            console.print(self.summary())
+            return
+        table, more = self.head(n)
+        render.print_rows(table, console, more=more)
+
+    def head(self, n: int) -> tuple[pa.Table, bool]:
+        """The first ``n`` rows to come, and whether there was another one; ends the query."""
+        import pyarrow as pa
+
+        found: list[pa.RecordBatch] = []
+        rows = 0
+        batches = self.batches()
+        try:
+            for batch in batches:
+                found.append(batch)
+                rows += batch.num_rows
+                if rows > n:
+                    break
+        finally:
+            _close(batches)
+        table = pa.Table.from_batches(found, schema=self.schema.to_arrow())
+        return table.slice(0, n), rows > n
+
+    def _must_end(self) -> None:
+        if not self.bounded:
+            raise PlanError(
+                "this query does not end by itself, so it has no whole result",
+                hint="iterate over it, show(n) its first rows, or INSERT INTO a table",
+                text=self._recipe.source,
+            )
+
+    # ----------------------------------------------------------------- running in the background
+
+    def start(self) -> Query:
+        """Starts an INSERT in the background; a SELECT has nowhere to put its rows."""
+        if self._target is None:
+            raise RunError(
+                "a SELECT has no target to run into",
+                hint="iterate over it, or start an INSERT INTO a table",
+            )
+        run = self._begin()
+        self._thread = threading.Thread(
+            target=self._insert_in_background, args=(run,), name=f"cql {self.name}", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def stop(self, timeout: float | None = 10.0) -> bool:
+        """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
+        True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
+        leaves nothing."""
+        with self._lock:
+            self._stop_asked = True
+            run = self._run
+        if run is not None and self.is_active:
+            run.request_stop()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+            return not thread.is_alive()
+        return not self.is_active
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Waits for a query in the background; False if it still runs after ``timeout`` seconds.
+        Raises what made it fail."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        if self._exception is not None:
+            raise self._exception
+        return not self.is_active
+
+    def insert(self) -> Query:
+        """Runs an INSERT here, to its end. Interrupted or failed, a bounded one leaves nothing."""
+        self._insert(self._begin())
+        return self
+
+    def _finish_insert(self) -> None:
+        if self._status == "ready":
+            self._must_end()
+            self.insert()
+        else:
+            if not self.bounded:
+                self._must_end()
+            self.await_termination()
+
+    def _insert_in_background(self, run: Run) -> None:
+        try:
+            self._insert(run)
+        except Exception:
+            # Nobody is here to catch it: ``exception`` and ``await_termination`` hand it over.
+            return
+
+    def _insert(self, run: Run) -> None:
+        assert self._target is not None
+        batches = run.batches()
+        try:
+            publisher = Publisher(self._target.open(), self._target.epoch, self._count)
+            with publisher:
+                for batch in batches:
+                    publisher.write(batch)
+                if self._stop_asked and self._target.epoch is None:
+                    publisher.abandon()
+        except BaseException as error:
+            self._end(error)
+            raise
+        else:
+            self._end(None)
+        finally:
+            _close(batches)
+
+    def _count(self, rows: int) -> None:
+        self._row_count += rows
+
+    # ----------------------------------------------------------------- about the latest run
+
+    def _begin(self) -> Run:
+        with self._lock:
+            if self._status == "running":
+                raise RunError(f"query {self.name} is running already", hint="stop() it first")
+            self._stop_asked = False
+            self._exception = None
+            self._row_count = 0
+            self._status = "running"
+        try:
+            run = self._recipe.run()
+        except BaseException as error:
+            self._end(error)
+            raise
+        with self._lock:
+            self._run = run
+            if self._stop_asked:
+                run.request_stop()
+        return run
+
+    def _end(self, error: BaseException | None) -> None:
+        if isinstance(error, CqlError):
+            error.with_text(self._recipe.source)
+        if error is None:
+            self._status = "stopped" if self._stop_asked else "finished"
+        elif isinstance(error, GeneratorExit | KeyboardInterrupt):
+            self._status = "stopped"
+        else:
+            self._exception = error
+            self._status = "failed"
+
+    def _latest(self) -> Run:
+        if self._run is None:
+            raise RunError(
+                f"query {self.name} has not run yet", hint="read its rows first, or start() it"
+            )
+        return self._run
+
+    def progress(self) -> Progress:
+        return self._latest().progress()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry for each operator of the latest run: rows, time, memory."""
+        return self._latest().metrics()
+
+    def late(self) -> pa.Table:
+        """The ledger of late rows of the latest run."""
+        return self._latest().late()
+
+    def bad_rows(self) -> pa.Table:
+        """The ledger of bad rows of the latest run, with source, offset and reason."""
+        return self._latest().bad_rows()
+
+    def explain(self, mode: str = "physical") -> Explanation:
+        """The plan as text. ``mode``: physical (with the reason for each choice), logical,
+        analyze (runs a query that ends by itself, and adds what was measured), mermaid, kernel
+        (the source that is compiled)."""
+        word = mode.lower()
+        if word not in EXPLAIN_MODES:
+            raise PlanError(
+                f"there is no EXPLAIN mode {mode}", hint=f"modes: {', '.join(EXPLAIN_MODES)}"
+            )
+        if word == "analyze":
+            self._must_end()
+            if self._target is not None:
+                self._finish_insert()
+            else:
+                for _ in self.batches():
+                    pass
+        return Explanation(self._recipe.explain(word, self._run))
+
+    def summary(self) -> str:
+        """The latest run in a line: rows, time, late and bad rows."""
+        from cql import render
+
+        progress = self.progress()
+        verb = f" inserted into {self._target.name}" if self._target else ""
+        rows = render.count_text(self._row_count)
+        parts = [f"{rows}{verb} ({render.duration_text(progress.elapsed)})"]
+        if progress.late:
+            parts.append(f"{progress.late:,} late")
+        if progress.bad:
+            parts.append(f"{progress.bad:,} bad")
+        return ", ".join(parts)
+
+
+class Publisher:
+    """Writes batches into a sink, epoch by epoch.
+
+    With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
+    second thread commits every ``epoch`` seconds what has been written since, so that rows become
+    visible although no more arrive; ``published`` is told the rows of each commit. Leaving the
+    ``with`` block by an exception aborts the open epoch."""
+
+    def __init__(self, sink: Sink, epoch: float | None, published: Callable[[int], None]) -> None:
+        self._sink = sink
+        self._epoch = epoch
+        self._published = published
+        self._lock = threading.Lock()
+        self._pending: int | None = None  # rows in the open epoch; None: no epoch is open
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Publisher:
+        if self._epoch is None:
+            self._sink.begin()
+            self._pending = 0
+        else:
+            self._thread = threading.Thread(target=self._tick, name="cql publisher", daemon=True)
+            self._thread.start()
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if not batch.num_rows:
+                return
+            if self._pending is None:
+                self._sink.begin()
+                self._pending = 0
+            self._sink.write(batch)
+            self._pending += batch.num_rows
+
+    def commit(self) -> None:
+        """Publishes the open epoch, if there is one."""
+        with self._lock:
+            if self._pending is not None:
+                rows, self._pending = self._pending, None
+                self._sink.commit()
+                self._published(rows)
+
+    def abandon(self) -> None:
+        """Drops the open epoch."""
+        with self._lock:
+            if self._pending is not None:
+                self._pending = None
+                self._sink.abort()
+
+    def _tick(self) -> None:
+        while not self._done.wait(self._epoch):
+            try:
+                self.commit()
+            except Exception as error:
+                self._error = error  # raised by the next write, or at the end
+                return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        if kind is not None:
+            self.abandon()
+            return
+        if self._error is not None:
+            raise self._error
+        self.commit()
+
+
+def import_extra(name: str) -> Any:
+    """An optional library, or an error that says how to get it."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise RunError(
+            f"{name} is not installed", hint=f"pip install 'cql-streams[{name}]'"
+        ) from None
+
+
+def _close(batches: Iterator[Any]) -> None:
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()

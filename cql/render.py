@@ -1,0 +1,330 @@
+"""Rows as text: for terminals, for pipes, and for the status line of a running query.
+
+Everything that came from data or from a query is printed as plain text: control characters are
+shown escaped, so that no row can move the cursor or change the terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import IO, TYPE_CHECKING, Any
+
+from cql.errors import CqlError
+from cql.types import DataType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with control and direction characters as escapes."""
+    return _CONTROL.sub(lambda m: ascii(m.group())[1:-1], text)
+
+
+# --------------------------------------------------------------------------- values
+
+
+def column_text(column: pa.Array[Any]) -> list[str | None]:
+    """One column as text, NULL as None. Times are UTC, ``2013-01-01 05:00:00[.ffffff]``."""
+    import pyarrow.types as t
+
+    kind = column.type
+    if t.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    if t.is_timestamp(kind) or t.is_date(kind):
+        return _time_text(column)
+    values: list[Any] = column.to_pylist() if not t.is_duration(kind) else _duration_values(column)
+    return [None if v is None else _value_text(v) for v in values]
+
+
+def _time_text(column: pa.Array[Any]) -> list[str | None]:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.types as t
+
+    is_date = t.is_date(column.type)
+    if is_date:
+        column = column.cast(pa.date32())
+    unit = "D" if is_date else column.type.unit
+    numbers = column.cast(pa.int32() if is_date else pa.int64())
+    filled = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype("int64")
+    texts = np.datetime_as_string(filled.astype(f"datetime64[{unit}]"))
+    valid = column.is_valid().to_pylist()
+    pairs = zip(texts.tolist(), valid, strict=True)
+    return [_plain_time(text) if ok else None for text, ok in pairs]
+
+
+def _plain_time(iso: str) -> str:
+    day, _, clock = iso.partition("T")
+    if not clock:
+        return day
+    clock, _, fraction = clock.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{day} {clock}" + (f".{fraction}" if fraction else "")
+
+
+def _duration_values(column: pa.Array[Any]) -> list[timedelta | int | None]:
+    import pyarrow as pa
+
+    micros = column.cast(pa.duration("us")).cast(pa.int64()).to_pylist()
+    limit = 86_400_000_000 * 999_999_999  # what a timedelta can hold
+    return [timedelta(microseconds=m) if m is not None and abs(m) < limit else m for m in micros]
+
+
+def _value_text(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return "0x" + value.hex()
+        case float():
+            return repr(value)
+        case str():
+            return value
+        case _:
+            return str(value)
+
+
+def _json_value(text: str | None, kind: pa.DataType, value: Any) -> Any:
+    import pyarrow.types as t
+
+    if value is None or t.is_boolean(kind) or t.is_integer(kind):
+        return value
+    if t.is_floating(kind):
+        # JSON has no NaN and no infinity
+        return value if value == value and abs(value) != float("inf") else text
+    return text
+
+
+# --------------------------------------------------------------------------- pipes
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str], format: str, out: IO[str]
+) -> int:
+    """Writes ``csv`` or ``tsv`` (with a header; NULL is empty) or ``json`` (an object a line) as
+    batches come; returns the number of rows."""
+    writer = csv.writer(out, delimiter="\t" if format == "tsv" else ",", lineterminator="\n")
+    if format != "json":
+        writer.writerow(names)
+        out.flush()
+    rows = 0
+    for batch in batches:
+        if format == "json":
+            out.writelines(_json_lines(batch))
+        else:
+            columns = [column_text(c) for c in batch.columns]
+            writer.writerows(zip(*columns, strict=True))
+        rows += batch.num_rows
+        out.flush()
+    return rows
+
+
+def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
+    import pyarrow.types as t
+
+    names = batch.schema.names
+    columns = []
+    for column in batch.columns:
+        texts = column_text(column)
+        temporal = t.is_temporal(column.type)
+        values = texts if temporal else column.to_pylist()
+        pairs = zip(texts, values, strict=True)
+        columns.append([_json_value(text, column.type, value) for text, value in pairs])
+    for row in zip(*columns, strict=True):
+        yield json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n"
+
+
+# --------------------------------------------------------------------------- terminals
+
+
+_CELL = 40  # a cell of a terminal's table shows at most so many characters
+
+
+def rich_table(table: pa.Table | pa.RecordBatch, *, width: int, title: str | None = None) -> Table:
+    """All rows of ``table`` (callers slice it first), as many columns as fit into ``width``: where
+    some do not, those in the middle are left out and counted. Numbers to the right, NULL dimmed."""
+    import pyarrow as pa
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    batches = table.to_batches() if isinstance(table, pa.Table) else [table]
+    kinds = [f.type for f in table.schema]
+    cells = [[t for b in batches for t in column_text(b.column(i))] for i in range(len(kinds))]
+    heads = [(printable(f.name), type_name(f.type)) for f in table.schema]
+    shown = [[None if t is None else _cut(printable(t)) for t in column] for column in cells]
+    wide = [_natural_width(*h, column) for h, column in zip(heads, shown, strict=True)]
+    left, right = _fit(wide, width)
+    drawn = Table(box=box.ROUNDED, title=title, title_justify="left", header_style="bold")
+    kept = [*range(left), *range(len(kinds) - right, len(kinds))]
+    for i in kept:
+        head = Text(heads[i][0]).append("\n" + heads[i][1], style="not bold dim")
+        drawn.add_column(head, justify="right" if _is_number(kinds[i]) else "left", no_wrap=True)
+    for row in zip(*(shown[i] for i in kept), strict=True):
+        drawn.add_row(*(Text("NULL", "dim") if t is None else Text(t) for t in row))
+    if len(kept) < len(kinds):
+        hidden = count_text(len(kinds) - len(kept), "column")
+        drawn.caption = f"{hidden} behind {heads[left - 1][0]} not shown: the window is too narrow"
+        drawn.caption_justify = "left"
+    return drawn
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+
+
+def _natural_width(name: str, kind: str, column: Sequence[str | None]) -> int:
+    from rich.cells import cell_len
+
+    return max(cell_len(name), len(kind), *(4 if t is None else cell_len(t) for t in column), 1) + 3
+
+
+def _fit(wide: Sequence[int], width: int) -> tuple[int, int]:
+    """How many columns to show from the left and from the right; at least one."""
+    left = right = 0
+    room = width - 1
+    while left + right < len(wide):
+        from_left = left <= right
+        room -= wide[left] if from_left else wide[-1 - right]
+        if room < 0 and left:
+            break
+        left, right = (left + 1, right) if from_left else (left, right + 1)
+    return left, right
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow.types as t
+
+    return t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """Our name of an Arrow type (Arrow's own where we have none)."""
+    from cql.types import from_arrow
+
+    ours: DataType | None = from_arrow(arrow)
+    return str(arrow if ours is None else ours)
+
+
+def print_rows(
+    table: pa.Table, console: Console, *, more: bool = False, title: str | None = None
+) -> None:
+    """Prints ``table`` and how many rows it has; ``more``: there were others behind them."""
+    if table.num_columns:
+        console.print(rich_table(table, width=console.width, title=title))
+    tail = ", and more that are not shown" if more else ""
+    console.print(count_text(table.num_rows) + tail, style="dim")
+
+
+def count_text(rows: int, what: str = "row") -> str:
+    return f"{rows:,} {what}" + ("" if rows == 1 else "s")
+
+
+def error_text(error: CqlError) -> Text:
+    """An error for a terminal: message, the line of the query with its caret, the hint."""
+    from rich.text import Text
+
+    lines = str(error).split("\n")
+    drawn = Text()
+    for index, line in enumerate(lines):
+        if index:
+            drawn.append("\n")
+        if index == 0:
+            drawn.append("error: ", "bold red")
+            drawn.append(_keep_spaces(line), "red")
+        elif line.startswith("hint: "):
+            drawn.append("hint: ", "bold cyan")
+            drawn.append(_keep_spaces(line[6:]))
+        elif set(line.strip()) == {"^"}:
+            drawn.append(line, "bold red")
+        else:
+            drawn.append(_keep_spaces(line))
+    return drawn
+
+
+def _keep_spaces(line: str) -> str:
+    """Control characters become one character each, so that the caret stays where it belongs."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", line)
+
+
+def print_error(error: CqlError, console: Console) -> None:
+    console.print(error_text(error), soft_wrap=True)
+
+
+# --------------------------------------------------------------------------- status
+
+
+def rate_text(rows: float, seconds: float) -> str:
+    """Rows per second, three digits: ``12.3M rows/s``."""
+    rate = rows / seconds if seconds > 0 else 0.0
+    for factor, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= factor:
+            return f"{rate / factor:.3g}{suffix} rows/s"
+    return f"{rate:.3g} rows/s"
+
+
+def duration_text(seconds: float) -> str:
+    """A length of time, two parts at most: ``350 ms``, ``2.5 s``, ``3 min 20 s``, ``5 d 2 h``."""
+    if seconds < 0:
+        return "-" + duration_text(-seconds)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    for big, small, per_big, per_small in (
+        ("min", "s", 60, 1),
+        ("h", "min", 3600, 60),
+        ("d", "h", 86_400, 3600),
+    ):
+        if seconds < per_big * (60 if big != "h" else 24) or big == "d":
+            whole, rest = divmod(int(seconds), per_big)
+            tail = f" {rest // per_small} {small}" if rest // per_small else ""
+            return f"{whole:,} {big}{tail}"
+    raise AssertionError(seconds)
+
+
+def event_time_text(value: int | None, kind: DataType | None) -> str:
+    """An event time in storage units, as a column of its type would show it."""
+    if value is None:
+        return "-"
+    if kind is None or not (kind.is_timestamp or kind.storage == "int32"):
+        return f"{value:,}"
+    import numpy as np
+
+    unit = "datetime64[us]" if kind.is_timestamp else "datetime64[D]"
+    return _plain_time(str(np.array([value]).astype(unit)[0]))
+
+
+def bar_text(done: int, total: int, width: int = 24) -> str:
+    """A progress bar of ``width`` characters."""
+    share = min(1.0, done / total) if total > 0 else 1.0
+    filled = int(share * width)
+    return "━" * filled + "╌" * (width - filled) + f" {share:4.0%}"
+
+
+def console_for(stream: IO[str], **options: Any) -> Console:
+    """A rich console that marks up nothing by itself (no emoji, no highlighted numbers). A pipe has
+    no width to fit into: nothing is cut or wrapped there."""
+    from rich.console import Console
+
+    console = Console(file=stream, markup=False, emoji=False, highlight=False, **options)
+    if not console.is_terminal and "width" not in options:
+        console.width = 100_000
+    return console
+
+
+def stack(*parts: RenderableType) -> RenderableType:
+    from rich.console import Group
+
+    return Group(*parts)

@@ -1,0 +1,222 @@
+"""Completion: keywords, tables, columns, functions, settings and topics, by what stands before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from cql import help
+from cql.repl import words
+from cql.repl.text import Piece, Token, significant, tokens
+from cql.settings import SETTINGS
+
+COMMANDS = {
+    "\\help": "this help, or a topic",
+    "\\d": "list, or describe a name",
+    "\\set": "settings",
+    "\\timing": "time of each statement",
+    "\\i": "run a file",
+    "\\q": "leave",
+}
+_BEFORE_TABLE = words.word_set("FROM JOIN INTO TABLE STREAM VIEW DESCRIBE DESC UNION")
+_SHOWN = ("STREAMS", "TABLES", "VIEWS", "QUERIES", "FUNCTIONS", "SETTINGS", "CONSTANTS")
+_MODES = ("LOGICAL", "PHYSICAL", "ANALYZE", "MERMAID")
+_STARTS = words.word_set(
+    "SELECT INSERT CREATE DROP SET RESET SHOW DESCRIBE EXPLAIN STOP WITH DECLARE"
+)
+
+
+class Names(Protocol):
+    """What completion asks of the session. Both answer at once: neither starts a JVM."""
+
+    def tables(self) -> Sequence[str]: ...
+    def columns(self, table: str) -> Sequence[tuple[str, str]]:
+        """(name, type) of each column; empty for an unknown table."""
+        ...
+
+
+class CqlCompleter(Completer):
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        before = document.text_before_cursor
+        if before.lstrip().startswith("\\"):
+            yield from self._command(before.lstrip())
+            return
+        word, rest = _last_word(before)
+        if word is None:
+            return
+        offered = self._offers(rest, document.text, word)
+        seen = set()
+        for text, meta in offered:
+            if text.lower().startswith(word.lower()) and text != word and text not in seen:
+                seen.add(text)
+                yield Completion(_cased(text, word), -len(word), display_meta=meta)
+
+    def _offers(self, before: str, whole: str, word: str) -> Iterator[tuple[str, str]]:
+        """(word, what it is), the likeliest first."""
+        said = significant(before.rpartition(";")[2])
+        last = said[-1].text.upper() if said else ""
+        first = said[0].text.upper() if said else ""
+        if last == "." and len(said) > 1:
+            yield from self._columns_of(said[-2].text, whole)
+            return
+        match first:
+            case "":
+                yield from ((w, "") for w in sorted(_STARTS))
+                return
+            case "SET" | "RESET":
+                yield from _settings(said)
+                return
+            case "SHOW":
+                yield from ((w, "") for w in (*_SHOWN, "LIKE"))
+                return
+            case "EXPLAIN" if last == "EXPLAIN":
+                yield from ((w, "") for w in _MODES)
+        if last in _BEFORE_TABLE or _in_from_list(said):
+            yield from ((t, "table") for t in self._names.tables())
+            if last in _BEFORE_TABLE:
+                return
+        if first in ("SELECT", "INSERT", "WITH", "EXPLAIN", "CREATE"):
+            for table in dict.fromkeys(_tables_in(whole)):
+                yield from self._names.columns(table)
+        if word:
+            yield from ((f, "function") for f in sorted(words.functions()))
+            yield from ((k, "") for k in sorted(words.keywords()))
+
+    def _columns_of(self, name: str, whole: str) -> Iterator[tuple[str, str]]:
+        table = _aliases(whole).get(name.lower(), name)
+        yield from self._names.columns(table)
+        # ``db.`` of a two-part name
+        for known in self._names.tables():
+            if known.lower().startswith(name.lower() + "."):
+                yield known[len(name) + 1 :], "table"
+
+    def _command(self, text: str) -> Iterator[Completion]:
+        command, space, argument = text.partition(" ")
+        if not space:
+            for name, meta in COMMANDS.items():
+                if name.startswith(command):
+                    yield Completion(name, -len(command), display_meta=meta)
+            return
+        offers: Iterable[str]
+        match command:
+            case "\\help" | "\\h" | "\\?":
+                offers = help.topics()
+            case "\\d":
+                offers = self._names.tables()
+            case "\\set":
+                offers = SETTINGS
+            case "\\i":
+                offers = _paths(argument)
+            case _:
+                offers = ()
+        for offer in offers:
+            if offer.lower().startswith(argument.lower()):
+                yield Completion(offer, -len(argument))
+
+
+def _settings(said: list[Token]) -> Iterator[tuple[str, str]]:
+    if len(said) == 1:
+        yield from ((s.name, s.takes()) for s in SETTINGS.values())
+    elif said[0].text.upper() == "SET" and said[-1].text == "=":
+        setting = SETTINGS.get(said[1].text.lower())
+        if setting is not None:
+            takes = setting.choices or tuple(setting.takes().split(", "))
+            yield from ((c, "default" if c == setting.default else "") for c in takes)
+
+
+def _last_word(before: str) -> tuple[str | None, str]:
+    """The word at the cursor (maybe empty) and the text before it; None inside strings and such."""
+    last = None
+    for token in tokens(before):
+        last = token
+    if last is None:
+        return "", ""
+    match last.kind:
+        case Piece.WORD:
+            return last.text, before[: last.start]
+        case Piece.SPACE | Piece.SIGN:
+            return "", before
+        case _:
+            return None, before
+
+
+def _cased(text: str, word: str) -> str:
+    """Keywords follow the case of what was typed."""
+    return text.lower() if text.isupper() and word.islower() else text
+
+
+def _in_from_list(said: list[Token]) -> bool:
+    """Behind a comma of a FROM clause."""
+    if not said or said[-1].text != ",":
+        return False
+    depth = 0
+    for token in reversed(said):
+        depth += (token.text in ")]") - (token.text in "([")
+        if depth < 0:
+            return False
+        word = token.text.upper()
+        if depth == 0 and word in ("FROM", "SELECT", "WHERE", "GROUP", "ORDER", "HAVING"):
+            return word == "FROM"
+    return False
+
+
+def _names_in(whole: str) -> Iterator[tuple[str, str | None]]:
+    """(table, alias) of each FROM item of a text that may not parse."""
+    said = significant(whole)
+    at = 0
+    while at < len(said):
+        if said[at].text.upper() not in ("FROM", "JOIN", "INTO", "UNION", ","):
+            at += 1
+            continue
+        at += 1
+        parts: list[str] = []
+        while at < len(said) and said[at].kind in (Piece.WORD, Piece.NAME):
+            parts.append(said[at].text.strip('"`'))
+            at += 1
+            if at < len(said) and said[at].text == ".":
+                at += 1
+            else:
+                break
+        if not parts:
+            continue
+        if at < len(said) and said[at].text == "[":
+            at = _behind_bracket(said, at)
+        if at < len(said) and said[at].text.upper() == "AS":
+            at += 1
+        alias = said[at].text if at < len(said) and said[at].kind is Piece.WORD else None
+        yield ".".join(parts), alias
+
+
+def _behind_bracket(said: list[Token], at: int) -> int:
+    while at < len(said) and said[at].text != "]":
+        at += 1
+    return at + 1
+
+
+def _tables_in(whole: str) -> Iterator[str]:
+    return (table for table, _ in _names_in(whole))
+
+
+def _aliases(whole: str) -> dict[str, str]:
+    return {alias.lower(): table for table, alias in _names_in(whole) if alias}
+
+
+def _paths(start: str) -> Iterator[str]:
+    folder, _, _ = start.rpartition("/")
+    try:
+        entries = sorted(os.scandir(folder or "."), key=lambda e: e.name)
+    except OSError:
+        return  # no such folder: nothing to offer
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        yield (f"{folder}/" if folder else "") + entry.name + ("/" if entry.is_dir() else "")

@@ -1,0 +1,249 @@
+"""A query on a terminal: live results, progress, and Ctrl-C within a second.
+
+The query runs in a thread of its own and the terminal's thread only waits and draws. So Ctrl-C
+always finds somebody listening, whatever the query is busy with: compiling, a kernel, or the JVM.
+"""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cql import render
+from cql.query import Query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+    from cql.query import Progress
+
+#: Seconds between two looks at the query, and between Ctrl-C and giving up waiting for it.
+TICK = 0.1
+PATIENCE = 0.8
+#: A bounded query shows its progress when it takes longer than this.
+QUIET = 1.0
+#: Rows of a bounded result that are shown.
+SHOWN_ROWS = 40
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the user pressed Ctrl-C
+    """The query was stopped by Ctrl-C; ``lingering`` when it had not ended yet."""
+
+    def __init__(self, lingering: bool) -> None:
+        super().__init__("stopped")
+        self.lingering = lingering
+
+
+class Feed:
+    """Runs ``query`` in a thread and hands over its batches, a few ahead at most."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=8)
+        self._abandoned = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="cql feed", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            if self.query.is_insert:
+                self.query.insert()
+            else:
+                for batch in self.query:
+                    if not self._put(batch):
+                        return
+        except BaseException as error:
+            self._error = error  # raised where the batches are read
+        finally:
+            self._put(None)
+
+    def _put(self, batch: pa.RecordBatch | None) -> bool:
+        while not self._abandoned.is_set():
+            try:
+                self._queue.put(batch, timeout=TICK)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch | None]:
+        """Batches, and None whenever nothing came for a tick. Raises what the query raised."""
+        while True:
+            try:
+                batch = self._queue.get(timeout=TICK)
+            except queue.Empty:
+                yield None
+                continue
+            if batch is None:
+                break
+            yield batch
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> bool:
+        """Ends the query; False if it has not ended within the patience (it goes on ending)."""
+        self._abandoned.set()
+        deadline = time.monotonic() + PATIENCE
+        self.query.stop(timeout=PATIENCE)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive()
+
+
+class Screen:
+    """Draws queries on ``console``; ``progress`` is the setting (auto, on, off)."""
+
+    def __init__(self, console: Console, progress: str = "auto") -> None:
+        self._console = console
+        self._live = progress == "on" or (progress == "auto" and console.is_terminal)
+
+    def present(self, query: Query) -> None:
+        """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
+        if query.is_insert and not query.bounded:
+            query.start()
+            name = query.name
+            self._console.print(
+                f"{name} runs in the background: SHOW QUERIES, STOP QUERY {name}", style="dim"
+            )
+        elif query.is_insert:
+            self._insert(query)
+        elif query.bounded:
+            self._bounded(query)
+        else:
+            self._unbounded(query)
+
+    def _insert(self, query: Query) -> None:
+        with _running(query) as feed, self._drawing(transient=True) as live:
+            began = time.monotonic()
+            for _ in feed:
+                self._draw_progress(live, query, began)
+        self._console.print(query.summary(), style="dim")
+
+    def _bounded(self, query: Query) -> None:
+        import pyarrow as pa
+
+        kept: list[pa.RecordBatch] = []
+        rows = 0
+        with _running(query) as feed, self._drawing(transient=True) as live:
+            began = time.monotonic()
+            for batch in feed:
+                if batch is not None:
+                    if rows < SHOWN_ROWS:
+                        kept.append(batch.slice(0, SHOWN_ROWS - rows))
+                    rows += batch.num_rows
+                self._draw_progress(live, query, began)
+        table = pa.Table.from_batches(kept, schema=query.schema.to_arrow())
+        if table.num_columns:
+            self._console.print(render.rich_table(table, width=self._console.width))
+        hidden = f" (the first {SHOWN_ROWS} are shown)" if rows > SHOWN_ROWS else ""
+        self._console.print(query.summary() + hidden, style="dim")
+
+    def _unbounded(self, query: Query) -> None:
+        import pyarrow as pa
+
+        last: deque[pa.RecordBatch] = deque()
+        schema = query.schema.to_arrow()
+        shown = max(3, shutil.get_terminal_size().lines - 8)
+        with _running(query) as feed, self._drawing(transient=False) as live:
+            drawn = 0.0
+            for batch in feed:
+                if batch is not None:
+                    _keep_last(last, batch, shown)
+                now = time.monotonic()
+                if live is not None and now - drawn >= TICK:
+                    drawn = now
+                    table = pa.Table.from_batches(list(last), schema=schema)
+                    live.update(self._live_table(table, query), refresh=True)
+        if live is None:
+            table = pa.Table.from_batches(list(last), schema=schema)
+            self._console.print(render.rich_table(table, width=self._console.width))
+        self._console.print(query.summary(), style="dim")
+
+    def _live_table(self, table: pa.Table, query: Query) -> RenderableType:
+        from rich.text import Text
+
+        rows = render.rich_table(table, width=self._console.width)
+        return render.stack(rows, Text(status_line(query), "cyan"))
+
+    def _draw_progress(self, live: Live | None, query: Query, began: float) -> None:
+        from rich.text import Text
+
+        if live is not None and time.monotonic() - began > QUIET:
+            live.update(Text(status_line(query), "cyan"), refresh=True)
+
+    @contextmanager
+    def _drawing(self, *, transient: bool) -> Iterator[Live | None]:
+        if not self._live:
+            yield None
+            return
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(Text(""), console=self._console, auto_refresh=False, transient=transient) as live:
+            yield live
+
+
+@contextmanager
+def _running(query: Query) -> Iterator[Feed]:
+    """Runs ``query``; Ctrl-C inside ends it and becomes Stopped."""
+    feed = Feed(query)
+    try:
+        yield feed
+    except KeyboardInterrupt:
+        raise Stopped(lingering=not feed.stop()) from None
+    except BaseException:
+        feed.stop()
+        raise
+
+
+def _keep_last(last: deque[pa.RecordBatch], batch: pa.RecordBatch, rows: int) -> None:
+    """Appends, and drops from the front what is not among the last ``rows`` rows."""
+    last.append(batch)
+    surplus = sum(b.num_rows for b in last) - rows
+    while surplus > 0:
+        first = last.popleft()
+        if first.num_rows > surplus:
+            last.appendleft(first.slice(surplus))
+        surplus -= first.num_rows
+
+
+def status_line(query: Query, now: float | None = None) -> str:
+    """``━━╌╌ 45%  12.3M rows, 4.1M rows/s  event time …  lag …  3 late, 0 bad``."""
+    if not query.has_run:
+        return "starting"
+    progress = query.progress()
+    if not progress.rows_in:
+        return f"starting ({render.duration_text(progress.elapsed)})"
+    rate = render.rate_text(progress.rows_in, progress.elapsed)
+    parts = [f"{render.count_text(progress.rows_in)} read, {rate}"]
+    if query.bounded and progress.total_rows:
+        parts.insert(0, render.bar_text(progress.rows_in, progress.total_rows))
+    if progress.event_time is not None:
+        parts.append(f"event time {_event_time(query, progress)}")
+        lag = _lag(query, progress, time.time() if now is None else now)
+        if lag is not None:
+            parts.append(f"lag {render.duration_text(lag)}")
+    parts.append(f"{progress.late:,} late, {progress.bad:,} bad")
+    if not query.bounded:
+        parts.append("Ctrl-C stops")
+    return "  ".join(parts)
+
+
+def _event_time(query: Query, progress: Progress) -> str:
+    return render.event_time_text(progress.event_time, query.event_time_type)
+
+
+def _lag(query: Query, progress: Progress, now: float) -> float | None:
+    """Seconds from event time to now: for live input whose time is a clock's."""
+    kind = query.event_time_type
+    if query.bounded or kind is None or not kind.is_timestamp or progress.event_time is None:
+        return None
+    return now - progress.event_time / 1e6

@@ -1,0 +1,76 @@
+"""What a statement that is not a query gives: a small table, a text, or a message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cql import render
+from cql.query import Explanation, pyspark_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from rich.console import Console
+
+
+@pyspark_names
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``columns`` and ``rows`` of SHOW and DESCRIBE; ``text`` of EXPLAIN; ``message`` says what a
+    CREATE, DROP or SET did."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    text: str | None = None
+    message: str | None = None
+
+    def to_arrow(self) -> pa.Table:
+        """The rows; EXPLAIN gives one row ``plan``, a message one row ``message``."""
+        import pyarrow as pa
+
+        if self.text is not None:
+            return pa.table({"plan": [self.text]})
+        if self.message is not None:
+            return pa.table({"message": [self.message]})
+        return pa.table(
+            {name: _column([row[i] for row in self.rows]) for i, name in enumerate(self.columns)}
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def show(self) -> None:
+        """Prints it."""
+        self.print_to(render.console_for(sys.stdout))
+
+    def print_to(self, console: Console) -> None:
+        if self.text is not None:
+            console.print(self.text, soft_wrap=True)
+        elif self.message is not None:
+            console.print(self.message, style="dim")
+        else:
+            render.print_rows(self.to_arrow(), console)
+
+    def __str__(self) -> str:
+        if self.text is not None or self.message is not None:
+            return self.text or self.message or ""
+        return "\n".join("\t".join(map(str, row)) for row in (self.columns, *self.rows))
+
+
+def _column(values: Sequence[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    kind = None if any(v is not None for v in values) else pa.string()
+    column: pa.Array[Any] = pa.array(values, kind)
+    return column
+
+
+def done(message: str) -> Result:
+    return Result(message=message)
+
+
+def explained(text: str) -> Result:
+    return Result(text=Explanation(text))

@@ -1,0 +1,525 @@
+"""A session: a catalog, settings, names, and the queries that run in it.
+
+``connect`` makes one. ``Session.sql`` takes any text of the dialect: it gives a ``Query`` for
+SELECT and INSERT and a ``Result`` for everything else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cql.errors import (
+    BindError,
+    CqlError,
+    NotSupportedError,
+    ParseError,
+    PlanError,
+    Position,
+    did_you_mean,
+    unreachable,
+)
+from cql.query import Query, Recipe, Run, Target, pyspark_names
+from cql.result import Result, done, explained
+from cql.settings import Settings, find_setting
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from cql.catalog.catalogs import Catalogs
+    from cql.model import Schema
+    from cql.planner import statements as st
+    from cql.planner.context import Context
+    from cql.planner.expr import Literal
+    from cql.planner.logical import Logical
+    from cql.planner.physical import PhysicalPlan
+    from cql.types import DataType
+
+Name: TypeAlias = tuple[str, ...]
+RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
+
+_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class CqlWarning(UserWarning):
+    """Something that is allowed and perhaps not meant."""
+
+
+def connect(spark: Any = None, **settings: Any) -> Session:
+    """A new session.
+
+    ``spark`` is a SparkSession whose tables the queries may use; without one, a local Spark is
+    started when a Spark name is first used. ``settings`` are those of ``SET``, which the shell's
+    ``\\help SETTINGS`` explains; an unknown one raises SettingError."""
+    return Session(spark, settings=Settings.of(**settings))
+
+
+@pyspark_names
+class Session:
+    """Made by ``connect``; a context manager that closes itself. Methods may be called from any
+    thread. ``on_notice`` takes the text of a notice, once each; by default a CqlWarning is issued.
+    """
+
+    def __init__(
+        self, spark: Any = None, *, settings: Settings | None = None, run: RunPlan | None = None
+    ) -> None:
+        from cql.catalog.catalogs import Catalogs
+
+        self.catalog: Catalogs = Catalogs(spark)
+        self.on_notice: Callable[[str], None] = _warn
+        self._settings = settings if settings is not None else Settings()
+        self._run = run if run is not None else _execution
+        self._constants: dict[str, Literal] = {}
+        self._views: dict[Name, st.NamedQuery] = {}
+        self._streams: dict[Name, st.NamedQuery] = {}
+        self._noticed: set[str] = set()
+        self._numbers = itertools.count(1)
+        self._inserts: deque[Query] = deque(maxlen=100)
+        self._selects: weakref.WeakSet[Query] = weakref.WeakSet()
+        self._latest: Query | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        _open_sessions.add(self)
+
+    def __repr__(self) -> str:
+        running = sum(q.is_active for q in self.queries())
+        return f"<cql.Session {'closed' if self._closed else f'{running} running'}>"
+
+    # ----------------------------------------------------------------- statements
+
+    def sql(self, text: str, /, **parameters: Any) -> Query | Result:
+        """Runs the statements of ``text`` and gives what the last one gives.
+
+        ``parameters`` are the values of ``:name`` in the text. A SELECT is a lazy Query. An INSERT
+        over bounded input has run when this returns (its Query says how many rows, and has the
+        ledgers); over unbounded input it runs on in the background."""
+        last: Query | Result | None = None
+        for item in self.statements(text, parameters):
+            if isinstance(item, Query) and item.is_insert:
+                if item.bounded:
+                    item.insert()
+                else:
+                    item.start()
+            last = item
+        if last is None:
+            raise ParseError("there is no statement in this text", text=text)
+        return last
+
+    def statements(
+        self, text: str, parameters: Mapping[str, Any] | None = None
+    ) -> Iterator[Query | Result]:
+        """What the statements of ``text`` give, each when it is asked for: a Query has not run
+        yet (neither has an INSERT), everything else has."""
+        from cql.dialect import parse
+
+        self._check_open()
+        for tree in parse(text):
+            with self._lock:
+                try:
+                    item = self._statement(tree, text, parameters or {})
+                except CqlError as error:
+                    raise error.with_text(text) from error.__cause__
+            yield item
+
+    def _statement(
+        self, tree: exp.Expression, text: str, parameters: Mapping[str, Any]
+    ) -> Query | Result:
+        from cql.planner.bind import bind
+        from cql.planner.context import Context
+
+        context = Context(
+            parameters=parameters,
+            constants=self._constants,
+            views=self._views,
+            streams=self._streams,
+            settings=self._settings,
+        )
+        bound = bind(tree, self.catalog, context)
+        meta = tree.meta
+        own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
+        self._tell(context)
+        return self._execute(bound, text, own)
+
+    def _execute(self, bound: st.Statement, source: str, text: str) -> Query | Result:
+        from cql.planner import statements as st
+
+        match bound:
+            case st.Query():
+                return self._select(bound, source, text)
+            case st.Insert():
+                return self._insert(bound, source, text)
+            case st.CreateStream():
+                return self._create_stream(bound)
+            case st.CreateView():
+                return self._create_view(bound)
+            case st.CreateTable():
+                return self._create_table(bound, source, text)
+            case st.CreateConstant():
+                return self._create_constant(bound)
+            case st.Drop():
+                return self._drop(bound)
+            case st.Set():
+                return self._set(bound)
+            case st.Reset():
+                return self._reset(bound)
+            case st.Explain():
+                return self._explain(bound, source, text)
+            case st.Show():
+                from cql import listing
+
+                return listing.show(self, bound)
+            case st.Describe():
+                from cql import listing
+
+                return listing.describe(self, bound)
+            case st.StopQuery():
+                return self._stop_query(bound)
+            case _:
+                return unreachable(bound)
+
+    # ----------------------------------------------------------------- queries
+
+    def _select(self, bound: st.Query, source: str, text: str) -> Query:
+        query = Query(self._recipe(bound, source, text), name=f"q{next(self._numbers)}")
+        self._selects.add(query)
+        self._latest = query
+        return query
+
+    def _insert(self, bound: st.Insert, source: str, text: str) -> Query:
+        recipe = self._recipe(bound.query, source, text)
+        arrow, name = recipe.schema, bound.target
+        epoch = None if recipe.bounded else self._settings.epoch_ms / 1000
+        target = Target(".".join(name), lambda: self.catalog.sink(name, arrow, create=False), epoch)
+        query = Query(recipe, target, f"q{next(self._numbers)}")
+        self._inserts.append(query)
+        self._latest = query
+        return query
+
+    def _recipe(self, bound: st.Query, source: str, text: str) -> Recipe:
+        """Optimizes and plans; every refusal of the planner comes from here."""
+        from cql.planner import lower, physical, rules
+
+        settings = self._hinted(bound)
+        _refuse_clauses(bound)
+        logical = rules.optimize(bound.plan)
+        plan = lower.plan(logical, settings)
+        return Recipe(
+            text=text,
+            source=source,
+            schema=bound.schema,
+            bounded=physical.bounded(plan.root),
+            run=lambda: self._run(plan, settings),
+            explain=lambda mode, run: _explanation(mode, bound.plan, plan, settings, run),
+            event_time_type=_event_time_type(plan),
+        )
+
+    def _hinted(self, bound: st.Query) -> Settings:
+        """The settings under the hints and clauses of one query."""
+        settings = self._settings
+        for hint in bound.hints:
+            find_setting(hint.name, hint.pos)
+            if len(hint.args) != 1:
+                raise PlanError(
+                    f"the hint {hint.name} takes one value", position=hint.pos, hint="name(value)"
+                )
+            settings = settings.with_(hint.name, hint.args[0], hint.pos)
+        if bound.keep_bad_rows is not None:
+            settings = settings.with_("on_bad_row", "keep" if bound.keep_bad_rows else "fail")
+        return settings
+
+    def queries(self) -> list[Query]:
+        """Queries that run or have run: all that are running, and the latest INSERTs."""
+        known = [*self._inserts, *(q for q in list(self._selects) if q.is_active)]
+        return sorted((q for q in known if q.status != "ready"), key=lambda q: int(q.name[1:]))
+
+    def latest_query(self) -> Query:
+        """The query that SHOW LATE and SHOW BAD ROWS are about; PlanError if there is none."""
+        ran = [q for q in (self._latest, *reversed(self.queries())) if q is not None and q.has_run]
+        if not ran:
+            raise PlanError("no query has run yet in this session")
+        return ran[0]
+
+    def stop(self, query: int | str) -> bool:
+        """Stops a query by its name or number (``q1``, ``1``); True once it has ended."""
+        return self._find_query(str(query), None).stop()
+
+    def _find_query(self, name: str, position: Position | None) -> Query:
+        wanted = name.lower() if name.lower().startswith("q") else f"q{name}"
+        found = next((q for q in self.queries() if q.name == wanted), None)
+        if found is None:
+            names = [q.name for q in self.queries()]
+            raise BindError(
+                f"there is no query {name}",
+                position=position,
+                hint=did_you_mean(wanted, names, what="queries") or "SHOW QUERIES lists them",
+            )
+        return found
+
+    def _stop_query(self, bound: st.StopQuery) -> Result:
+        query = self._find_query(bound.name, bound.pos)
+        ended = query.stop()
+        return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
+
+    def _explain(self, bound: st.Explain, source: str, text: str) -> Result:
+        from cql.planner import statements as st
+
+        inner = bound.statement
+        if not isinstance(inner, st.Query | st.Insert):
+            raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos, text=source)
+        query = self._execute(inner, source, text)
+        assert isinstance(query, Query)
+        return explained(query.explain(bound.mode))
+
+    # ----------------------------------------------------------------- names
+
+    def names(self) -> list[str]:
+        """All names that a query may use, as text; starts no JVM."""
+        known = {".".join(n) for n in (*self._views, *self._streams, *self.catalog.names())}
+        return sorted(known)
+
+    def named_queries(self) -> dict[Name, st.NamedQuery]:
+        """Views and named intermediate streams."""
+        return {**self._views, **self._streams}
+
+    def constants(self) -> dict[str, Literal]:
+        return dict(self._constants)
+
+    def schema_of(self, name: Name) -> Schema | None:
+        """The columns of a stream, table or view; None if there is none of that name."""
+        if any(_fold(n) == _fold(name) for n in self.named_queries()):
+            query = next(self.statements(f"SELECT * FROM {_quoted(name)}"))
+            assert isinstance(query, Query)
+            return query.schema
+        relation = self.catalog.find(name)
+        return None if relation is None else relation.schema
+
+    def _create_stream(self, bound: st.CreateStream) -> Result:
+        if self._taken(bound, "stream"):
+            return done(f"stream {'.'.join(bound.name)} exists already")
+        self.catalog.create_stream(bound.name, bound.definition, replace=bound.replace)
+        return done(f"stream {'.'.join(bound.name)} created")
+
+    def _create_view(self, bound: st.CreateView) -> Result:
+        kind, name = bound.definition.kind, ".".join(bound.name)
+        if self._taken(bound, kind):
+            return done(f"{kind} {name} exists already")
+        self._forget(bound.name)
+        table = self._views if kind == "view" else self._streams
+        table[bound.name] = bound.definition
+        return done(f"{kind} {name} created")
+
+    def _create_table(self, bound: st.CreateTable, source: str, text: str) -> Query | Result:
+        if self._taken(bound, "table"):
+            return done(f"table {'.'.join(bound.name)} exists already")
+        self.catalog.create_table(
+            bound.name, bound.schema, format=bound.format, replace=bound.replace
+        )
+        if bound.query is None:
+            return done(f"table {'.'.join(bound.name)} created")
+        from cql.planner import statements as st
+
+        insert = st.Insert(bound.name, bound.schema.names, bound.query, bound.pos)
+        return self._insert(insert, source, text)
+
+    def _create_constant(self, bound: st.CreateConstant) -> Result:
+        old = next((n for n in self._constants if n.lower() == bound.name.lower()), None)
+        if old is not None:
+            if not bound.replace:
+                raise BindError(
+                    f"constant {old} exists already",
+                    position=bound.pos,
+                    hint="CREATE OR REPLACE CONSTANT gives it another value",
+                )
+            del self._constants[old]
+        self._constants[bound.name] = bound.value
+        return done(f"constant {bound.name} created")
+
+    def _taken(self, bound: st.CreateStream | st.CreateView | st.CreateTable, kind: str) -> bool:
+        """Whether IF NOT EXISTS makes the statement do nothing; BindError if the name is taken."""
+        known = next((n for n in self.named_queries() if _fold(n) == _fold(bound.name)), None)
+        relation = self.catalog.find(bound.name) if known is None else None
+        if (known is None and relation is None) or bound.replace:
+            return False
+        if bound.if_not_exists:
+            return True
+        what = self.named_queries()[known].kind if known is not None else None
+        what = relation.kind if relation is not None else what
+        raise BindError(
+            f"{what} {'.'.join(bound.name)} exists already",
+            position=bound.pos,
+            hint=f"CREATE OR REPLACE {kind.upper()} …, or CREATE {kind.upper()} IF NOT EXISTS …",
+        )
+
+    def _forget(self, name: Name) -> bool:
+        """Drops a view or named stream; False if there is none of that name."""
+        for table in (self._views, self._streams):
+            for known in list(table):
+                if _fold(known) == _fold(name):
+                    del table[known]
+                    return True
+        return False
+
+    def _drop(self, bound: st.Drop) -> Result:
+        name = ".".join(bound.name)
+        if not self._drop_one(bound):
+            if bound.if_exists:
+                return done(f"there is no {bound.kind} {name}")
+            known = self._constants if bound.kind == "constant" else self.names()
+            raise BindError(
+                f"there is no {bound.kind} {name}",
+                position=bound.pos,
+                hint=did_you_mean(name, known, what="known"),
+            )
+        return done(f"{bound.kind} {name} dropped")
+
+    def _drop_one(self, bound: st.Drop) -> bool:
+        match bound.kind:
+            case "constant":
+                wanted = bound.name[-1].lower()
+                for known in [n for n in self._constants if n.lower() == wanted]:
+                    del self._constants[known]
+                    return True
+                return False
+            case "view" | "stream":
+                named = {_fold(n): q.kind for n, q in self.named_queries().items()}
+                if named.get(_fold(bound.name)) == bound.kind:
+                    return self._forget(bound.name)
+        return self.catalog.drop(bound.name, bound.kind)
+
+    # ----------------------------------------------------------------- settings
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def set(self, name: str, value: Any) -> None:
+        """Changes a setting for the statements that follow; raises SettingError."""
+        self._settings = self._settings.with_(name, value)
+
+    def _set(self, bound: st.Set) -> Result:
+        from cql import listing
+
+        if bound.name is None:
+            return listing.settings(self._settings, None)
+        setting = find_setting(bound.name, bound.pos)
+        if bound.value is None:
+            return listing.settings(self._settings, setting.name)
+        self._settings = self._settings.with_(setting.name, bound.value, bound.pos)
+        return done(f"{setting.name} = {setting.format(self._settings[setting.name])}")
+
+    def _reset(self, bound: st.Reset) -> Result:
+        if bound.name is None:
+            self._settings = Settings()
+            return done("all settings have their defaults")
+        setting = find_setting(bound.name, bound.pos)
+        self._settings = self._settings.reset(setting.name)
+        return done(f"{setting.name} = {setting.format(self._settings[setting.name])}")
+
+    # ----------------------------------------------------------------- life
+
+    def _tell(self, context: Context) -> None:
+        """Shows the notices of a statement, each text once in a session."""
+        for notice in context.warnings:
+            if notice.message not in self._noticed:
+                self._noticed.add(notice.message)
+                place = notice.pos
+                where = f" (line {place.line}, column {place.column})" if place else ""
+                self.on_notice(notice.message + where)
+
+    def warm_up(self) -> None:
+        """Loads what the first query needs anyway."""
+        import cql.executor.execution
+        import cql.planner.bind  # noqa: F401
+
+    def close(self) -> None:
+        """Stops what runs, and the Spark that this session started. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        running = [q for q in self.queries() if q.is_active]
+        for query in running:
+            query.stop(timeout=0)
+        for query in running:
+            query.stop()
+        self.catalog.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CqlError("this session is closed", hint="cql.connect() makes a new one")
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for session in list(_open_sessions):
+        session.close()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CqlWarning, stacklevel=6)
+
+
+def _execution(plan: PhysicalPlan, settings: Settings) -> Run:
+    from cql.executor.execution import Execution
+
+    return Execution(plan, settings)
+
+
+def _refuse_clauses(bound: st.Query) -> None:
+    from cql.planner import statements as st
+
+    if bound.emit is st.Emit.CHANGES:
+        raise NotSupportedError(
+            "EMIT CHANGES is not supported",
+            position=bound.pos,
+            hint="leave it out: each window gives its rows once, when it closes",
+        )
+    if bound.late_output is not None:
+        raise NotSupportedError(
+            "LATE OUTPUT INTO is not supported",
+            position=bound.pos,
+            hint="query.late() and SHOW LATE give the late rows of a run",
+        )
+
+
+def _explanation(
+    mode: str, logical: Logical, plan: PhysicalPlan, settings: Settings, run: Run | None
+) -> str:
+    raise AssertionError((mode, logical, plan, settings, run))
+
+
+def _event_time_type(plan: PhysicalPlan) -> DataType | None:
+    from cql.planner.physical import sources
+
+    for source in sources(plan.root):
+        spec = source.relation.stream
+        for progress in spec.progress if spec is not None else ():
+            index = source.relation.schema.find(progress.column)
+            if index is not None:
+                return source.relation.schema[index].type
+    return None
+
+
+def _fold(name: Name) -> Name:
+    return tuple(part.lower() for part in name)
+
+
+def _quoted(name: Name) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name)

@@ -1,0 +1,361 @@
+"""The settings: one table, the same names everywhere.
+
+``SET name = value``, ``cql.connect(name=value)``, ``--set name=value`` and the hint
+``/*+ name(value) */`` all end here. A ``Settings`` is immutable and holds every name with a valid
+value, so that readers never check again: ``settings.morsel_rows`` is an ``int`` within its bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
+
+
+class SettingType(Enum):
+    CHOICE = "choice"
+    FLAG = "on or off"
+    INTEGER = "integer"
+    BYTES = "bytes"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. ``later`` are values that are known and not supported by this version;
+    ``low`` and ``high`` bound an integer or a size, both included."""
+
+    name: str
+    type: SettingType
+    default: str | int | bool
+    help: str
+    choices: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    low: int = 1
+    high: int = 2**62
+
+    def parse(self, value: Any, position: Position | None = None) -> str | int | bool:
+        """``value`` (text, or a Python value) as this setting keeps it.
+
+        Raises SettingError when it does not fit, NotSupportedError for a value of ``later``."""
+        match self.type:
+            case SettingType.CHOICE:
+                return self._choice(value, position)
+            case SettingType.FLAG:
+                return self._flag(value, position)
+            case SettingType.INTEGER:
+                return self._bounded(_to_int(value), value, position)
+            case SettingType.BYTES:
+                return self._bounded(_to_bytes(value), value, position)
+            case SettingType.TEXT:
+                return self._text(value, position)
+            case _:
+                return unreachable(self.type)
+
+    def format(self, value: str | int | bool) -> str:
+        """``value`` as a person would write it: ``parse(format(v)) == v``."""
+        if self.type is SettingType.FLAG:
+            return "on" if value else "off"
+        if self.type is SettingType.BYTES:
+            return _format_bytes(int(value))
+        return str(value)
+
+    def takes(self) -> str:
+        """What the setting takes, in words."""
+        match self.type:
+            case SettingType.CHOICE:
+                return ", ".join(self.choices)
+            case SettingType.FLAG:
+                return "on, off"
+            case SettingType.INTEGER:
+                if self.low == self.high:
+                    return f"{self.low}"
+                return (
+                    f"{self.low:,} to {self.high:,}" if self.high < 2**62 else f"from {self.low:,}"
+                )
+            case SettingType.BYTES:
+                return "a size such as '512 MB' or '2 GiB'"
+            case SettingType.TEXT:
+                return "text"
+            case _:
+                return unreachable(self.type)
+
+    def _refuse(
+        self, value: Any, position: Position | None, hint: str | None = None
+    ) -> SettingError:
+        shown = f"'{value}'" if isinstance(value, str) else repr(value)
+        return SettingError(
+            f"{self.name} does not take {shown}",
+            position=position,
+            hint=hint or f"{self.name} takes {self.takes()}",
+        )
+
+    def _not_yet(self, value: Any, position: Position | None) -> NotSupportedError:
+        return NotSupportedError(
+            f"{self.name} = {value} is not supported yet",
+            position=position,
+            hint=f"this version takes {self.takes()}",
+        )
+
+    def _choice(self, value: Any, position: Position | None) -> str:
+        word = _word(value) if isinstance(value, str) else value
+        for choice in self.choices:
+            if isinstance(word, str) and choice.lower() == word:
+                return choice
+        if word in self.later:
+            raise self._not_yet(word, position)
+        hint = did_you_mean(str(word), self.choices, what=f"{self.name} takes one of")
+        raise self._refuse(value, position, hint)
+
+    def _flag(self, value: Any, position: Position | None) -> bool:
+        if isinstance(value, str):
+            value = _FLAGS.get(value.strip().lower(), value)
+        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+            return bool(value)
+        raise self._refuse(value, position)
+
+    def _bounded(self, number: int | None, value: Any, position: Position | None) -> int:
+        if number is not None and number > self.high and self.later:
+            raise self._not_yet(value, position)
+        if number is None or not self.low <= number <= self.high:
+            raise self._refuse(value, position)
+        return number
+
+    def _text(self, value: Any, position: Position | None) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        text = str(value).strip() if isinstance(value, str | os.PathLike) else ""
+        if not text:
+            raise self._refuse(value, position)
+        return text.lower() if text.lower() in _FLAGS else text
+
+
+_FLAGS = {"on": True, "true": True, "yes": True, "1": True}
+_FLAGS |= {"off": False, "false": False, "no": False, "0": False}
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[\s-]+", "_", text.strip().lower())
+
+
+def _to_int(value: Any) -> int | None:
+    if isinstance(value, str):
+        digits: str = value.strip().replace("_", "")
+        # int() on a hostile, endless string of digits is quadratic and refuses with a ValueError
+        return int(digits) if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) else None
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        return None
+
+
+_SIZE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def _to_bytes(value: Any) -> int | None:
+    if not isinstance(value, str):
+        return _to_int(value)
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        return None
+    whole, fraction, prefix, binary = found.groups()
+    factor: int = (1024 if binary else 1000) ** _POWERS[prefix.lower()]
+    part = int(fraction) * factor // 10 ** len(fraction) if fraction else 0
+    return int(whole) * factor + part
+
+
+def _format_bytes(size: int) -> str:
+    for base, infix in ((1000, ""), (1024, "i")):
+        for prefix in "TGMK":
+            factor = base ** _POWERS[prefix.lower()]
+            if size >= factor and size % factor == 0:
+                return f"{size // factor} {prefix}{infix}B"
+    return f"{size} B"
+
+
+_SETTING = "setting"
+
+
+def _setting(kind: SettingType, default: str | int | bool, help: str, **more: Any) -> Any:
+    """A field of ``Settings`` and, as its metadata, a row of the table."""
+    return dataclasses.field(default=default, metadata={_SETTING: (kind, default, help, more)})
+
+
+def _choice(default: str, help: str, *choices: str, later: tuple[str, ...] = ()) -> Any:
+    return _setting(SettingType.CHOICE, default, help, choices=(default, *choices), later=later)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Mapping[str, Any]):
+    """All settings with valid values; immutable. A mapping from names, and typed attributes.
+
+    Build one with ``Settings.of(**values)`` or ``with_``: they check; the constructor does not."""
+
+    runtime: str = _choice(
+        "depth_first",
+        "Who runs the operators. depth_first sends a morsel through the whole plan before the next "
+        "is admitted; the others queue morsels between operators (xstream's schedulers).",
+        "fifo",
+        "fifo_slice",
+        "run_to_completion",
+        later=("ordered", "simulation", "spark"),
+    )
+    workers: int = _setting(
+        SettingType.INTEGER,
+        1,
+        "Threads that run operators.",
+        high=1,
+        later=("more than one",),
+    )
+    morsel_rows: int = _setting(
+        SettingType.INTEGER, 65_536, "Rows in one morsel, the unit that flows.", high=65_536
+    )
+    tuple_burst: int = _setting(
+        SettingType.INTEGER,
+        1,
+        "Morsels admitted from the sources before the queued schedulers drain the plan.",
+        high=1_000_000,
+    )
+    slice_us: int = _setting(
+        SettingType.INTEGER,
+        1_000,
+        "Microseconds an operator may run on under fifo_slice before the next has its turn.",
+        high=10_000_000,
+    )
+    fuse: bool = _setting(
+        SettingType.FLAG,
+        True,
+        "Compile chains of operators into one kernel; off makes every operator a stage of its own.",
+    )
+    window_operator: str = _choice(
+        "auto",
+        "Operator for windowed aggregates; auto lets the planner choose and say why in EXPLAIN.",
+        "wid",
+        later=("panes", "buffered", "two_stacks"),
+    )
+    join_operator: str = _choice(
+        "auto",
+        "Operator for window joins.",
+        later=("oop_join", "sync_filter", "filter_order", "adaptive"),
+    )
+    queue: str = _choice(
+        "append",
+        "Queue at the inputs of a query.",
+        later=("append_shed_random", "fifo", "in_place", "linecutting"),
+    )
+    scheduler: str = _choice(
+        "auto",
+        "Which operator a worker of the ordered runtime takes next.",
+        later=("ct", "lp", "et", "qst"),
+    )
+    time_zone: str = _choice("UTC", "Time zone of dates, of day-long windows and of printed times.")
+    max_state: int = _setting(
+        SettingType.BYTES,
+        4_000_000_000,
+        "Most memory that the state of one query may take; a query that needs more fails.",
+        low=1_000_000,
+    )
+    max_overlap: int = _setting(
+        SettingType.INTEGER,
+        100_000,
+        "Most windows that one row may fall into (RANGE / SLIDE); above it the query is refused.",
+        high=1_000_000_000,
+    )
+    on_bad_row: str = _choice(
+        "auto",
+        "What a row does whose evaluation fails: fail ends the query, keep puts it into the ledger "
+        "of bad rows; auto fails on bounded input and keeps on unbounded.",
+        "fail",
+        "keep",
+    )
+    epoch_ms: int = _setting(
+        SettingType.INTEGER,
+        1_000,
+        "Milliseconds for which an INSERT from unbounded input collects rows to publish at once.",
+        high=86_400_000,
+    )
+    kernel_cache: str = _setting(
+        SettingType.TEXT,
+        "on",
+        "Where compiled kernels are kept: on (the user's cache folder), off, or a folder's path.",
+    )
+    progress: str = _choice(
+        "auto", "Progress on the terminal; auto shows it where one is attached.", "on", "off"
+    )
+
+    @classmethod
+    def of(cls, **values: Any) -> Settings:
+        """The defaults with ``values``; raises SettingError for unknown names and bad values."""
+        return cls().update(values)
+
+    def with_(self, name: str, value: Any, position: Position | None = None) -> Settings:
+        """These settings with one changed; raises SettingError (names are matched as words)."""
+        setting = find_setting(name, position)
+        return self._replaced(setting.name, setting.parse(value, position))
+
+    def reset(self, name: str, position: Position | None = None) -> Settings:
+        """These settings with one back at its default."""
+        setting = find_setting(name, position)
+        return self._replaced(setting.name, setting.default)
+
+    def _replaced(self, name: str, value: str | int | bool) -> Settings:
+        changes: dict[str, Any] = {name: value}
+        return dataclasses.replace(self, **changes)
+
+    def update(self, values: Mapping[str, Any]) -> Settings:
+        settings = self
+        for name, value in values.items():
+            settings = settings.with_(name, value)
+        return settings
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in SETTINGS:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SETTINGS)
+
+    def __len__(self) -> int:
+        return len(SETTINGS)
+
+
+def _rows() -> Iterator[tuple[str, Setting]]:
+    for field in dataclasses.fields(Settings):
+        kind, default, help, more = field.metadata[_SETTING]
+        yield field.name, Setting(field.name, kind, default, help, **more)
+
+
+#: The table, in the order in which it is documented.
+SETTINGS: Mapping[str, Setting] = dict(_rows())
+
+
+def find_setting(name: str, position: Position | None = None) -> Setting:
+    """The row of that name (case, ``-`` and ``_`` do not matter); SettingError with candidates."""
+    setting = SETTINGS.get(_word(name))
+    if setting is None:
+        raise SettingError(
+            f"there is no setting {name}",
+            position=position,
+            hint=did_you_mean(_word(name), SETTINGS)
+            or "SHOW SETTINGS or \\help SETTINGS lists them",
+        )
+    return setting
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """``name=value`` as the command line takes it, split; raises SettingError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise SettingError(f"'{text}' is not name=value", hint="for example --set workers=1")
+    return name.strip(), value.strip()

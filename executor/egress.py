@@ -1,0 +1,131 @@
+"""From output units to Arrow batches: buffers change hands instead of being copied.
+
+A column that an operator filled goes out with its buffer, and the unit gets a new one; a column that
+passed by reference all the way is a slice of the source's Arrow array.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.executor.dictionary import Dictionary
+from cql.executor.ingest import ROW_NUMBERS, Loaded
+from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word
+from cql.model import Field, Schema
+from cql.types import Kind
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class Egress:
+    """Turns the last operator's output unit into batches of ``schema``. ``carried``: output column →
+    source → the source's column that it is read from."""
+
+    schema: Schema
+    unit: Unit
+    dictionary: Dictionary
+    carried: Mapping[int, Mapping[int, int]]
+    ones: tuple[int, int]  # address range of the mask without NULLs
+
+    def batch(self, source: int, loaded: Loaded | None) -> pa.RecordBatch:
+        """The unit's rows; ``loaded`` is the block of ``source`` that they come from."""
+        n = int(self.unit.words[ROWS])
+        if not len(self.schema):
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
+        columns = [self._column(i, f, n, source, loaded) for i, f in enumerate(self.schema)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema.to_arrow())
+
+    def _column(self, i: int, f: Field, n: int, source: int, loaded: Loaded | None) -> pa.Array:
+        words = self.unit.words
+        data, mask = int(words[data_word(i)]), int(words[mask_word(i)])
+        if i in self.carried and loaded is not None:
+            return self._carried(self.carried[i][source], data, n, loaded, f)
+        if loaded is not None:
+            shared = _source_slice(data, n, loaded, f)
+            if shared is not None:
+                return shared
+        valid = None
+        if f.nullable and not self.ones[0] <= mask < self.ones[1]:
+            valid = self._take_mask(i, mask, n)
+        values = self._take(i, data, n, f)
+        return to_arrow(values, valid, f, self.dictionary)
+
+    def _carried(self, column: int, data: int, n: int, loaded: Loaded, f: Field) -> pa.Array:
+        array = loaded.block.batch.column(column)
+        first = ROW_NUMBERS.ctypes.data
+        if first <= data < first + ROW_NUMBERS.nbytes:
+            picked = array.slice((data - first) // 4, n)
+        else:
+            picked = array.take(pa.array(view_address(data, np.dtype(np.int32), n)))
+        return _plain(picked, f)
+
+    def _take(self, i: int, address: int, n: int, f: Field) -> Array:
+        """The column's values; the buffer itself when it is worth more than a copy."""
+        owned = self.unit.data[i]
+        if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
+            self.unit.renew(i, self.schema, int(self.unit.words[CAPACITY]), mask=False)
+            return owned[:n]
+        dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
+        return view_address(address, dtype, n).copy()
+
+    def _take_mask(self, i: int, address: int, n: int) -> npt.NDArray[np.uint8]:
+        return view_address(address, np.dtype(np.uint8), n).copy()
+
+
+def to_arrow(
+    values: Array, valid: npt.NDArray[np.uint8] | None, f: Field, dictionary: Dictionary
+) -> pa.Array:
+    """An Arrow array of the field's type over ``values`` (in storage form)."""
+    arrow, n = f.type.to_arrow(), len(values)
+    if valid is not None and valid.all():
+        valid = None
+    if f.type.is_text:
+        return dictionary.decode(values, valid, arrow)
+    if f.type.kind is Kind.NULL:
+        return pa.nulls(n)
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
+    if f.type.kind is Kind.BOOLEAN:
+        data = pa.py_buffer(np.packbits(values != 0, bitorder="little"))
+    elif f.type.kind is Kind.DECIMAL:
+        pairs = np.empty(2 * n, np.int64)
+        pairs[::2] = values
+        pairs[1::2] = values >> 63
+        data = pa.py_buffer(pairs)
+    else:
+        data = pa.py_buffer(values)
+    return pa.Array.from_buffers(arrow, n, [bitmap, data], -1 if bitmap is not None else 0)
+
+
+def _source_slice(address: int, n: int, loaded: Loaded, f: Field) -> pa.Array | None:
+    """The source's own array where ``address`` points into it."""
+    for k, data in enumerate(loaded.data):
+        offset = address - data.ctypes.data
+        if 0 <= offset < data.nbytes and not f.type.is_text:
+            array = loaded.block.batch.column(k)
+            if array.type == f.type.to_arrow():
+                return array.slice(offset // data.itemsize, n)
+    return None
+
+
+def _plain(array: pa.Array, f: Field) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array if array.type == f.type.to_arrow() else array.cast(f.type.to_arrow())
+
+
+def view_address(address: int, dtype: np.dtype[Any], n: int) -> Array:
+    """The ``n`` values at an address; the caller keeps the memory alive."""
+
+
+    size = n * dtype.itemsize
+    if size == 0:
+        return np.zeros(0, dtype)
+    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype, n)

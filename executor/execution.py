@@ -1,0 +1,347 @@
+"""A running query: feeds, operators, a runtime, and the ledgers of what was late or bad."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cql.errors import RunError
+from cql.executor import text_columns
+from cql.executor.codegen import cache_folder
+from cql.executor.dictionary import Dictionary
+from cql.executor.egress import Egress
+from cql.executor.graph import Graph, build
+from cql.executor.ingest import Feed, Loaded, narrow_schema
+from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.protocols import BLOCK_ROWS, Reader
+from cql.executor.runtimes.depth_first import DepthFirst
+from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.queued import Queued
+from cql.executor.unit import PUNCTUATIONS, ROWS, SERIAL, Unit
+from cql.model import Schema
+from cql.planner.physical import PhysicalPlan, SourceExec, sources
+
+#: Bad rows are all counted; this many keep their particulars.
+LEDGER_ROWS = 10_000
+#: Waiting for an unbounded source never delays a stop request by more than this (seconds).
+_POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a query is. ``event_time`` is the least progress of its inputs, in units of their
+    window attribute; ``total_rows`` is known for bounded inputs with statistics."""
+
+    rows_in: int
+    rows_out: int
+    late: int
+    bad: int
+    event_time: int | None
+    total_rows: int | None
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    operator: str
+    serial: int
+    row: int
+    reason: str
+
+
+class Execution:
+    """Runs a physical plan once. ``batches`` is the only thing that moves it.
+
+    ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache."""
+
+    def __init__(self, plan: PhysicalPlan, settings: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self.schema: Schema = plan.root.schema
+        self._settings = settings
+        self._rows = min(int(settings["morsel_rows"]), BLOCK_ROWS)
+        self._feeds: list[Feed] = []
+        self._graph: Graph | None = None
+        self._runtime: Runtime | None = None
+        self._results: deque[pa.RecordBatch] = deque()
+        self._blocks: dict[int, tuple[int, Loaded]] = {}
+        self._bad: list[BadRow] = []
+        self._bad_rows = 0
+        self._rows_out = 0
+        self._stop = False
+        self._started: float | None = None
+        self._finished: float | None = None
+        self._serial = itertools.count()
+        self._sequence = 0
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Results as soon as they exist. Closing the iterator releases everything."""
+        if self._started is not None:
+            raise RunError("this execution has run already")
+        self._started = time.monotonic()
+        try:
+            self._prepare()
+            yield from self._take_results()
+            for _ in self._admissions():
+                yield from self._take_results()
+            if self._runtime is not None:
+                self._runtime.drain()
+            yield from self._take_results()
+        finally:
+            self._finished = time.monotonic()
+            for feed in self._feeds:
+                feed.reader.close()
+            self._blocks.clear()
+
+    def request_stop(self) -> None:
+        """Ends the run at the next admission; safe from any thread or signal handler."""
+        self._stop = True
+
+    def _take_results(self) -> Iterator[pa.RecordBatch]:
+        while self._results:
+            yield self._results.popleft()
+
+    def _prepare(self) -> None:
+        folder = cache_folder(str(self._settings["kernel_cache"]))
+        self._workspace = Workspace(
+            Dictionary(), folder, self._rows, int(self._settings["max_state"])
+        )
+        text = text_columns.analyse(self.plan.root)
+        nodes = sources(self.plan.root)
+        readers: list[Reader] = []
+        for node in nodes:
+            narrow_schema(node.schema)
+            readers.append(node.relation.source().open(node.schema.names))
+        nulls = [self._known_nulls(node) for node in nodes]
+        fuse = bool(self._settings["fuse"])
+        self._graph = build(self.plan.root, self._workspace, fuse=fuse, nulls=nulls)
+        ones = self._workspace.ones
+        for k, (node, reader) in enumerate(zip(nodes, readers, strict=True)):
+            unit = Unit.allocate(
+                node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()
+            )
+            encoded = frozenset(c for s, c in text.encoded if s == k)
+            feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
+            feed.nulls = nulls[k]
+            self._feeds.append(feed)
+        last = self._graph.last
+        base = int(ones.ctypes.data)
+        self._egress = Egress(
+            self.schema,
+            self._graph.units[last],
+            self._workspace.dictionary,
+            text.carried,
+            (base, base + ones.nbytes),
+        )
+        self._runtime = self._make_runtime(self._graph)
+        self._refreshing = [
+            op for op in self._graph.operators if isinstance(op, StageOperator) and op.needs_refresh
+        ]
+        self._refresh()
+
+    @staticmethod
+    def _known_nulls(node: SourceExec) -> set[int]:
+        known = {name.lower() for name, n in node.relation.statistics.nulls.items() if n}
+        return {i for i, f in enumerate(node.schema) if f.name.lower() in known}
+
+    def _make_runtime(self, graph: Graph) -> Runtime:
+        ones = int(self._workspace.ones.ctypes.data)
+        if self.plan.runtime == "depth_first":
+            return DepthFirst(graph, self, ones=ones)
+        return Queued(
+            graph,
+            self,
+            graph.inputs,
+            self.plan.runtime,
+            ones=ones,
+            unit_rows=self._rows,
+            slice_us=int(self._settings["slice_us"]),
+        )
+
+    def _admissions(self) -> Iterator[None]:
+        """Admits units until every input has ended; yields after each."""
+        assert self._graph is not None
+        assert self._runtime is not None
+        if not self._feeds:
+            yield from self._one_row()
+            return
+        alive = set(range(len(self._feeds)))
+        while alive and not self._stop:
+            k = self._next_feed(alive)
+            if k is None:
+                continue
+            feed = self._feeds[k]
+            if feed.pending is not None:
+                yield from self._block(k, feed)
+            elif feed.ended:
+                alive.discard(k)
+                self._admit(k, feed.end(next(self._serial), self._sequence))
+                yield
+
+    def _next_feed(self, alive: set[int]) -> int | None:
+        """The input that is furthest behind in event time; on unbounded inputs, one that has
+        something to read. None if nothing has come yet."""
+        order = sorted(alive, key=lambda k: (self._feeds[k].position, k))
+        for k in order:
+            feed = self._feeds[k]
+            bounded = feed.source.relation.bounded
+            if feed.load(None if bounded else _POLL / len(order)) or feed.ended:
+                return k
+        return None
+
+    def _block(self, k: int, feed: Feed) -> Iterator[None]:
+        loaded = feed.pending
+        assert loaded is not None
+        assert self._graph is not None
+        assert self._runtime is not None
+        if self._graph.fed and any(f.nulls for f in self._feeds):
+            self._runtime.drain()
+            if self._graph.assume([f.nulls for f in self._feeds]):
+                self._runtime.rebind()
+        self._refresh()
+        if len(self._blocks) > 1:
+            self._runtime.drain()
+            self._blocks.clear()
+        sequence = self._sequence
+        self._sequence += loaded.rows
+        for unit in feed.units(self._rows, self._serial, sequence):
+            self._blocks[int(unit.words[SERIAL])] = (k, loaded)
+            self._admit(k, unit)
+            yield
+            if self._stop:
+                return
+
+    def _admit(self, k: int, unit: Unit) -> None:
+        assert self._graph is not None
+        assert self._runtime is not None
+        edge = self._graph.entries[k]
+        assert edge is not None
+        if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
+            self._runtime.admit(unit, edge)
+
+    def _one_row(self) -> Iterator[None]:
+        """SELECT without FROM: one row without columns, then the end."""
+        assert self._graph is not None
+        unit = Unit.allocate(Schema(()), 1, ones=int(self._workspace.ones.ctypes.data))
+        unit.words[ROWS] = 1
+        self._admit(0, unit)
+        yield
+
+    def _refresh(self) -> None:
+        """Dictionary tables cover the codes of the block that comes next."""
+        for operator in self._refreshing:
+            operator.refresh()
+
+    # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
+
+    def deliver(self, unit: Unit) -> None:
+        n = int(unit.words[ROWS])
+        if n == 0:
+            return
+        k, loaded = self._blocks.get(int(unit.words[SERIAL]), (0, None))
+        self._results.append(self._egress.batch(k, loaded))
+        self._rows_out += n
+
+    def failed(self, failure: Failure) -> None:
+        if failure.fatal or not self.plan.keep_bad_rows:
+            raise RunError(
+                f"{failure.site.message}: row {failure.row} of a unit in {failure.operator}",
+                position=failure.site.pos,
+                hint=None
+                if failure.fatal
+                else "CAST or guard the expression, or leave such rows out: ON BAD ROW KEEP",
+            )
+        self._bad_rows += 1
+        if len(self._bad) < LEDGER_ROWS:
+            serial = int(failure.unit.words[SERIAL])
+            self._bad.append(BadRow(failure.operator, serial, failure.row, failure.site.message))
+
+    # -- what users ask --------------------------------------------------------------------------
+
+    def progress(self) -> Progress:
+        """A snapshot; callable from any thread while the query runs."""
+        feeds = list(self._feeds)
+        times = [f.attributes[0].watermark() for f in feeds if f.attributes]
+        totals = [f.source.relation.statistics.rows for f in feeds]
+        known = [t for t in totals if t is not None]
+        end = self._finished or time.monotonic()
+        return Progress(
+            sum(f.rows for f in feeds),
+            self._rows_out,
+            sum(f.late_rows for f in feeds),
+            self._bad_rows,
+            min(times) if times and min(times) > np.iinfo(np.int64).min else None,
+            sum(known) if totals and len(known) == len(totals) else None,
+            end - self._started if self._started is not None else 0.0,
+        )
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Per operator: rows in and out, rows filtered or late, bytes of state."""
+        if self._graph is None:
+            return []
+        rows: list[dict[str, Any]] = [
+            {"operator": f.source.name, "rows_in": f.rows, "rows_out": f.rows, "late": f.late_rows}
+            for f in self._feeds
+        ]
+        for operator in self._graph.operators:
+            row: dict[str, Any] = {"operator": operator.name, **operator.counters()}
+            row["state_bytes"] = getattr(operator, "state_bytes", 0)
+            rows.append(row)
+        return rows
+
+    def late(self) -> pa.Table:
+        """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
+        pairs that an aggregate left out."""
+        rows = [
+            {"place": f.source.name, "kind": "rows", "count": f.late_rows, "max": f.max_lateness}
+            for f in self._feeds
+            if f.attributes
+        ]
+        for operator in self._graph.operators if self._graph else []:
+            counters = operator.counters()
+            if "late_pairs" in counters:
+                pairs = counters["late_pairs"]
+                rows.append({"place": operator.name, "kind": "pairs", "count": pairs, "max": None})
+        schema = pa.schema(
+            [
+                ("place", pa.string()),
+                ("kind", pa.string()),
+                ("count", pa.int64()),
+                ("max_lateness", pa.int64()),
+            ]
+        )
+        columns = [[r["place"] for r in rows], [r["kind"] for r in rows]]
+        numbers = [[r["count"] for r in rows], [r["max"] for r in rows]]
+        return pa.table([*columns, *numbers], schema=schema)
+
+    def bad_rows(self) -> pa.Table:
+        """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""
+        return pa.table(
+            {
+                "operator": pa.array([b.operator for b in self._bad], pa.string()),
+                "serial": pa.array([b.serial for b in self._bad], pa.int64()),
+                "row": pa.array([b.row for b in self._bad], pa.int64()),
+                "reason": pa.array([b.reason for b in self._bad], pa.string()),
+            }
+        )
+
+    def kernel_sources(self) -> dict[str, str]:
+        """The generated source of each stage, by operator."""
+        if self._graph is None:
+            return {}
+        stages = [op for op in self._graph.operators if isinstance(op, StageOperator)]
+        return {op.name: op.code.text for op in stages}
+
+    @property
+    def peak_state_bytes(self) -> int:
+        return self._workspace.peak if self._graph is not None else 0
+
+

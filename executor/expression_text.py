@@ -1,0 +1,91 @@
+"""Which expressions are text functions, and how they are computed outside the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from cql.executor.expression_scope import DictionaryTable, HostSite
+from cql.planner.evaluate_text import TEXT_FUNCTIONS
+from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuild
+from cql.types import Kind
+
+_CALLS = frozenset(TEXT_FUNCTIONS) | {"concat_ws"}
+_LONG_LIST = 16
+
+
+def is_text_node(expr: Expr) -> bool:
+    """Whether ``expr`` itself makes or reads text in a way that codes alone cannot answer."""
+    match expr:
+        case Call():
+            if expr.fn == "in_list":
+                return expr.args[0].type.is_text and len(expr.args) > _LONG_LIST
+            return expr.fn in _CALLS
+        case Cast():
+            source, to = expr.arg.type.kind, expr.type.kind
+            if source is Kind.NULL or (source is Kind.STRING and to is Kind.BINARY):
+                return False
+            return expr.arg.type.is_text or expr.type.is_text
+    return False
+
+
+def table_of(expr: Expr) -> tuple[DictionaryTable, Expr] | None:
+    """The dictionary table that ``expr`` is a lookup in, and the string that it looks up: all of
+    ``expr`` must be strict text functions over one string expression and literals."""
+    leaves: list[Expr] = []
+    if not _strict(expr):
+        return None
+    lowered = _lower(expr, leaves, lambda _: False)
+    if len(leaves) != 1 or not leaves[0].type.is_text:
+        return None
+    return DictionaryTable(lowered, leaves[0].type), leaves[0]
+
+
+def host_site(expr: Expr) -> HostSite:
+    """The host column of a text node that is no table; its arguments are what the kernel can
+    compute by itself, dictionary lookups included."""
+    leaves: list[Expr] = []
+    lowered = _lower(expr, leaves, lambda e: table_of(e) is not None)
+    return HostSite(lowered, tuple(leaves))
+
+
+def host_sites(expr: Expr) -> tuple[HostSite, ...]:
+    """All host columns that emitting ``expr`` reads, each after the ones its arguments read."""
+    return tuple(dict.fromkeys(_sites(expr)))
+
+
+def _sites(expr: Expr) -> Iterator[HostSite]:
+    if not is_text_node(expr):
+        for child in children(expr):
+            yield from _sites(child)
+        return
+    found = table_of(expr)
+    if found is not None:
+        yield from _sites(found[1])
+        return
+    site = host_site(expr)
+    for arg in site.args:
+        yield from _sites(arg)
+    if site.args:
+        yield site
+
+
+def _strict(expr: Expr) -> bool:
+    if not is_text_node(expr):
+        return True
+    named = isinstance(expr, Call) and expr.fn == "concat_ws"
+    return not named and all(_strict(c) for c in children(expr))
+
+
+def _lower(expr: Expr, leaves: list[Expr], stop: Callable[[Expr], bool]) -> Expr:
+    """``expr`` with what is not text function (or where ``stop`` says so) replaced by columns."""
+
+    def child(e: Expr) -> Expr:
+        if isinstance(e, Literal):
+            return e
+        if is_text_node(e) and not stop(e):
+            return rebuild(e, child)
+        if e not in leaves:
+            leaves.append(e)
+        return Column(leaves.index(e), f"_{leaves.index(e)}", e.type, e.nullable)
+
+    return rebuild(expr, child)

@@ -1,0 +1,332 @@
+"""The code generator for expressions: a typed Expr becomes statements of one row loop.
+
+Every node emits straight assignments and ``if`` blocks; the text never loops, allocates or raises.
+Constants are parameters of the kernel, so that queries that differ in them share a kernel. CASE,
+AND, OR and COALESCE guard left to right: what is not evaluated cannot fail. Text functions are not
+compiled: over one string they are a table by dictionary code, otherwise a column that the host
+computes before the row loop.
+"""
+
+from __future__ import annotations
+
+from cql.errors import unreachable
+from cql.executor.expression_calls import emit_call
+from cql.executor.expression_casts import emit_cast
+from cql.executor.expression_logic import compared, emit_order, is_cheap
+from cql.executor.expression_scope import (
+    Code,
+    DictionaryTable,
+    ErrorSite,
+    HostSite,
+    Scope,
+    all_valid,
+    let,
+    when,
+    zero,
+)
+from cql.executor.expression_text import host_site, host_sites, is_text_node, table_of
+from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
+from cql.planner.show import show
+from cql.types import Kind
+
+__all__ = [
+    "IMPORTS",
+    "Code",
+    "DictionaryTable",
+    "ErrorSite",
+    "HostSite",
+    "Scope",
+    "emit",
+    "host_sites",
+]
+
+#: The imports that emitted text needs in its module.
+IMPORTS = """\
+import math
+
+from numba import float32, float64, int8, int16, int32, int64, uint64
+
+from cql.executor.kernels.calendar import (
+    add_months_days,
+    add_months_micros,
+    day_of,
+    dayofweek_of,
+    dayofyear_of,
+    last_day_of,
+    make_date_days,
+    month_of,
+    quarter_of,
+    trunc_months,
+    trunc_week,
+    week_of,
+    weekday_of,
+    year_of,
+)
+from cql.executor.kernels.intrinsics import add_flagged, mul_flagged, mul_high, sub_flagged
+from cql.executor.kernels.scalar import (
+    cube_root,
+    decimal_quotient,
+    divide,
+    divide_half_up,
+    log_base,
+    modulo,
+    positive_fmod,
+    positive_modulo,
+    real_eq,
+    real_le,
+    real_lt,
+    real_modulo,
+    real_to_decimal,
+    round_real,
+    round_units,
+    shift_left,
+    sign_of,
+    whole,
+)
+"""
+
+
+def emit(expr: Expr, scope: Scope) -> Code:
+    """Emits ``expr`` at the current place of the row loop. The columns that it reads are loaded
+    first, outside any branch. A value whose flag says NULL is 0."""
+    for column in sorted(columns_of(expr)):
+        scope.load(column)
+    code = _emit(expr, scope)
+    if code.valid is None:
+        return code
+    return Code(let(scope, f"{code.value} if {code.valid} else {zero(expr.type)}"), code.valid)
+
+
+def _emit(expr: Expr, scope: Scope) -> Code:
+    if is_text_node(expr):
+        return _text(expr, scope)
+    match expr:
+        case Column():
+            return scope.load(expr.index)
+        case Literal():
+            if expr.value is None:
+                return Code(zero(expr.type), let(scope, "False", "v"))
+            return Code(scope.constant(expr), None)
+        case Cast():
+            return emit_cast(expr, _emit(expr.arg, scope), scope)
+        case Case():
+            return _case(expr, scope)
+        case Call():
+            return _call(expr, scope)
+    return unreachable(expr)
+
+
+def _truth(code: Code) -> str:
+    return code.value if code.valid is None else f"{code.valid} and {code.value}"
+
+
+# -- calls that see NULL or guard --------------------------------------------------------------
+
+
+def _call(call: Call, scope: Scope) -> Code:
+    match call.fn:
+        case "and" | "or":
+            return _logic(call, scope)
+        case "coalesce":
+            return _coalesce(call, scope)
+        case "in_list":
+            return _in_list(call, scope)
+        case "least" | "greatest":
+            return _extreme(call, scope)
+    codes = [_emit(a, scope) for a in call.args]
+    match call.fn:
+        case "is_null":
+            return Code("False" if codes[0].valid is None else f"(not {codes[0].valid})", None)
+        case "is_not_null":
+            return Code("True" if codes[0].valid is None else codes[0].valid, None)
+        case "isnan":
+            nan = f"{codes[0].value} != {codes[0].value}"
+            both = nan if codes[0].valid is None else f"{codes[0].valid} & ({nan})"
+            return Code(let(scope, both), None)
+        case "null_safe_eq":
+            return Code(_same(call, codes, scope), None)
+        case "is_distinct_from":
+            return Code(let(scope, f"not {_same(call, codes, scope)}"), None)
+    return emit_call(call, codes, scope)
+
+
+def _same(call: Call, codes: list[Code], scope: Scope) -> str:
+    a, b = codes
+    equal = compared("eq", call.args, a.value, b.value)
+    if a.valid is None and b.valid is None:
+        return let(scope, equal)
+    if a.valid is None or b.valid is None:
+        return let(scope, f"({equal}) & {a.valid or b.valid}")
+    return let(scope, f"(({equal}) & {a.valid} & {b.valid}) | (not ({a.valid} | {b.valid}))")
+
+
+def _logic(call: Call, scope: Scope) -> Code:
+    code = _emit(call.args[0], scope)
+    for arg in call.args[1:]:
+        code = (_eager if is_cheap(arg) else _guarded)(call.fn, code, arg, scope)
+    return code
+
+
+def _decides(fn: str, code: Code) -> str:
+    """Text that holds where ``code`` alone gives the result."""
+    word = code.value if fn == "or" else f"(not {code.value})"
+    return word if code.valid is None else f"({code.valid} & {word})"
+
+
+def _eager(fn: str, a: Code, arg: Expr, scope: Scope) -> Code:
+    """Both sides at once: a branch would cost more than the right side."""
+    b = _emit(arg, scope)
+    value = let(scope, f"{a.value} {'&' if fn == 'and' else '|'} {b.value}")
+    if a.valid is None and b.valid is None:
+        return Code(value, None)
+    # NULL values are 0 or garbage: a side that decides must be valid.
+    known = " & ".join(v for v in (a.valid, b.valid) if v is not None)
+    decided = [_decides(fn, c) for c in (a, b)]
+    return Code(value, let(scope, f"({known}) | {decided[0]} | {decided[1]}", "v"))
+
+
+def _guarded(fn: str, a: Code, arg: Expr, scope: Scope) -> Code:
+    value, valid = let(scope, a.value), None
+    nullable = a.valid is not None or arg.nullable
+    if nullable:
+        valid = let(scope, a.valid or "True", "v")
+    with when(scope, f"not {_decides(fn, a)}"):
+        b = _emit(arg, scope)
+        if valid is None:
+            scope.line(f"{value} = {b.value}")
+            return Code(value, None)
+        # a is neutral or NULL here
+        deciding = _decides(fn, b)
+        scope.line(f"{valid} = {deciding} | ({valid} & {b.valid or 'True'})")
+        scope.line(f"{value} = {b.value}")
+    return Code(value, valid)
+
+
+def _assign(scope: Scope, value: str, valid: str | None, code: Code) -> None:
+    scope.line(f"{value} = {code.value}")
+    if valid is not None:
+        scope.line(f"{valid} = {code.valid or 'True'}")
+
+
+def _coalesce(call: Call, scope: Scope) -> Code:
+    first = _emit(call.args[0], scope)
+    if first.valid is None:
+        return first
+    value, valid = let(scope, first.value), let(scope, first.valid, "v")
+    for arg in call.args[1:]:
+        with when(scope, f"not {valid}"):
+            _assign(scope, value, valid, _emit(arg, scope))
+    return Code(value, valid if all(a.nullable for a in call.args) else None)
+
+
+def _case(case: Case, scope: Scope) -> Code:
+    value = let(scope, zero(case.type))
+    valid = let(scope, "False", "v") if case.nullable else None
+    undecided = None
+    for condition, result in case.branches:
+        with when(scope, undecided):
+            test = _truth(_emit(condition, scope))
+            if undecided is None:
+                undecided = let(scope, "True", "u")
+            with when(scope, test):
+                scope.line(f"{undecided} = False")
+                _assign(scope, value, valid, _emit(result, scope))
+    if case.otherwise is not None:
+        with when(scope, undecided):
+            _assign(scope, value, valid, _emit(case.otherwise, scope))
+    return Code(value, valid)
+
+
+def _in_list(call: Call, scope: Scope) -> Code:
+    value = _emit(call.args[0], scope)
+    items = [a for a in call.args[1:] if isinstance(a, Literal) and a.value is not None]
+    tests = [
+        f"({compared('eq', (call.args[0], a), value.value, scope.constant(a))})" for a in items
+    ]
+    found = let(scope, " | ".join(tests) or "False")
+    if len(items) == len(call.args) - 1:
+        return Code(found, value.valid)
+    valid = found if value.valid is None else f"{value.valid} & {found}"
+    return Code(found, let(scope, valid, "v"))
+
+
+def _extreme(call: Call, scope: Scope) -> Code:
+    """least and greatest pass over NULLs; all arguments are evaluated."""
+    codes = [_emit(a, scope) for a in call.args]
+    value = let(scope, codes[0].value)
+    valid = None if codes[0].valid is None else let(scope, codes[0].valid, "v")
+    for arg, code in zip(call.args[1:], codes[1:], strict=True):
+        seen = all_valid(scope, Code(value, valid), code)
+        better = let(scope, "True", "u")
+        with when(scope, seen):
+            pair = (code.value, value) if call.fn == "least" else (value, code.value)
+            scope.line(f"{better} = {emit_order('lt', (arg, arg), *pair, scope)}")
+        if code.valid is not None:
+            scope.line(f"{better} = {better} & {code.valid}")
+        with when(scope, better):
+            scope.line(f"{value} = {code.value}")
+        if valid is not None:
+            if code.valid is None:
+                valid = None
+            else:
+                scope.line(f"{valid} = {valid} | {code.valid}")
+    return Code(value, valid)
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def _text(expr: Expr, scope: Scope) -> Code:
+    found = table_of(expr)
+    if found is not None:
+        table, leaf = found
+        return _lookup(expr, table, _emit(leaf, scope), scope)
+    site = host_site(expr)
+    if not site.args:
+        return _constant_text(expr, scope)
+    value, status = scope.host(site)
+    return _read(expr, scope, value, let(scope, status, "s"), None)
+
+
+def _constant_text(expr: Expr, scope: Scope) -> Code:
+    """All literals: computed now; what fails now fails the row that gets here."""
+    try:
+        return _emit(Literal(evaluate(expr, ()), expr.type, expr.pos), scope)
+    except EvaluationError as error:
+        with when(scope, f"{scope.extra_constant(1)} != 0"):  # always, but nothing is dead code
+            scope.line(scope.fail(ErrorSite(error.kind, error.message, expr.pos)))
+        return Code(zero(expr.type), let(scope, "False", "v") if expr.nullable else None)
+
+
+def _lookup(expr: Expr, table: DictionaryTable, leaf: Code, scope: Scope) -> Code:
+    values, states = scope.table(table)
+    code = leaf.value
+    status = let(scope, "1" if leaf.valid is None else "0", "s")
+    with when(scope, leaf.valid):
+        scope.line(f"{status} = int64({states}[{code}])")
+        with when(scope, f"{status} == 255"):
+            scope.line(scope.need_table(table, code))
+    boolean = " != 0" if expr.type.kind is Kind.BOOLEAN else ""
+    return _read(expr, scope, f"{values}[{code}]{boolean}", status, leaf)
+
+
+def _read(expr: Expr, scope: Scope, value: str, status: str, leaf: Code | None) -> Code:
+    """A value beside its status; ``leaf`` None: a host column."""
+    with when(scope, f"{status} == 2"):
+        scope.line(scope.fail(_site(expr)))
+    if not expr.nullable:
+        return Code(let(scope, value), None)
+    valid = let(scope, f"{status} == 1", "v")
+    if leaf is None or leaf.valid is None:
+        return Code(let(scope, value), valid)
+    result = let(scope, zero(expr.type))
+    with when(scope, valid):
+        scope.line(f"{result} = {value}")
+    return Code(result, valid)
+
+
+def _site(expr: Expr) -> ErrorSite:
+    if isinstance(expr, Cast):
+        return ErrorSite("cast", f"the value is not a valid {expr.type}: {show(expr)}", expr.pos)
+    return ErrorSite("value", f"{show(expr)} has no result for this value", expr.pos)

@@ -1,0 +1,237 @@
+"""From a physical plan to running operators: which nodes share a kernel, and who feeds whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cql.executor.expressions import host_sites
+from cql.executor.operators.native import Operator, StageOperator, Workspace
+from cql.executor.operators.sort import SortOperator
+from cql.executor.operators.stage import StageSpec, Step
+from cql.executor.operators.union import UnionOperator
+from cql.executor.unit import Unit
+from cql.model import Schema
+from cql.planner.expr import Column, Expr
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    OneRowExec,
+    Physical,
+    ProjectExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    WidAggregateExec,
+    progressing,
+    sources,
+)
+
+SINK = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Units of ``source`` (an operator, or a feed) go to input ``port`` of operator ``target``."""
+
+    target: int
+    port: int
+
+
+@dataclass(slots=True)
+class Graph:
+    """Operators in topological order (inputs first), their output units and edges; ``entries`` are
+    the edges of the feeds, in the order of ``physical.sources``."""
+
+    schema: Schema
+    operators: list[Operator] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
+    schemas: list[Schema] = field(default_factory=list)  # of the output units
+    inputs: list[Schema] = field(default_factory=list)  # of what each operator reads
+    edges: list[list[Edge]] = field(default_factory=list)
+    entries: list[Edge | None] = field(default_factory=list)
+    #: (operator, its input column) → places in sources that the column is a plain view of
+    fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return len(self.operators) - 1
+
+    def assume(self, nulls: list[set[int]]) -> list[int]:
+        """Rebuilds the kernels that assumed a column without NULLs in which one was seen; returns
+        the operators that changed."""
+        changed = []
+        for k, columns in self.fed.items():
+            operator = self.operators[k]
+            assert isinstance(operator, StageOperator)
+            seen = {c for c, places in columns.items() if any(p[1] in nulls[p[0]] for p in places)}
+            if seen & operator.spec.assume_valid:
+                operator.reassume(operator.spec.assume_valid - seen)
+                changed.append(k)
+        return changed
+
+
+def build(root: Physical, workspace: Workspace, *, fuse: bool, nulls: list[set[int]]) -> Graph:
+    """The operators of a plan. ``fuse`` off makes every node an operator of its own. ``nulls`` are
+    the source columns that are known to hold NULLs."""
+    if isinstance(root, SourceExec | OneRowExec | UnionExec):
+        root = _identity(root)
+    builder = _Builder(workspace, fuse, nulls, Graph(root.schema))
+    builder.graph.entries = [None] * max(1, len(sources(root)))
+    builder.order = {id(s): k for k, s in enumerate(sources(root))}
+    last = builder.node(root)
+    builder.graph.edges[last].append(Edge(SINK, 0))
+    return builder.graph
+
+
+@dataclass(slots=True)
+class _Builder:
+    workspace: Workspace
+    fuse: bool
+    nulls: list[set[int]]
+    graph: Graph
+    order: dict[int, int] = field(default_factory=dict)
+
+    def node(self, node: Physical) -> int:
+        """Builds the operators of a subtree; returns the one that gives its output."""
+        match node:
+            case UnionExec():
+                return self._union(node)
+            case SortExec():
+                operator = SortOperator(f"sort#{len(self.graph.operators)}", node, self.workspace)
+                index = self._add(operator, node.schema, node.schema)
+                self._connect(node.input, index, 0)
+                return index
+            case SourceExec() | OneRowExec():
+                raise AssertionError("a source is fed, not built")
+            case _:
+                return self._stage(node)
+
+    def _union(self, node: UnionExec) -> int:
+        name = f"union#{len(self.graph.operators)}"
+        ports = [self._operator_below(child) for child in node.inputs]
+        operator = UnionOperator(name, len(node.schema), len(node.inputs), progressing(node))
+        index = self._add(operator, node.schema, node.schema, owned=frozenset())
+        for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
+            self._edge(child, below, index, port)
+        return index
+
+    def _stage(self, node: Physical) -> int:
+        """Everything from ``node`` down that one kernel can hold."""
+        post: list[Step] = []
+        cursor = node
+        while isinstance(cursor, FilterExec | ProjectExec | BucketExec):
+            if post and not self.fuse:
+                break
+            if isinstance(cursor, BucketExec) and any(isinstance(s, BucketExec) for s in post):
+                break
+            post.insert(0, cursor)
+            cursor = cursor.input
+        aggregate: WidAggregateExec | None = None
+        steps = post
+        if isinstance(cursor, WidAggregateExec) and (not post or self._can_follow(post)):
+            aggregate, cursor = cursor, cursor.input
+            steps = []
+            while self.fuse and isinstance(cursor, FilterExec | ProjectExec):
+                steps.insert(0, cursor)
+                cursor = cursor.input
+        else:
+            post = []
+        below = self._operator_below(cursor)
+        spec = StageSpec(
+            cursor.schema,
+            tuple(steps),
+            aggregate,
+            tuple(post) if aggregate else (),
+            node.schema,
+            progressing(cursor),
+            self._assumed(cursor),
+            carry_stragglers=aggregate is None,
+        )
+        operator = StageOperator(self._name(node, aggregate), spec, self.workspace)
+        operator.allocate_host()
+        owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
+        index = self._add(
+            operator, node.schema, cursor.schema, owned=owned, stragglers=aggregate is None
+        )
+        if spec.assume_valid:
+            self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
+        self._edge(cursor, below, index, 0)
+        return index
+
+    def _name(self, node: Physical, aggregate: WidAggregateExec | None) -> str:
+        kind = "aggregate" if aggregate is not None else type(node).__name__.removesuffix("Exec")
+        return f"{kind.lower()}#{len(self.graph.operators)}"
+
+    def _can_follow(self, post: list[Step]) -> bool:
+        """Whether the steps can run in the loop that empties a window."""
+        exprs: list[Expr] = []
+        for step in post:
+            match step:
+                case FilterExec():
+                    exprs.append(step.condition)
+                case ProjectExec():
+                    exprs += step.exprs
+                case BucketExec():
+                    return False
+        return self.fuse and not any(host_sites(e) for e in exprs)
+
+    def _assumed(self, node: Physical) -> frozenset[int]:
+        """Nullable columns that come straight from sources in which no NULL is known."""
+        found = set()
+        for c, f in enumerate(node.schema):
+            places = self._places(node, c)
+            if f.nullable and places and not any(p[1] in self.nulls[p[0]] for p in places):
+                found.add(c)
+        return frozenset(found)
+
+    def _places(self, node: Physical, column: int) -> list[tuple[int, int]]:
+        match node:
+            case SourceExec():
+                return [(self.order[id(node)], column)]
+            case UnionExec():
+                parts = [self._places(child, column) for child in node.inputs]
+                return [p for part in parts for p in part] if all(parts) else []
+            case _:
+                return []
+
+    # -- wiring ----------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        operator: Operator,
+        schema: Schema,
+        reads: Schema,
+        *,
+        owned: frozenset[int] | None = None,
+        stragglers: bool = False,
+    ) -> int:
+        rows = self.workspace.unit_rows
+        ones = int(self.workspace.ones.ctypes.data)
+        unit = Unit.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
+        self.graph.operators.append(operator)
+        self.graph.units.append(unit)
+        self.graph.schemas.append(schema)
+        self.graph.inputs.append(reads)
+        self.graph.edges.append([])
+        return len(self.graph.operators) - 1
+
+    def _operator_below(self, node: Physical) -> int | None:
+        return None if isinstance(node, SourceExec | OneRowExec) else self.node(node)
+
+    def _connect(self, child: Physical, index: int, port: int) -> None:
+        self._edge(child, self._operator_below(child), index, port)
+
+    def _edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
+        edge = Edge(index, port)
+        if below is None:
+            source = self.order.get(id(child), 0)
+            self.graph.entries[source] = edge
+        else:
+            self.graph.edges[below].append(edge)
+
+
+def _identity(node: Physical) -> ProjectExec:
+    columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
+    return ProjectExec(node, columns, node.schema.names)
+
+

@@ -1,0 +1,146 @@
+"""What Python computes for the kernels: entries of dictionary tables, and host columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.dictionary import Dictionary
+from cql.executor.expression_scope import DictionaryTable, HostSite
+from cql.planner.evaluation import EvaluationError as HostError
+from cql.planner.evaluation import evaluate
+from cql.planner.expr import Expr, Value
+from cql.types import DataType, Kind
+
+__all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
+
+NULL, VALID, ERROR, UNKNOWN = 0, 1, 2, 255
+Column = npt.NDArray[Any]
+Status = npt.NDArray[np.uint8]
+
+
+def _storage(kind: DataType) -> np.dtype[Any]:
+    """Booleans are stored as bytes beside the kernels."""
+    return np.dtype(np.uint8 if kind.storage == "bool" else kind.storage)
+
+
+def _entry(expr: Expr, row: Sequence[Value], dictionary: Dictionary) -> tuple[Any, int]:
+    """The stored value of one evaluation, and its status."""
+    try:
+        value = evaluate(expr, row)
+    except HostError:
+        return 0, ERROR
+    if value is None:
+        return 0, NULL
+    if isinstance(value, str | bytes):
+        raw = value.encode() if isinstance(value, str) else value
+        return int(dictionary.encode_values([raw])[0]), VALID
+    return value, VALID
+
+
+def _text(raw: bytes, kind: DataType) -> Value:
+    """Bytes of the dictionary as a value of a text type."""
+    return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
+
+
+class DictionaryTables:
+    """Values and status arrays of the tables of one kernel, indexed by dictionary code.
+
+    ``extend`` fills the codes that came with the input; codes that computed strings add stay
+    unknown until a kernel asks for them with ``fill``."""
+
+    def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
+        self._tables = tuple(tables)
+        self._dictionary = dictionary
+        self._values = [np.zeros(0, _storage(t.type)) for t in self._tables]
+        self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
+        self._seen = 0
+        self._resize()
+
+    def extend(self) -> None:
+        """Computes the entries of every code added since the last call."""
+        first, last = self._seen, len(self._dictionary)
+        for k in range(len(self._tables)):
+            self._compute(k, range(first, last))
+        self._seen = len(self._dictionary)
+        self._resize()
+
+    def fill(self, table: int, code: int) -> None:
+        """Computes the entry that a kernel asked for, and what else that table lacks."""
+        self._compute(table, range(min(code, self._seen), len(self._dictionary)))
+        self._compute(table, (code,))
+        self._resize()
+
+    def arrays(self) -> list[tuple[Column, Status]]:
+        return list(zip(self._values, self._status, strict=True))
+
+    def _compute(self, k: int, codes: Sequence[int]) -> None:
+        self._resize()
+        table, values, status = self._tables[k], self._values[k], self._status[k]
+        for code in codes:
+            if status[code] == UNKNOWN:
+                leaf = _text(self._dictionary.value(code), table.leaf)
+                values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
+
+    def _resize(self) -> None:
+        """Room for every code of the dictionary; new entries are unknown."""
+        size = len(self._dictionary)
+        for k, (values, status) in enumerate(self.arrays()):
+            if status.size < size:
+                room = max(size, 2 * status.size, 64) - status.size
+                self._values[k] = np.concatenate([values, np.zeros(room, values.dtype)])
+                self._status[k] = np.concatenate([status, np.full(room, UNKNOWN, np.uint8)])
+
+
+def compute_host_column(
+    site: HostSite, arguments: Sequence[tuple[Column, Column]], dictionary: Dictionary
+) -> tuple[Column, Status]:
+    """Values and status of a host column. ``arguments`` are (values, status) in storage form, where
+    status 2 says that the argument itself failed. Equal rows are computed once."""
+    rows = len(arguments[0][0])
+    out, status = np.zeros(rows, _storage(site.type)), np.zeros(rows, np.uint8)
+    lists = [(v.tolist(), s.tolist()) for v, s in arguments]
+    keys = [(_bits(v).tolist(), s.tolist()) for v, s in arguments]
+    known: dict[tuple[object, ...], tuple[Any, int]] = {}
+    texts: dict[tuple[int, int], Value] = {}
+    for i in range(rows):
+        key = tuple((s[i], v[i] if s[i] == VALID else 0) for v, s in keys)
+        made = known.get(key)
+        if made is None:
+            if any(s[i] == ERROR for _, s in lists):
+                made = (0, ERROR)
+            else:
+                row = _row(site, lists, i, dictionary, texts)
+                made = _entry(site.call, row, dictionary)
+            known[key] = made
+        out[i], status[i] = made
+    return out, status
+
+
+def _bits(values: Column) -> Column:
+    """Values that differ where their texts can: -0.0 is not 0.0 here."""
+    return values.view(f"i{values.itemsize}") if values.dtype.kind == "f" else values
+
+
+def _row(
+    site: HostSite,
+    lists: Sequence[tuple[list[Any], list[Any]]],
+    i: int,
+    dictionary: Dictionary,
+    texts: dict[tuple[int, int], Value],
+) -> list[Value]:
+    row: list[Value] = []
+    for k, ((values, status), arg) in enumerate(zip(lists, site.args, strict=True)):
+        if status[i] != VALID:
+            row.append(None)
+        elif arg.type.is_text:
+            place = (k, values[i])
+            if place not in texts:
+                texts[place] = _text(dictionary.value(values[i]), arg.type)
+            row.append(texts[place])
+        else:
+            row.append(bool(values[i]) if arg.type.storage == "bool" else values[i])
+    return row

@@ -1,0 +1,139 @@
+"""The depth-first driver (xstream paper III.C), compiled once for all queries.
+
+A unit goes through the whole plan before the next is admitted: an operator's output is handed to
+its successors at once, by reference. The explicit stack makes the traversal resumable, so that the
+kernel can come back to Python for whatever only Python can do.
+
+Tables (all flat int64), one entry per operator: ``address`` (0: Python runs it), ``descriptor``,
+``out`` (address of its output unit); ``edge_from[op]`` to ``edge_from[op + 1]`` are its edges, each
+``edge_to`` (operator, or -1 for the sink) and ``edge_port``. A stack frame is five words:
+operator, unit, state (0: call it; 1: deliver its output), next edge, and what the call returned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.memory import call_operator, words
+from cql.executor.unit import (
+    CURSOR,
+    DONE,
+    ERROR,
+    NEED,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PORT,
+    PUNCTUATIONS,
+    ROWS,
+    STRAGGLERS,
+    SUB,
+)
+
+FRAME = 5
+# Events: what the driver needs of Python.
+IDLE = 0  # the traversal is over
+SINK = 1  # the output unit of the operator on top goes to the sink
+PYTHON = 2  # the operator on top runs in Python
+NEEDS = 3
+FAILED = 4
+LOOPED = 5  # the successor is on the stack already: queue a copy of the unit
+
+# Control words.
+TOP = 0  # frames on the stack
+CALLS = 1  # operator calls made
+RESULT = 2  # what the Python operator returned
+NOT_CALLED = -1
+
+
+@njit(inline="always")
+def start_unit(unit: Any, port: int, out: int) -> None:
+    """A unit as a fresh input: the consumer starts at its first row."""
+    unit[CURSOR] = 0
+    unit[PHASE] = 0
+    unit[SUB] = 0
+    unit[PORT] = port
+    unit[OUT] = out
+
+
+@njit(inline="always")
+def clear_output(out: Any) -> None:
+    out[ROWS] = 0
+    out[PUNCTUATIONS] = 0
+    out[STRAGGLERS] = 0
+
+
+@njit(nogil=True, cache=True)
+def push(stack: Any, control: Any, operator: int, unit: int) -> None:
+    at = FRAME * control[TOP]
+    stack[at] = operator
+    stack[at + 1] = unit
+    stack[at + 2] = 0
+    stack[at + 3] = 0
+    stack[at + 4] = 0
+    control[TOP] += 1
+
+
+@njit(nogil=True, cache=True)
+def drive(
+    address: Any,
+    descriptor: Any,
+    out: Any,
+    edge_from: Any,
+    edge_to: Any,
+    edge_port: Any,
+    on_stack: Any,
+    stack: Any,
+    control: Any,
+) -> int:
+    """Runs until the stack is empty (IDLE) or Python is needed; call again to go on.
+
+    After SINK and LOOPED the unit counts as delivered; after NEEDS and FAILED the operator is
+    called again with the same unit; after PYTHON ``control[RESULT]`` holds what it returned."""
+    while control[TOP] > 0:
+        at = FRAME * (control[TOP] - 1)
+        operator = stack[at]
+        result = words(out[operator], OUT + 8)
+        if stack[at + 2] == 0:
+            if address[operator] == 0:
+                if control[RESULT] == NOT_CALLED:
+                    return PYTHON
+                code = control[RESULT]
+                control[RESULT] = NOT_CALLED
+            else:
+                code = call_operator(address[operator], descriptor[operator], stack[at + 1])
+            control[CALLS] += 1
+            if code == NEED:
+                return NEEDS
+            if code == ERROR:
+                return FAILED
+            stack[at + 4] = code
+            stack[at + 3] = edge_from[operator]
+            if result[ROWS] > 0 or result[PUNCTUATIONS] > 0:
+                stack[at + 2] = 1
+            elif code == DONE:
+                on_stack[operator] = 0
+                control[TOP] -= 1
+            continue
+        edge = stack[at + 3]
+        if edge < edge_from[operator + 1]:
+            stack[at + 3] = edge + 1
+            successor = edge_to[edge]
+            if successor < 0:
+                return SINK
+            start_unit(result, edge_port[edge], out[successor])
+            if on_stack[successor] != 0:
+                return LOOPED
+            on_stack[successor] = 1
+            clear_output(words(out[successor], OUT + 8))
+            push(stack, control, successor, out[operator])
+            continue
+        clear_output(result)
+        if stack[at + 4] == OUTPUT_FULL:
+            stack[at + 2] = 0
+        else:
+            on_stack[operator] = 0
+            control[TOP] -= 1
+    return IDLE

@@ -1,0 +1,23 @@
+"""Hashing of key words, and the order-independent pieces of hash tables."""
+
+from __future__ import annotations
+
+from numba import int64, njit, uint64
+
+
+@njit(inline="always")
+def hash_start(k: int) -> int:
+    x = uint64(k) * uint64(0x9E3779B97F4A7C15)
+    return x ^ (x >> uint64(29))
+
+
+@njit(inline="always")
+def hash_next(h: int, k: int) -> int:
+    x = (uint64(h) + uint64(k)) * uint64(0xBF58476D1CE4E5B9)
+    return x ^ (x >> uint64(31))
+
+
+@njit(inline="always")
+def hash_end(h: int) -> int:
+    """63 bits, never negative: low bits choose the place, high bits are the tag."""
+    return int64(uint64(h) >> uint64(1))

@@ -1,0 +1,65 @@
+"""Machine instructions that numba does not offer: arithmetic with an overflow flag, the high half
+of a product, division without Python's checks.
+
+All take and return int64; a flag is a boolean. None of them can raise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_I64 = ir.IntType(64)
+_I128 = ir.IntType(128)
+_FLAGGED = types.Tuple((types.int64, types.boolean))
+
+
+def _checked(operation: str) -> Any:
+    """(a op b, whether it overflowed)."""
+
+    @intrinsic
+    def function(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pair = getattr(builder, operation)(args[0], args[1])
+            value, flag = builder.extract_value(pair, 0), builder.extract_value(pair, 1)
+            return context.make_tuple(builder, _FLAGGED, (value, flag))
+
+        return _FLAGGED(types.int64, types.int64), codegen
+
+    return function
+
+
+def _plain(operation: str) -> Any:
+    """An LLVM instruction on two int64."""
+
+    @intrinsic
+    def function(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, operation)(args[0], args[1])
+
+        return types.int64(types.int64, types.int64), codegen
+
+    return function
+
+
+add_flagged = _checked("sadd_with_overflow")
+sub_flagged = _checked("ssub_with_overflow")
+mul_flagged = _checked("smul_with_overflow")
+#: Truncating; undefined for b = 0 and for MIN / -1: callers guard.
+quotient = _plain("sdiv")
+remainder = _plain("srem")
+
+
+@intrinsic
+def mul_high(typingctx: Any, a: Any, b: Any) -> Any:
+    """The high 64 bits of the 128-bit signed product."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = [builder.sext(x, _I128) for x in args]
+        product = builder.mul(*wide)
+        return builder.trunc(builder.ashr(product, ir.Constant(_I128, 64)), _I64)
+
+    return types.int64(types.int64, types.int64), codegen

@@ -1,0 +1,256 @@
+"""The driver of the runtimes with queues: FIFO, FIFO-slice and run-to-completion (xstream III.C).
+
+Every operator has a queue of units that wait for it. Output is copied into the queue's own units,
+since whoever made it goes on at once: that copy is what the depth-first runtime saves.
+
+``ready`` is a ring of operators with waiting units, least recently dequeued first. Tables as in
+``drive``; beside them, per operator: ``ring`` (its queue, ``slots`` places), ``head`` and ``tail``
+(ever growing), ``pool`` and ``spare`` (its free units), and the item sizes of its input columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, types
+
+from cql.executor.kernels.drive import clear_output, start_unit
+from cql.executor.kernels.memory import call_operator, copy_bytes, words
+from cql.executor.unit import (
+    EPOCH,
+    ERROR,
+    HEADER,
+    NEED,
+    OUTPUT_FULL,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+# Policies.
+FIFO = 0  # one unit, then the next queue: FIFO-slice with a slice of no time
+FIFO_SLICE = 1  # one queue until the slice is over or the queue is empty
+RUN_TO_COMPLETION = 2  # one queue until it is empty, then a successor that was given something
+
+# Events (those of ``drive`` keep their numbers).
+IDLE = 0
+SINK = 1
+PYTHON = 2
+NEEDS = 3
+FAILED = 4
+NEED_UNIT = 6  # operator control[WANTS] has no free unit
+NEED_ROOM = 7  # the queue of operator control[WANTS] is full
+
+# Control words.
+OPERATOR = 0  # the one that runs, -1 for none
+UNIT = 1
+STATE = 2  # 0: call it; 1: deliver its output
+EDGE = 3
+CODE = 4
+NEXT = 5  # successor to run next (run-to-completion), -1 for none
+READY_HEAD = 6
+READY_TAIL = 7
+SLICE_ENDS = 8  # nanoseconds of the monotonic clock
+QUEUED = 9  # units in all queues
+RESULT = 10
+NOT_CALLED = -1
+WANTS = 11
+CALLS = 12
+
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
+_MONOTONIC = 1
+
+
+@njit(inline="always")
+def _now(scratch: Any, address: int) -> int:
+    _clock_gettime(_MONOTONIC, address)
+    return scratch[0] * 1_000_000_000 + scratch[1]
+
+
+@njit(nogil=True, cache=True)
+def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
+    """Copies rows, stragglers and punctuation into the target's own buffers."""
+    a = words(source, HEADER + 2 * columns)
+    b = words(target, HEADER + 2 * columns)
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, PUNCTUATIONS, STRAGGLERS, PORT):
+        b[k] = a[k]
+    n = a[ROWS]
+    for c in range(columns):
+        at = HEADER + 2 * c
+        copy_bytes(a[at], b[at], n * sizes[c])
+        copy_bytes(a[at + 1], b[at + 1], n)
+    punctuation = 8 * PUNCTUATION_WORDS * a[PUNCTUATIONS]
+    copy_bytes(a[PUNCTUATION_ADDRESS], b[PUNCTUATION_ADDRESS], punctuation)
+    if a[STRAGGLERS] > 0:
+        late = 8 * STRAGGLER_WORDS * a[STRAGGLERS]
+        copy_bytes(a[STRAGGLER_ADDRESS], b[STRAGGLER_ADDRESS], late)
+
+
+@njit(nogil=True, cache=True)
+def enqueue(
+    operator: int,
+    source: int,
+    port: int,
+    ring: Any,
+    slots: int,
+    head: Any,
+    tail: Any,
+    pool: Any,
+    spare: Any,
+    column_from: Any,
+    sizes: Any,
+    ready: Any,
+    control: Any,
+) -> int:
+    """Copies a unit into a queue; returns 0, or the event that says what is missing."""
+    control[WANTS] = operator
+    if spare[operator] == 0:
+        return NEED_UNIT
+    if tail[operator] - head[operator] >= slots:
+        return NEED_ROOM
+    spare[operator] -= 1
+    unit = pool[operator * slots + spare[operator]]
+    first = column_from[operator]
+    columns = column_from[operator + 1] - first
+    copy_unit(source, unit, columns, sizes[first : first + columns])
+    words(unit, HEADER)[PORT] = port
+    ring[operator * slots + tail[operator] % slots] = unit
+    if tail[operator] == head[operator] and control[OPERATOR] != operator:
+        ready[control[READY_TAIL] % ready.size] = operator
+        control[READY_TAIL] += 1
+    tail[operator] += 1
+    control[QUEUED] += 1
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def run(
+    policy: int,
+    slice_ns: int,
+    until: int,
+    address: Any,
+    descriptor: Any,
+    out: Any,
+    edge_from: Any,
+    edge_to: Any,
+    edge_port: Any,
+    ring: Any,
+    slots: int,
+    head: Any,
+    tail: Any,
+    pool: Any,
+    spare: Any,
+    column_from: Any,
+    sizes: Any,
+    ready: Any,
+    control: Any,
+    scratch: Any,
+    scratch_address: int,
+) -> int:
+    """Runs until at most ``until`` units wait (IDLE), or Python is needed; call again to go on."""
+    while True:
+        operator = control[OPERATOR]
+        if operator < 0:
+            if control[QUEUED] <= until or control[READY_HEAD] == control[READY_TAIL]:
+                return IDLE
+            operator = ready[control[READY_HEAD] % ready.size]
+            control[READY_HEAD] += 1
+            control[OPERATOR] = operator
+            control[UNIT] = 0
+            control[NEXT] = -1
+            if policy == FIFO_SLICE:
+                control[SLICE_ENDS] = _now(scratch, scratch_address) + slice_ns
+        if control[UNIT] == 0:
+            unit = ring[operator * slots + head[operator] % slots]
+            head[operator] += 1
+            control[QUEUED] -= 1
+            control[UNIT] = unit
+            control[STATE] = 0
+            start = words(unit, HEADER)
+            start_unit(start, start[PORT], out[operator])
+            clear_output(words(out[operator], HEADER))
+        result = words(out[operator], HEADER)
+        if control[STATE] == 0:
+            if address[operator] == 0:
+                if control[RESULT] == NOT_CALLED:
+                    return PYTHON
+                code = control[RESULT]
+                control[RESULT] = NOT_CALLED
+            else:
+                code = call_operator(address[operator], descriptor[operator], control[UNIT])
+            control[CALLS] += 1
+            if code == NEED:
+                return NEEDS
+            if code == ERROR:
+                return FAILED
+            control[CODE] = code
+            control[EDGE] = edge_from[operator]
+            control[STATE] = 1
+        if result[ROWS] > 0 or result[PUNCTUATIONS] > 0:
+            while control[EDGE] < edge_from[operator + 1]:
+                edge = control[EDGE]
+                target = edge_to[edge]
+                if target < 0:
+                    control[EDGE] += 1
+                    return SINK
+                event = enqueue(
+                    target,
+                    out[operator],
+                    edge_port[edge],
+                    ring,
+                    slots,
+                    head,
+                    tail,
+                    pool,
+                    spare,
+                    column_from,
+                    sizes,
+                    ready,
+                    control,
+                )
+                if event != 0:
+                    return event
+                if control[NEXT] < 0:
+                    control[NEXT] = target
+                control[EDGE] += 1
+        clear_output(result)
+        if control[CODE] == OUTPUT_FULL:
+            control[STATE] = 0
+            continue
+        pool[operator * slots + spare[operator]] = control[UNIT]
+        spare[operator] += 1
+        control[UNIT] = 0
+        more = tail[operator] > head[operator]
+        if more and policy == RUN_TO_COMPLETION:
+            continue
+        if more and policy == FIFO_SLICE and _now(scratch, scratch_address) < control[SLICE_ENDS]:
+            continue
+        if more:
+            ready[control[READY_TAIL] % ready.size] = operator
+            control[READY_TAIL] += 1
+        control[OPERATOR] = -1
+        if policy == RUN_TO_COMPLETION and control[NEXT] >= 0:
+            _bring_forward(ready, control, control[NEXT])
+
+
+@njit(inline="always")
+def _bring_forward(ready: Any, control: Any, operator: int) -> None:
+    """Moves an operator of the ready ring to its front."""
+    size = ready.size
+    at = control[READY_TAIL] - 1
+    while at >= control[READY_HEAD] and ready[at % size] != operator:
+        at -= 1
+    while at > control[READY_HEAD]:
+        ready[at % size] = ready[(at - 1) % size]
+        at -= 1
+    if control[READY_TAIL] > control[READY_HEAD]:
+        ready[control[READY_HEAD] % size] = operator
+
+

@@ -1,0 +1,221 @@
+"""The functions that generated expressions call: rounding, decimals, casts of floats, bits.
+
+No exceptions and no allocation: what can go wrong is returned as a flag beside the value.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import float32, float64, int64, njit, uint64
+
+from cql.executor.kernels.intrinsics import quotient, remainder
+
+_TWO52 = 4503599627370496.0
+_TWO63 = 9223372036854775808.0
+
+
+# -- division ----------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def divide(a: int, b: int) -> int:
+    """Truncating; b is not 0, and MIN / -1 gives MIN (callers flag it)."""
+    if b == -1:
+        return int64(uint64(0) - uint64(a))
+    return quotient(a, b)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def modulo(a: int, b: int) -> int:
+    """With the sign of a; b is not 0."""
+    if b == -1:
+        return int64(0)
+    return remainder(a, b)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def positive_modulo(a: int, b: int) -> int:
+    r = modulo(a, b)
+    return r + b if r < 0 and b > 0 else r
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def real_modulo(a: float, b: float) -> float:
+    """C's fmod, which numba's math lacks."""
+    return np.fmod(a, b)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def positive_fmod(a: float, b: float) -> float:
+    r = np.fmod(a, b)
+    return np.fmod(r + b, b) if r < 0 else r
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def divide_half_up(a: int, b: int) -> int:
+    """a / b rounded, ties away from zero; b is not 0, and not MIN / -1."""
+    q = divide(a, b)
+    r = modulo(a, b)
+    low = uint64(0) - uint64(r) if r < 0 else uint64(r)
+    size = uint64(0) - uint64(b) if b < 0 else uint64(b)
+    if low >= size - low:
+        q += 1 if (a < 0) == (b < 0) else -1
+    return q
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def decimal_quotient(a: int, b: int, factor: int) -> tuple[int, bool]:
+    """a * factor / b rounded half up, through a 128-bit product; b is not 0, |a|, |b| and factor
+    are at most 10**18. The flag is set when the quotient has no int64."""
+    n = uint64(-a if a < 0 else a)
+    d = uint64(-b if b < 0 else b)
+    f = uint64(factor)
+    mask = uint64(0xFFFFFFFF)
+    half = uint64(32)
+    # the 128-bit product by halves
+    ll = (n & mask) * (f & mask)
+    lh = (n & mask) * (f >> half)
+    hl = (n >> half) * (f & mask)
+    hh = (n >> half) * (f >> half)
+    middle = (ll >> half) + (lh & mask) + (hl & mask)
+    low = (middle << half) | (ll & mask)
+    high = hh + (lh >> half) + (hl >> half) + (middle >> half)
+    if high >= d:
+        return int64(0), True
+    # long division, one bit at a time: the rest stays below d <= 10**18, so shifts cannot overflow
+    rest = high
+    q = uint64(0)
+    for k in range(64):
+        rest = (rest << uint64(1)) | ((low >> uint64(63 - k)) & uint64(1))
+        q <<= uint64(1)
+        if rest >= d:
+            rest -= d
+            q |= uint64(1)
+    if q > uint64(1000000000000000000):
+        return int64(0), True
+    if rest >= d - rest:
+        q += uint64(1)
+    return (int64(q) if (a < 0) == (b < 0) else -int64(q)), False
+
+
+# -- rounding ----------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def round_units(v: int, unit: int, even: bool) -> int:
+    """v / unit rounded, ties away from zero or to even; unit > 0."""
+    q = quotient(v, unit)
+    r = v - q * unit
+    low = -r if r < 0 else r
+    rest = unit - low
+    if low > rest or (low == rest and (not even or (q & 1) == 1)):
+        q += 1 if v >= 0 else -1
+    return q
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _narrowed(x: float, narrow: bool) -> float:
+    return float64(float32(x)) if narrow else x
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _units(x: float, p: float, places: bool, even: bool, narrow: bool) -> float:
+    """x >= 0 in units of 1 / p (of p, when not ``places``), rounded. What is rounded is the
+    shortest decimal text of x, as in Spark: x is compared with the float nearest to the midpoint.
+    """
+    y = x * p if places else x / p
+    k = math.floor(y)
+    if places:
+        middle = (2.0 * k + 1.0) / (2.0 * p)
+    else:
+        middle = (k + 0.5) * p
+    middle = _narrowed(middle, narrow)
+    if x > middle or (x == middle and (not even or np.fmod(k, 2.0) == 1.0)):
+        return k + 1.0
+    return k
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def round_real(x: float, p: float, places: bool, even: bool, narrow: bool) -> float:
+    """round(x, d) where p = 10**abs(d), ``places`` says d >= 0, ``narrow`` that x is a float32."""
+    a = abs(x)
+    y = a * p if places else a / p
+    if not y < (8388608.0 if narrow else _TWO52):
+        return x  # no digits left behind the last place, or no number
+    k = _units(a, p, places, even, narrow)
+    r = k / p if places else k * p
+    if r == 0.0:
+        return 0.0
+    return _narrowed(math.copysign(r, x), narrow)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def real_to_decimal(x: float, p: float, narrow: bool) -> tuple[int, bool]:
+    """x in units of 1 / p, rounded half up; the flag is set where it has no int64."""
+    a = abs(x)
+    y = a * p
+    if not y < _TWO63:
+        return int64(0), True
+    if y < (8388608.0 if narrow else _TWO52):
+        y = _units(a, p, True, False, narrow)
+    elif narrow:
+        y = math.floor(y + 0.5)
+    k = int64(y)
+    return (-k if x < 0 else k), False
+
+
+# -- floats to whole numbers -------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def whole(x: float) -> tuple[int, bool]:
+    """x cut to a whole number; the flag is set where it has no int64 (and for NaN)."""
+    if x >= -_TWO63 and x < _TWO63:
+        return int64(x), False
+    return int64(0), True
+
+
+# -- comparison: NaN equals NaN and is above all numbers -----------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def real_eq(a: float, b: float) -> bool:
+    return (a == b) | ((a != a) & (b != b))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def real_lt(a: float, b: float) -> bool:
+    return (a < b) | ((b != b) & (a == a))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def real_le(a: float, b: float) -> bool:
+    return (a <= b) | (b != b)
+
+
+# -- mathematics -------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sign_of(x: float) -> float:
+    return 1.0 if x > 0 else (-1.0 if x < 0 else x)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def cube_root(x: float) -> float:
+    return np.cbrt(x)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def log_base(base: float, x: float) -> float:
+    return math.log(x) / math.log(base)
+
+
+# -- bits --------------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def shift_left(a: int, n: int) -> int:
+    return int64(uint64(a) << uint64(n))

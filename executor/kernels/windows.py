@@ -1,0 +1,121 @@
+"""The directory of open windows, and the regions that their groups live in.
+
+Each open window has a slot. A map (open addressing by window id) finds the slot of an id, a binary
+heap of ids gives the next window to close. Each window's groups are dense in a region of 2^class
+entries inside one slab that all windows share; regions come from per-class free lists, else from
+the end of the slab, and go back when their window closes: that is the purge of this state.
+
+All arrays are flat int64; a function that lacks room returns -1 and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import int64, njit, uint64
+
+SMALLEST_CLASS = 4
+CLASSES = 48
+
+
+@njit(inline="always")
+def _home(window: int, mask: int) -> int:
+    x = uint64(window) * uint64(0x9E3779B97F4A7C15)
+    return int64(x >> uint64(40)) & mask
+
+
+@njit(inline="always")
+def find_slot(places: Any, ids: Any, mask: int, window: int) -> int:
+    """Slot of an open window, -1 if it is not open. ``places`` holds slot + 1, 0 is empty."""
+    p = _home(window, mask)
+    while True:
+        s = places[p]
+        if s == 0:
+            return -1
+        if ids[s - 1] == window:
+            return s - 1
+        p = (p + 1) & mask
+
+
+@njit
+def insert_slot(places: Any, ids: Any, mask: int, window: int, slot: int) -> None:
+    ids[slot] = window
+    p = _home(window, mask)
+    while places[p] != 0:
+        p = (p + 1) & mask
+    places[p] = slot + 1
+
+
+@njit
+def remove_slot(places: Any, ids: Any, mask: int, window: int) -> None:
+    """Deletes by backward shift, so that no tombstones pile up over an endless stream."""
+    p = _home(window, mask)
+    while ids[places[p] - 1] != window:
+        p = (p + 1) & mask
+    hole = p
+    while True:
+        p = (p + 1) & mask
+        s = places[p]
+        if s == 0:
+            break
+        if ((p - _home(ids[s - 1], mask)) & mask) >= ((p - hole) & mask):
+            places[hole] = s
+            hole = p
+    places[hole] = 0
+
+
+@njit
+def heap_push(heap: Any, n: int, value: int) -> None:
+    i = n
+    while i > 0:
+        parent = (i - 1) >> 1
+        if heap[parent] <= value:
+            break
+        heap[i] = heap[parent]
+        i = parent
+    heap[i] = value
+
+
+@njit
+def heap_pop(heap: Any, n: int) -> None:
+    """Removes the smallest of ``n`` values (it stands at 0)."""
+    value = heap[n - 1]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= n - 1:
+            break
+        if child + 1 < n - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = value
+
+
+@njit
+def take_region(index: Any, heads: Any, top: Any, capacity: int, size_class: int) -> int:
+    """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
+
+    ``heads[c]`` is base + 1 of the first free region of class c, whose first index word links to
+    the next; ``top[0]`` is the first entry never used. The index has two words per entry.
+    """
+    size = 1 << size_class
+    base = heads[size_class] - 1
+    if base >= 0:
+        heads[size_class] = index[2 * base]
+    else:
+        base = top[0]
+        if base + size > capacity:
+            return -1
+        top[0] = base + size
+    for i in range(2 * base, 2 * (base + size)):
+        index[i] = 0
+    return base
+
+
+@njit
+def free_region(index: Any, heads: Any, base: int, size_class: int) -> None:
+    index[2 * base] = heads[size_class]
+    heads[size_class] = base + 1

@@ -1,0 +1,247 @@
+"""State and code of each aggregate function, as text for the windowed aggregate's kernel.
+
+``g`` indexes the dense state columns of the group at hand. An update happens for rows whose argument
+is not NULL and whose FILTER holds; ``loose`` states can have seen no such row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cql.errors import NotSupportedError
+from cql.executor.expressions import Code
+from cql.planner.logical import AggregateCall
+from cql.types import DataType, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCode:
+    """``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
+    the argument from ``x`` (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
+    ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result."""
+
+    columns: tuple[tuple[str, str], ...]
+    init: tuple[str, ...]
+    update: tuple[str, ...]
+    final_lines: tuple[str, ...]
+    result: Code
+    fatal: str | None = None  # message of the error behind {leave}
+    uses_rank: bool = False
+    ordered: bool = field(default=False)  # reads T and Q
+
+
+def distinct_state(k: int) -> tuple[str, str]:
+    """The count of a DISTINCT call lives in one column; the set of values is kept beside it."""
+    return (f"a{k}n", "int64")
+
+
+def aggregate_code(call: AggregateCall, k: int, x: str, loose: bool) -> AggregateCode:
+    """Code of the ``k``-th call over argument value ``x`` (its name in the row's code)."""
+    a = f"a{k}"
+    if call.distinct:
+        name, dtype = distinct_state(k)
+        return AggregateCode(
+            ((name, dtype),), (f"{name}[g] = 0",), (), (), Code(f"{name}[g]", None)
+        )
+    builder = _BUILDERS.get(call.fn)
+    if builder is None:
+        raise NotSupportedError(f"aggregate {call.fn} is not supported yet", position=call.pos)
+    return builder(call, a, x, loose)
+
+
+def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:
+    """State, init and update of the flag "has seen a value", and the name of the result's flag."""
+    if not loose:
+        return [], [], [], None
+    return [(f"{a}h", "bool")], [f"{a}h[g] = 0"], [f"{a}h[g] = 1"], f"{a}v"
+
+
+def _finish(
+    a: str,
+    loose: bool,
+    columns: list[tuple[str, str]],
+    init: list[str],
+    update: list[str],
+    result: str,
+    lines: tuple[str, ...] = (),
+    **more: object,
+) -> AggregateCode:
+    has_columns, has_init, has_update, valid = _has(a, loose)
+    return AggregateCode(
+        (*columns, *has_columns),
+        (*init, *has_init),
+        (*update, *has_update),
+        (*((f"{a}v = {a}h[g] != 0",) if loose else ()), *lines),
+        Code(result, valid),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _count(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    state = f"{a}n"
+    return AggregateCode(
+        ((state, "int64"),), (f"{state}[g] = 0",), (f"{state}[g] += 1",), (), Code(f"{state}[g]", None)
+    )
+
+
+def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    s = f"{a}s"
+    if call.type.is_fraction:
+        return _finish(a, loose, [(s, "float64")], [f"{s}[g] = 0.0"], [f"{s}[g] += {x}"], f"{s}[g]")
+    update = [
+        f"{a}o = {s}[g]",
+        f"{a}r = {a}o + int64({x})",
+        f"if (({a}o ^ {a}r) & (int64({x}) ^ {a}r)) < 0:",
+        "    {leave}",
+        f"{s}[g] = {a}r",
+    ]
+    message = f"{call.type} overflow in sum"
+    if call.type.kind is Kind.DECIMAL:
+        limit = 10**call.type.precision
+        update.insert(2, f"if {a}r <= {-limit} or {a}r >= {limit}:")
+        update.insert(3, "    {leave}")
+    return _finish(a, loose, [(s, "int64")], [f"{s}[g] = 0"], update, f"{s}[g]", fatal=message)
+
+
+def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    s, n = f"{a}s", f"{a}n"
+    guard = f"{a}d = {n}[g] if {n}[g] > 0 else 1"
+    if call.type.kind is Kind.DECIMAL:
+        return _average_of_decimals(call, a, x, loose)
+    return AggregateCode(
+        ((s, "float64"), (n, "int64")),
+        (f"{s}[g] = 0.0", f"{n}[g] = 0"),
+        (f"{s}[g] += float64({x})", f"{n}[g] += 1"),
+        (guard, f"{a}v = {n}[g] > 0") if loose else (guard,),
+        Code(f"({s}[g] / {a}d)", f"{a}v" if loose else None),
+    )
+
+
+def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """Exact sum at the argument's scale, then one rounding (HALF_UP) to the result's scale."""
+    s, n = f"{a}s", f"{a}n"
+    scale = 10 ** (call.type.scale - call.args[0].type.scale)
+    limit = (1 << 62) // scale
+    return AggregateCode(
+        ((s, "int64"), (n, "int64")),
+        (f"{s}[g] = 0", f"{n}[g] = 0"),
+        (
+            f"{s}[g] += {x}",
+            f"if {s}[g] > {limit} or {s}[g] < {-limit}:",
+            "    {leave}",
+            f"{n}[g] += 1",
+        ),
+        (
+            f"{a}d = {n}[g] if {n}[g] > 0 else 1",
+            f"{a}m = abs({s}[g]) * {scale}",
+            f"{a}r = int64(uint64({a}m + {a}d // 2) // uint64({a}d))",
+            f"{a}r = {a}r if {s}[g] >= 0 else -{a}r",
+            f"{a}v = {n}[g] > 0",
+        ),
+        Code(f"{a}r", f"{a}v" if loose else None),
+        fatal=f"{call.type} overflow in avg",
+    )
+
+
+def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """min and max; NaN is the largest double, text compares by rank."""
+    s, smaller = f"{a}m", call.fn == "min"
+    kind: DataType = call.type
+    if kind.is_text:
+        first = f"{s}[g] < 0"
+        better = f"rank[{x}] {'<' if smaller else '>'} rank[{s}[g]]"
+        update = [f"if {first} or {better}:", f"    {s}[g] = {x}"]
+        init = f"{s}[g] = -1"
+    elif kind.is_fraction:
+        if smaller:  # NaN to begin with: every value is at most NaN
+            init = f"{s}[g] = float64('nan')"
+            update = [f"if {x} < {s}[g] or {s}[g] != {s}[g]:", f"    {s}[g] = {x}"]
+        else:
+            init = f"{s}[g] = -float64('inf')"
+            update = [f"if {x} > {s}[g] or {x} != {x}:", f"    {s}[g] = {x}"]
+    elif kind.kind is Kind.BOOLEAN:
+        init = f"{s}[g] = {1 if smaller else 0}"
+        update = [f"if {'not ' if smaller else ''}{x}:", f"    {s}[g] = {0 if smaller else 1}"]
+    else:
+        bits = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}[kind.storage]
+        init = f"{s}[g] = {2**bits - 1 if smaller else f'(-{2**bits - 1} - 1)'}"
+        update = [f"if {x} {'<' if smaller else '>'} {s}[g]:", f"    {s}[g] = {x}"]
+    result = f"({s}[g] != 0)" if kind.kind is Kind.BOOLEAN else f"{s}[g]"
+    return _finish(
+        a, loose, [(s, kind.storage)], [init], update, result, uses_rank=kind.is_text
+    )
+
+
+def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """Variance by Welford's update: no cancellation, whatever the mean."""
+    n, mean, m2 = f"{a}n", f"{a}u", f"{a}q"
+    sample = call.fn in ("stddev_samp", "var_samp")
+    below = f"{a}d = float64({n}[g]{' - 1' if sample else ''})"
+    value = f"({m2}[g] / {a}d)"
+    if call.fn.startswith("stddev"):
+        value = f"{value} ** 0.5"
+    return AggregateCode(
+        ((n, "int64"), (mean, "float64"), (m2, "float64")),
+        (f"{n}[g] = 0", f"{mean}[g] = 0.0", f"{m2}[g] = 0.0"),
+        (
+            f"{n}[g] += 1",
+            f"{a}e = float64({x}) - {mean}[g]",
+            f"{mean}[g] += {a}e / {n}[g]",
+            f"{m2}[g] += {a}e * (float64({x}) - {mean}[g])",
+        ),
+        (
+            below,
+            f"{a}v = {a}d > 0.0",
+            f"{a}d = {a}d if {a}v else 1.0",
+            f"{a}r = {value}",
+        ),
+        Code(f"{a}r", f"{a}v"),
+    )
+
+
+def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """first and last by (window attribute, arrival); the value at that row may be NULL."""
+    t, q, s, h = f"{a}t", f"{a}q", f"{a}m", f"{a}h"
+    op, start = ("<", str(2**63 - 1)) if call.fn == "first" else (">", "NEVER")
+    text_none = "-1" if call.type.is_text else "0"
+    return AggregateCode(
+        ((t, "int64"), (q, "int64"), (s, call.type.storage), (h, "bool")),
+        (f"{t}[g] = {start}", f"{q}[g] = {start}", f"{s}[g] = {text_none}", f"{h}[g] = 0"),
+        (
+            f"if T {op} {t}[g] or (T == {t}[g] and Q {op} {q}[g]):",
+            f"    {t}[g] = T",
+            f"    {q}[g] = Q",
+            f"    {s}[g] = {x}",
+            f"    {h}[g] = {x}_ok",
+        ),
+        (f"{a}v = {h}[g] != 0",),
+        Code(f"({s}[g] != 0)" if call.type.kind is Kind.BOOLEAN else f"{s}[g]", f"{a}v"),
+        ordered=True,
+    )
+
+
+def _logical(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """bool_and is a minimum, bool_or a maximum."""
+    fn = {"bool_and": "min", "bool_or": "max"}[call.fn]
+    as_extreme = AggregateCall(fn, call.args, call.type, call.nullable, pos=call.pos)
+    return _extreme(as_extreme, a, x, loose)
+
+
+_Builder = Callable[[AggregateCall, str, str, bool], AggregateCode]
+_BUILDERS: dict[str, _Builder] = {
+    "count": _count,
+    "sum": _sum,
+    "avg": _avg,
+    "min": _extreme,
+    "max": _extreme,
+    "stddev_samp": _moment,
+    "stddev_pop": _moment,
+    "var_samp": _moment,
+    "var_pop": _moment,
+    "first": _edge,
+    "last": _edge,
+    "bool_and": _logical,
+    "bool_or": _logical,
+}
+

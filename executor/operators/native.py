@@ -1,0 +1,334 @@
+"""A running operator: a compiled function, its descriptor, and its state as named flat arrays.
+
+The kernel asks for what it lacks (NEED) and names the failing row (ERROR); this class answers: it
+grows state, fills dictionary tables, computes host columns. State arrays are what a checkpoint
+would save: they hold plain numbers, never Python objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.errors import RunError
+from cql.executor import codegen
+from cql.executor.dictionary import Dictionary
+from cql.executor.expressions import ErrorSite
+from cql.executor.host import DictionaryTables, compute_host_column
+from cql.executor.kernels import windows
+from cql.executor.operators.rowscope import (
+    NEED_DISTINCT,
+    NEED_GROUPS,
+    NEED_HOST,
+    NEED_KIND,
+    NEED_TABLE,
+    NEED_WINDOWS,
+)
+from cql.executor.operators.stage import StageCode, StageSpec, write_stage
+from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
+from cql.planner.expr import Literal
+
+State = dict[str, npt.NDArray[Any]]
+INITIAL_ENTRIES = 1 << 10
+INITIAL_SLOTS = 16
+
+
+@dataclass(slots=True)
+class Workspace:
+    """What the operators of one query share. ``limit`` is ``max_state`` in bytes."""
+
+    dictionary: Dictionary
+    folder: Path
+    unit_rows: int
+    limit: int
+    used: int = 0
+    peak: int = 0
+    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(1 << 16, np.uint8))
+
+    def resize(self, before: int, after: int, what: str) -> None:
+        """Accounts for state that grows from ``before`` to ``after`` bytes.
+
+        Raises RunError before the memory is taken when the limit would be passed."""
+        total = self.used - before + after
+        if total > self.limit and after > before:
+            raise RunError(
+                f"the query's state would grow to {total:,} bytes, over max_state = "
+                f"{self.limit:,} ({what})",
+                hint="raise it with SET max_state = '<size>', shorten RANGE, or group by fewer keys",
+            )
+        self.used = total
+        self.peak = max(self.peak, total)
+
+
+class Operator(Protocol):
+    """What a runtime drives. ``address`` 0 means that Python runs it through ``call``."""
+
+    name: str
+    address: int
+    descriptor: Words
+
+    def call(self, unit: Unit, out: Unit) -> int: ...
+    def provide(self, unit: Unit) -> None: ...
+    def error(self, unit: Unit) -> ErrorSite: ...
+    def is_fatal(self, unit: Unit) -> bool: ...
+    def counters(self) -> dict[str, int]: ...
+
+
+class StageOperator:
+    """A compiled stage."""
+
+    def __init__(self, name: str, spec: StageSpec, workspace: Workspace) -> None:
+        self.name = name
+        self.spec = spec
+        self.workspace = workspace
+        self.state: State = {}
+        self.code = write_stage(spec)
+        self._slots = self.code.kernel.layout.slots
+        self.descriptor = np.zeros(len(self._slots), np.int64)
+        self.address = self._compile(self.code)
+        self._tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
+        if spec.aggregate is not None:
+            self._allocate_windows()
+        self._bind_constants()
+        self._bind_arrays()
+
+    def _compile(self, code: StageCode) -> int:
+        module = codegen.load(code.text, self.workspace.folder)
+        self._keep = module
+        return int(module.op.address)
+
+    def reassume(self, assume_valid: frozenset[int]) -> None:
+        """Rebuilds the kernel for columns in which NULLs were seen; the state stays as it is."""
+        from dataclasses import replace
+
+        if assume_valid == self.spec.assume_valid:
+            return
+        counters = self.counters()
+        scalars = self.scalars()
+        self.spec = replace(self.spec, assume_valid=assume_valid)
+        self.code = write_stage(self.spec)
+        self._slots = self.code.kernel.layout.slots
+        self.descriptor = np.zeros(len(self._slots), np.int64)
+        self.address = self._compile(self.code)
+        self._tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
+        for name, value in {**counters, **scalars}.items():
+            self.descriptor[self._slots[name]] = value
+        self._bind_constants()
+        self._bind_arrays()
+
+    # -- constants, tables, host columns ---------------------------------------------------------
+
+    def _bind_constants(self) -> None:
+        kernel = self.code.kernel
+        for slot, value in kernel.constants:
+            self.descriptor[slot] = (
+                value if isinstance(value, int) else self._constant_bits(value)
+            )
+        for slot, value in kernel.window_constants.items():
+            self.descriptor[slot] = value
+
+    def _constant_bits(self, literal: Literal) -> int:
+        value = literal.value
+        if value is None:
+            return 0
+        if literal.type.is_text:
+            data = value if isinstance(value, bytes) else str(value).encode()
+            return int(self.workspace.dictionary.encode_values([data])[0])
+        if literal.type.is_fraction:
+            return int(np.float64(value).view(np.int64))
+        return int(value)
+
+    def refresh(self) -> None:
+        """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
+        if self.code.kernel.tables:
+            self._tables.extend()
+            self._bind_tables()
+        if self.code.kernel.uses_rank:
+            self._rank = self.workspace.dictionary.rank()
+            self._set("rank", self._rank.ctypes.data)
+            self._set("rank length", self._rank.size)
+
+    @property
+    def needs_refresh(self) -> bool:
+        return bool(self.code.kernel.tables) or self.code.kernel.uses_rank
+
+    def _bind_tables(self) -> None:
+        for k, (values, status) in enumerate(self._tables.arrays()):
+            self._set(f"table {k} values", values.ctypes.data)
+            self._set(f"table {k} status", status.ctypes.data)
+            self._set(f"table {k} length", values.size)
+
+    def _set(self, slot: str, value: int) -> None:
+        if slot in self._slots:
+            self.descriptor[self._slots[slot]] = value
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def _allocate_windows(self) -> None:
+        self._entries = {"": INITIAL_ENTRIES}
+        self._resize_entries("", INITIAL_ENTRIES, dict(self.code.groups))
+        for k in self.code.distinct:
+            self._entries[str(k)] = INITIAL_ENTRIES
+            self._resize_entries(str(k), INITIAL_ENTRIES, _distinct_columns(k))
+        for suffix in self._entries:
+            self.state["heads" + suffix] = np.zeros(windows.CLASSES, np.int64)
+            self.state["top" + suffix] = np.zeros(1, np.int64)
+        self._slots_open(INITIAL_SLOTS)
+        for name, value in (("watermark", NEVER), ("promised", NEVER), ("closing", -1)):
+            self._set(name, value)
+        self._set("spare", INITIAL_SLOTS)
+
+    def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
+        arrays = {"index" + suffix: ("int64", 2 * entries)}
+        arrays |= {name: (_dtype(kind), entries) for name, kind in columns.items()}
+        for name, (dtype, size) in arrays.items():
+            self._resize(name, size, np.dtype(dtype))
+        self._entries[suffix] = entries
+
+    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+        old = self.state.get(name)
+        before = 0 if old is None else old.nbytes
+        self.workspace.resize(before, size * dtype.itemsize, self.name)
+        new = np.zeros(size, dtype)
+        if old is not None:
+            new[: old.size] = old
+        self.state[name] = new
+
+    def _slots_open(self, slots: int) -> None:
+        before = self.state["window_ids"].size if "window_ids" in self.state else 0
+        names = ["window_ids", "heap", "spares", "bases", "classes", "counts"]
+        names += [f"{n}{k}" for k in self.code.distinct for n in ("bases", "classes", "counts")]
+        for name in names:
+            self._resize(name, slots, np.dtype(np.int64))
+        ids, opened = self.state["window_ids"], before
+        places = np.zeros(2 * slots, np.int64)
+        for slot in range(opened):  # a full directory: every slot is open
+            windows.insert_slot(places, ids, 2 * slots - 1, int(ids[slot]), slot)
+        self.state["places"] = places
+        fresh = np.arange(slots - 1, before - 1, -1, dtype=np.int64)
+        self.state["spares"][: fresh.size] = fresh
+        self._set("spare", fresh.size)
+
+    def _bind_arrays(self) -> None:
+        for name, array in self.state.items():
+            self._set(name, array.ctypes.data)
+        for suffix, entries in getattr(self, "_entries", {}).items():
+            self._set("entries" + suffix, entries)
+        if "window_ids" in self.state:
+            self._set("slots", self.state["window_ids"].size)
+        self._bind_tables()
+
+    def scalars(self) -> dict[str, int]:
+        """State that lives in the descriptor itself."""
+        names = ("open", "spare", "watermark", "closing", "closing_group", "emitted", "promised", "begun")
+        return {n: int(self.descriptor[self._slots[n]]) for n in names if n in self._slots}
+
+    # -- what a runtime asks ---------------------------------------------------------------------
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def provide(self, unit: Unit) -> None:
+        """Answers NEED; the runtime calls the operator again with the same unit."""
+        detail, amount = int(unit.words[DETAIL]), int(unit.words[DETAIL_ROW])
+        number = detail & ~NEED_KIND
+        match detail & NEED_KIND:
+            case kind if kind == NEED_HOST:
+                self._provide_host(number, unit)
+            case kind if kind == NEED_TABLE:
+                self._tables.fill(number, amount)
+                self._bind_tables()
+            case kind if kind == NEED_GROUPS:
+                self._grow("", amount, dict(self.code.groups))
+            case kind if kind == NEED_DISTINCT:
+                self._grow(str(number), amount, _distinct_columns(number))
+            case kind if kind == NEED_WINDOWS:
+                self._slots_open(2 * self.state["window_ids"].size)
+            case _:
+                raise AssertionError(f"{self.name} asks for {detail}")
+        self._bind_arrays()
+
+    def _grow(self, suffix: str, wanted: int, columns: dict[str, str]) -> None:
+        entries = self._entries[suffix]
+        needed = int(self.state["top" + suffix][0]) + wanted
+        while entries < needed:
+            entries *= 2
+        self._resize_entries(suffix, entries, columns)
+
+    def _provide_host(self, k: int, unit: Unit) -> None:
+        n = int(unit.words[ROWS])
+        site = self.code.kernel.hosts[k]
+        arguments = [
+            (self.state[f"host {k} argument {a}"][:n], self.state[f"host {k} mask {a}"][:n])
+            for a in range(len(site.args))
+        ]
+        values, status = compute_host_column(site, arguments, self.workspace.dictionary)
+        self.state[f"host {k} values"][:n] = values
+        self.state[f"host {k} status"][:n] = status
+        unit.words[PHASE] = k + 1
+        if self.needs_refresh:  # results may be new codes
+            self.refresh()
+
+    def allocate_host(self) -> None:
+        """Argument and result columns of host sites, for units of ``unit_rows``."""
+        rows = self.workspace.unit_rows
+        for k, site in enumerate(self.code.kernel.hosts):
+            for a, arg in enumerate(site.args):
+                self._resize(f"host {k} argument {a}", rows, np.dtype(_dtype(arg.type.storage)))
+                self._resize(f"host {k} mask {a}", rows, np.dtype(np.uint8))
+            self._resize(f"host {k} values", rows, np.dtype(_dtype(site.type.storage)))
+            self._resize(f"host {k} status", rows, np.dtype(np.uint8))
+        self._set("host rows", rows)
+        self._bind_arrays()
+
+    def error(self, unit: Unit) -> ErrorSite:
+        return self.code.kernel.sites[int(unit.words[DETAIL])]
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return int(unit.words[DETAIL]) in self.code.fatal
+
+    def counters(self) -> dict[str, int]:
+        return {n: int(self.descriptor[self._slots[n]]) for n in self.code.kernel.counters}
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(a.nbytes for a in self.state.values())
+
+
+class PythonOperator:
+    """An operator that runs in Python, under the same contract."""
+
+    address = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.descriptor: Words = np.zeros(1, np.int64)
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise NotImplementedError
+
+    def provide(self, unit: Unit) -> None:
+        raise AssertionError(f"{self.name} asks for nothing")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise AssertionError(f"{self.name} fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+    def counters(self) -> dict[str, int]:
+        return {}
+
+
+def _distinct_columns(k: int) -> dict[str, str]:
+    return {f"owner{k}": "int64", f"value{k}": "int64"}
+
+
+def _dtype(storage: str) -> str:
+    return "uint8" if storage == "bool" else storage
+
+

@@ -1,0 +1,210 @@
+"""What an expression sees while its code is written: columns, constants, tables, and ways out.
+
+One ``KernelText`` collects the text of one stage's kernel; a ``RowScope`` is one row loop in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cql.executor.codegen import Layout, Text
+from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
+from cql.executor.kernels.memory import VIEWS
+from cql.planner.expr import Literal
+from cql.types import DataType, Kind
+
+# Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
+NEED_HOST = 1 << 20
+NEED_TABLE = 2 << 20
+NEED_GROUPS = 3 << 20
+NEED_WINDOWS = 4 << 20
+NEED_DISTINCT = 5 << 20
+NEED_KIND = ~((1 << 20) - 1)
+
+
+@dataclass(slots=True)
+class KernelText:
+    """The text of a stage under construction, and what the running operator must provide for it."""
+
+    layout: Layout = field(default_factory=Layout)
+    head: Text = field(default_factory=Text)  # declarations, once per call
+    body: Text = field(default_factory=Text)
+    constants: list[tuple[int, Literal | int]] = field(default_factory=list)
+    tables: list[DictionaryTable] = field(default_factory=list)
+    hosts: list[HostSite] = field(default_factory=list)
+    sites: list[ErrorSite] = field(default_factory=list)
+    counters: list[str] = field(default_factory=list)
+    window_constants: dict[int, int] = field(default_factory=dict)
+    uses_rank: bool = False
+    _declared: set[str] = field(default_factory=set)
+    _temps: int = 0
+
+    def declare(self, name: str, text: str) -> str:
+        """A local that is set once, before the loops."""
+        if name not in self._declared:
+            self._declared.add(name)
+            self.head.line(f"{name} = {text}")
+        return name
+
+    def word(self, slot: str) -> str:
+        return f"d[{self.layout.slot(slot)}]"
+
+    def temp(self, prefix: str = "x") -> str:
+        self._temps += 1
+        return f"{prefix}{self._temps}"
+
+    def counter(self, name: str) -> str:
+        """A local count that is added to the descriptor when the kernel returns."""
+        if name not in self.counters:
+            self.counters.append(name)
+            self.layout.slot(name)
+            self.declare(name, "0")
+        return name
+
+    def constant(self, literal: Literal) -> str:
+        for slot, known in self.constants:
+            if isinstance(known, Literal) and _same(known, literal):
+                return f"k{slot}"
+        slot = self._constant_slot(literal)
+        kind, dtype = literal.type.kind, literal.type.storage
+        if literal.type.is_fraction:
+            convert = f"f64_of_bits(d[{slot}])"
+            if kind is Kind.FLOAT:
+                convert = f"float32({convert})"
+        elif dtype == "bool":
+            convert = f"d[{slot}] != 0"
+        elif dtype == "int64":
+            convert = f"d[{slot}]"
+        else:
+            convert = f"{dtype}(d[{slot}])"
+        return self.declare(f"k{slot}", convert)
+
+    def extra_constant(self, value: int) -> str:
+        slot = self._constant_slot(value)
+        return self.declare(f"k{slot}", f"d[{slot}]")
+
+    def _constant_slot(self, value: Literal | int) -> int:
+        slot = self.layout.slot(f"constant {len(self.constants)}")
+        self.constants.append((slot, value))
+        return slot
+
+    def table(self, table: DictionaryTable) -> int:
+        if table not in self.tables:
+            self.tables.append(table)
+        k = self.tables.index(table)
+        n = self.declare(f"tn{k}", self.word(f"table {k} length"))
+        view = VIEWS[table.type.storage]
+        self.declare(f"tv{k}", f"{view}({self.word(f'table {k} values')}, {n})")
+        self.declare(f"ts{k}", f"as_u8({self.word(f'table {k} status')}, {n})")
+        return k
+
+    def rank(self) -> str:
+        self.uses_rank = True
+        length = self.declare("rank_n", self.word("rank length"))
+        return self.declare("rank", f"as_i32({self.word('rank')}, {length})")
+
+    def host(self, site: HostSite) -> int:
+        return self.hosts.index(site)
+
+    def add_host(self, site: HostSite) -> None:
+        if site in self.hosts:
+            return
+        k = len(self.hosts)
+        self.hosts.append(site)
+        rows = self.declare("host_rows", self.word("host rows"))
+        view = VIEWS[site.type.storage]
+        self.declare(f"hv{k}", f"{view}({self.word(f'host {k} values')}, {rows})")
+        self.declare(f"hs{k}", f"as_u8({self.word(f'host {k} status')}, {rows})")
+
+    def site(self, site: ErrorSite) -> int:
+        self.sites.append(site)
+        return len(self.sites) - 1
+
+
+def _same(a: Literal, b: Literal) -> bool:
+    """The same literal of the same query position, so that each one stays a parameter of its own."""
+    return a is b
+
+
+class RowScope:
+    """One row loop. ``columns`` are the columns that expressions refer to, as code or (until first
+    used) as a place to load from; ``leave`` is the statement that ends the loop with the status set.
+    """
+
+    def __init__(self, kernel: KernelText, index: str, *, skip: str | None = None) -> None:
+        self.kernel = kernel
+        self.index = index
+        self.columns: list[Code | Lazy] = []
+        self._skip = skip
+
+    def load(self, column: int) -> Code:
+        entry = self.columns[column]
+        if isinstance(entry, Code):
+            return entry
+        code = entry.emit(self)
+        self.columns[column] = code
+        return code
+
+    def constant(self, literal: Literal) -> str:
+        return self.kernel.constant(literal)
+
+    def extra_constant(self, value: int) -> str:
+        return self.kernel.extra_constant(value)
+
+    def table(self, table: DictionaryTable) -> tuple[str, str]:
+        k = self.kernel.table(table)
+        return f"tv{k}", f"ts{k}"
+
+    def rank(self) -> str:
+        return self.kernel.rank()
+
+    def host(self, site: HostSite) -> tuple[str, str]:
+        k = self.kernel.host(site)
+        value = f"hv{k}[{self.index}]"
+        if site.type.storage == "bool":
+            value = f"({value} != 0)"
+        return value, f"hs{k}[{self.index}]"
+
+    def need_table(self, table: DictionaryTable, code: str) -> str:
+        k = self.kernel.table(table)
+        return f"status = 2; detail = {NEED_TABLE + k}; detail_row = int64({code}); break"
+
+    def fail(self, site: ErrorSite) -> str:
+        if self._skip is not None:
+            return self._skip
+        return f"status = 3; detail = {self.kernel.site(site)}; break"
+
+    def temp(self, prefix: str = "x") -> str:
+        return self.kernel.temp(prefix)
+
+    def line(self, text: str) -> None:
+        self.kernel.body.line(text)
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        with self.kernel.body.block():
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A column of the input that is loaded where it is first used."""
+
+    data: str  # name of the array
+    data_view: str  # how it is declared
+    mask: str | None
+    mask_view: str
+    type: DataType
+
+    def emit(self, scope: RowScope) -> Code:
+        data = scope.kernel.declare(self.data, self.data_view)
+        local = scope.temp("c")
+        boolean = " != 0" if self.type.storage == "bool" else ""
+        scope.line(f"{local} = {data}[{scope.index}]{boolean}")
+        if self.mask is None:
+            return Code(local, None)
+        mask = scope.kernel.declare(self.mask, self.mask_view)
+        scope.line(f"{local}_ok = {mask}[{scope.index}] != 0")
+        return Code(local, f"{local}_ok")

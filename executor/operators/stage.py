@@ -1,0 +1,652 @@
+"""The kernel of a stage: a fused run of filters, projections and buckets that ends in output rows or
+in a windowed aggregate (whose results may go on through further filters and projections).
+
+``write_stage`` turns a ``StageSpec`` into text; ``cql.executor.operators.native`` runs it. One call
+handles one unit in phases: host columns, rows, punctuation; it can leave anywhere and resume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cql.executor import codegen
+from cql.executor.expressions import IMPORTS, Code, ErrorSite, HostSite, emit, host_sites
+from cql.executor.kernels.memory import VIEWS
+from cql.executor.operators.rowscope import NEED_HOST, KernelText, Lazy, RowScope
+from cql.executor.unit import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    EPOCH,
+    HEADER,
+    INFINITY,
+    OUT,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    SUB,
+    data_word,
+    mask_word,
+)
+from cql.model import Schema
+from cql.planner.expr import Column, Expr, substitute
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    ProjectExec,
+    WidAggregateExec,
+    progress_origin,
+)
+from cql.types import BIGINT, DataType
+from cql.window import Window
+
+Step: TypeAlias = FilterExec | ProjectExec | BucketExec
+
+#: The attribute of the punctuation that ends the input: no later row at all.
+END_OF_INPUT = -1
+#: Event times beyond this have windows whose bounds do not fit 64 bits: bad rows.
+MAX_EVENT_TIME = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
+    nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
+    ``carry_stragglers``: whether some later operator still asks which rows were late."""
+
+    input: Schema
+    steps: tuple[Step, ...]
+    aggregate: WidAggregateExec | None
+    post: tuple[Step, ...]
+    output: Schema
+    live: tuple[int, ...]
+    assume_valid: frozenset[int] = frozenset()
+    carry_stragglers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageCode:
+    """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
+    ``groups`` are the state columns of a group, (name, dtype); ``distinct`` the calls that keep a
+    set of values; ``fatal`` the error sites that no policy leaves out."""
+
+    text: str
+    kernel: KernelText
+    by_ref: dict[int, int]
+    groups: tuple[tuple[str, str], ...] = ()
+    distinct: tuple[int, ...] = ()
+    fatal: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a progressing column comes from: ``base`` is a local's name once punctuation is being
+    mapped, ``attribute`` the input column it belongs to, ``expr`` a function of Column(0) = base."""
+
+    base: str
+    attribute: int
+    expr: Expr
+
+
+def write_stage(spec: StageSpec) -> StageCode:
+    """The text of a stage's kernel."""
+    from cql.executor.operators.wid import AggregateTerminal
+
+    writer = StageWriter(spec)
+    if spec.aggregate is None:
+        return writer.write(RowTerminal(writer))
+    return writer.write(AggregateTerminal(writer, spec.aggregate))
+
+
+@dataclass(slots=True)
+class StageWriter:
+    """Shared by the two endings of a stage: the loop over rows with its steps."""
+
+    spec: StageSpec
+    kernel: KernelText = field(default_factory=KernelText)
+    fatal: set[int] = field(default_factory=set)
+    _hosts: dict[tuple[int, HostSite], HostSite] = field(default_factory=dict)
+
+    def write(self, terminal: RowTerminal) -> StageCode:
+        body = self.kernel.body
+        levels = _levels(self.spec)
+        with body.block():
+            body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]")
+            for level, exprs in enumerate([*_step_exprs(self.spec.steps), terminal.row_exprs()]):
+                self._register_hosts(level, exprs, levels[level])
+            hosts = len(self.kernel.hosts)
+            for k in range(hosts):
+                self._host_phase(k)
+            self._row_phase(hosts, terminal)
+            with body.block(f"if status == 0 and u[{PHASE}] > {hosts}:"):
+                terminal.after_rows()
+            for name in self.kernel.counters:
+                slot = self.kernel.layout.slot(name)
+                body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
+            body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
+        return StageCode(
+            self._assemble(terminal.functions()),
+            self.kernel,
+            terminal.by_ref,
+            terminal.groups,
+            terminal.distinct,
+            frozenset(self.fatal),
+        )
+
+    def _assemble(self, functions: str) -> str:
+        width = HEADER + 2 * max(len(self.spec.input), len(self.spec.output))
+        layout = self.kernel.layout
+        layout.slot("end")  # a descriptor is never empty
+        opening = (
+            f"d = words(desc, {len(layout)})",
+            f"u = words(unit, {width})",
+            f"o = words(u[{OUT}], {width})",
+            f"n = u[{ROWS}]",
+            f"capacity = o[{CAPACITY}]",
+            "status = 0",
+            "detail = 0",
+            "detail_row = 0",
+        )
+        head = "".join(f"    {line}\n" for line in (*opening, *str(self.kernel.head).splitlines()))
+        return (
+            f"{codegen.HEADER}{IMPORTS}\n\n{functions}\n\n{codegen.OPERATOR}\n"
+            f"def op(desc, unit):\n{head}{self.kernel.body}"
+        )
+
+    # -- columns computed on the host ------------------------------------------------------------
+
+    def _register_hosts(self, level: int, exprs: list[Expr], columns: tuple[Expr, ...]) -> None:
+        """Host columns are computed for whole units before the row loop, so their arguments are
+        written over the stage's input."""
+        for expr in exprs:
+            for site in host_sites(expr):
+                self._register_host(level, site, columns)
+
+    def _register_host(self, level: int, site: HostSite, columns: tuple[Expr, ...]) -> None:
+        if (level, site) in self._hosts:
+            return
+        lowered = site.with_args(tuple(substitute(a, columns) for a in site.args))
+        identity = _identity(self.spec.input)
+        for arg in lowered.args:
+            for inner in host_sites(arg):
+                self._register_host(0, inner, identity)
+        self._hosts[level, site] = lowered
+        self.kernel.add_host(lowered)
+
+    def host(self, level: int, site: HostSite) -> int:
+        return self.kernel.hosts.index(self._hosts[level, site])
+
+    def _host_phase(self, k: int) -> None:
+        """Writes the arguments of host column ``k`` for all rows, then asks for the column."""
+        body, site = self.kernel.body, self.kernel.hosts[k]
+        for a, arg in enumerate(site.args):
+            view = VIEWS[arg.type.storage]
+            self.kernel.declare(
+                f"ha{k}_{a}", f"{view}({self.kernel.word(f'host {k} argument {a}')}, host_rows)"
+            )
+            word = self.kernel.word(f"host {k} mask {a}")
+            self.kernel.declare(f"hm{k}_{a}", f"as_u8({word}, host_rows)")
+        with body.block(f"if status == 0 and u[{PHASE}] == {k}:"):
+            with body.block("for i in range(n):"):
+                # A failing argument fails the row only if the row's own code gets there.
+                for a in range(len(site.args)):
+                    body.line(f"hm{k}_{a}[i] = 2")
+                scope = StageScope(self, level=0, skip="continue")
+                for a, arg in enumerate(site.args):
+                    code = emit(arg, scope)
+                    body.line(f"ha{k}_{a}[i] = {code.value}")
+                    valid = "1" if code.valid is None else f"1 if {code.valid} else 0"
+                    body.line(f"hm{k}_{a}[i] = {valid}")
+            # need_table above leaves the loop with a status of its own
+            with body.block("if status == 0:"):
+                body.lines("status = 2", f"detail = {NEED_HOST + k}", "detail_row = n")
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _row_phase(self, phase: int, terminal: RowTerminal) -> None:
+        body = self.kernel.body
+        with body.block(f"if status == 0 and u[{PHASE}] == {phase}:"):
+            body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = 0")
+            body.lines("stop = n", "straggler = 0", "late_at = -1")
+            body.line(f"stragglers = u[{STRAGGLERS}]")
+            body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
+            with body.block(
+                f"while straggler < stragglers and late[{STRAGGLER_WORDS} * straggler] < first:"
+            ):
+                body.line("straggler += 1")
+            body.line(f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n")
+            terminal.before_rows()
+            with body.block("for i in range(first, stop):"):
+                body.line("late_at = -1")
+                with body.block("if i == next_late:"):
+                    body.line("late_at = straggler")
+                    with body.block(
+                        "while straggler < stragglers"
+                        f" and late[{STRAGGLER_WORDS} * straggler] == i:"
+                    ):
+                        body.line("straggler += 1")
+                    body.line(
+                        f"next_late = late[{STRAGGLER_WORDS} * straggler]"
+                        " if straggler < stragglers else n"
+                    )
+                self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
+            terminal.end_rows(phase)
+
+    def _steps(self, steps: tuple[Step, ...], scope: StageScope, last: object) -> None:
+        """The steps of one row, then the terminal; a bucket opens a loop around what follows."""
+        body = self.kernel.body
+        for k, step in enumerate(steps):
+            match step:
+                case FilterExec():
+                    condition = emit(step.condition, scope)
+                    dropped = self.kernel.counter(f"filtered_{scope.name}{scope.level}")
+                    both = (
+                        condition.value
+                        if condition.valid is None
+                        else f"({condition.valid} and {condition.value})"
+                    )
+                    with body.block(f"if not {both}:"):
+                        body.lines(f"{dropped} += 1", "continue")
+                    scope = scope.next(scope.columns)
+                case ProjectExec():
+                    scope = scope.next([emit(e, scope) for e in step.exprs])
+                case BucketExec():
+                    self._bucket(step, steps[k + 1 :], scope, last)
+                    return
+        last(scope)  # type: ignore[operator]
+
+    def _bucket(
+        self, step: BucketExec, rest: tuple[Step, ...], scope: StageScope, last: object
+    ) -> None:
+        body = self.kernel.body
+        assert step.window.wa is not None
+        t = self.event_time(scope, step.window.wa)
+        self.window_range(step.window, t)
+        schema = scope.schema_type(step)
+        with body.block("for w in range(w0 + skip, w1 + 1):"):
+            body.lines("sub = w - w0", f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
+            body.line(f"we = ws + {self.range(step.window)}")
+            window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
+            self._steps(rest, scope.next([*scope.columns, *window]), last)
+        body.line("skip = 0")
+        with body.block("if status != 0:"):
+            body.line("break")
+        body.line("sub = 0")
+
+    def event_time(self, scope: RowScope, wa: int) -> str:
+        """Loads the window attribute; a NULL or a value without windows is a bad row."""
+        body = self.kernel.body
+        code = scope.load(wa)
+        name = getattr(scope, "names", {}).get(wa, "the window attribute")
+        if code.valid is not None:
+            with body.block(f"if not {code.valid}:"):
+                body.line(scope.fail(ErrorSite("null event time", f"{name} is NULL", None)))
+        t = self.kernel.temp("t")
+        body.line(f"{t} = int64({code.value})")
+        with body.block(f"if {t} > {MAX_EVENT_TIME} or {t} < {-MAX_EVENT_TIME}:"):
+            body.line(scope.fail(ErrorSite("event time", f"{name} is out of range", None)))
+        return t
+
+    def slide(self, window: Window) -> str:
+        return self._window_constant("slide", window.slide or 0)
+
+    def range(self, window: Window) -> str:
+        return self._window_constant("range", window.range or 0)
+
+    def offset(self, window: Window) -> str:
+        return self._window_constant("offset", window.offset)
+
+    def _window_constant(self, name: str, value: int) -> str:
+        slot = self.kernel.layout.slots.get(f"window {name}")
+        if slot is None:
+            slot = self.kernel.layout.slot(f"window {name}")
+            self.kernel.window_constants[slot] = value
+            self.kernel.declare(f"window_{name}", f"d[{slot}]")
+        return f"window_{name}"
+
+    def window_range(self, window: Window, t: str) -> None:
+        """Sets w0 and w1: the ids of the first and last window that hold ``t``."""
+        slide, range_, offset = self.slide(window), self.range(window), self.offset(window)
+        self.kernel.body.lines(
+            f"w1 = ({t} - {offset}) // {slide}",
+            f"w0 = ({t} - {offset} - {range_}) // {slide} + 1",
+        )
+
+    # -- punctuation -----------------------------------------------------------------------------
+
+    def origins(
+        self, steps: tuple[Step, ...], start: dict[int, Origin]
+    ) -> dict[int, Origin]:
+        """Follows progressing columns through the steps."""
+        live = start
+        for step in steps:
+            match step:
+                case FilterExec():
+                    pass
+                case ProjectExec():
+                    found: dict[int, Origin] = {}
+                    for k, expr in enumerate(step.exprs):
+                        column = progress_origin(expr, tuple(live))
+                        if column is not None:
+                            found[k] = _through(expr, column, live[column])
+                    live = found
+                case BucketExec():
+                    live = self._bucket_origins(step, live)
+        return live
+
+    def _bucket_origins(self, step: BucketExec, live: dict[int, Origin]) -> dict[int, Origin]:
+        wa = step.window.wa
+        origin = live.get(wa) if wa is not None else None
+        if origin is None or not isinstance(origin.expr, Column):
+            return live
+        width = len(step.input.schema)
+        kind = step.schema[width].type
+        window = {
+            width + k: Origin(f"punct_w{k}", origin.attribute, Column(0, "", kind, False))
+            for k in range(3)
+        }
+        return {**live, **window}
+
+    def send_punctuation(self, live: dict[int, Origin], window: Window | None) -> None:
+        """Inside the loop over the unit's punctuations: ``attribute`` and ``value`` are set."""
+        body = self.kernel.body
+        for column, origin in live.items():
+            with body.block(f"if attribute == {origin.attribute}:"):
+                body.line("punct = value")
+                if origin.base.startswith("punct_w") and window is not None:
+                    slide, offset = self.slide(window), self.offset(window)
+                    range_ = self.range(window)
+                    body.lines(
+                        f"punct_w0 = ((value - {offset} - {range_}) // {slide} + 1)"
+                        f" * {slide} + {offset}",
+                        f"punct_w1 = punct_w0 + {range_}",
+                        "punct_w2 = punct_w1 - 1",
+                    )
+                mapped = self._mapped(origin)
+                self.append_punctuation(str(column), mapped)
+
+    def _mapped(self, origin: Origin) -> str:
+        if isinstance(origin.expr, Column):
+            return origin.base
+        scope = StageScope(self, level=-1, skip="continue")
+        column = next(c for c in _walk_columns(origin.expr))
+        scope.columns = [Code(f"{column.type.storage}({origin.base})", None)]
+        return emit(origin.expr, scope).value
+
+    def append_punctuation(self, attribute: str, value: str) -> None:
+        body = self.kernel.body
+        self.kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
+        body.lines(
+            f"at = {PUNCTUATION_WORDS} * o[{PUNCTUATIONS}]",
+            f"sent[at] = {attribute}",
+            f"sent[at + 1] = int64({value})",
+            "sent[at + 2] = -1",
+            f"o[{PUNCTUATIONS}] += 1",
+        )
+
+
+class StageScope(RowScope):
+    """The columns as they stand after ``level`` steps."""
+
+    def __init__(self, writer: StageWriter, level: int, *, skip: str | None = None) -> None:
+        super().__init__(writer.kernel, "i", skip=skip)
+        self.writer = writer
+        self.level = level
+        self.name = ""
+        if level == 0:
+            self.columns = list(_inputs(writer))
+
+    def next(self, columns: list[Code | Lazy]) -> StageScope:
+        after = StageScope(self.writer, -1, skip=self._skip)
+        after.level, after.columns, after.name = self.level + 1, columns, self.name
+        after.index = self.index
+        return after
+
+    def host(self, site: HostSite) -> tuple[str, str]:
+        return super().host(self.writer._hosts[self.level, site])
+
+    @staticmethod
+    def schema_type(step: BucketExec) -> str:
+        return window_column_type(step.input.schema, step.window).storage
+
+
+@dataclass(slots=True)
+class RowTerminal:
+    """Ends a stage with output rows."""
+
+    writer: StageWriter
+    by_ref: dict[int, int] = field(default_factory=dict)
+    groups: tuple[tuple[str, str], ...] = ()
+    distinct: tuple[int, ...] = ()
+
+    @property
+    def preserving(self) -> bool:
+        """Every input row is one output row, so that columns can pass by reference."""
+        return all(isinstance(s, ProjectExec) for s in self.writer.spec.steps)
+
+    def row_exprs(self) -> list[Expr]:
+        return []
+
+    def functions(self) -> str:
+        return ""
+
+    def before_rows(self) -> None:
+        body, spec = self.writer.kernel.body, self.writer.spec
+        if self.preserving:
+            columns = _levels(spec)[-1]
+            self.by_ref = {k: e.index for k, e in enumerate(columns) if isinstance(e, Column)}
+        body.lines(f"j = o[{ROWS}]", "before = j")
+        with body.block("if j == 0:"):
+            body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
+        if not any(isinstance(s, BucketExec) for s in spec.steps):
+            with body.block("if stop > first + capacity - j:"):
+                body.line("stop = first + capacity - j")
+
+    def row(self, scope: StageScope) -> None:
+        body, spec = self.writer.kernel.body, self.writer.spec
+        if any(isinstance(s, BucketExec) for s in spec.steps):
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "break")
+        store_row(self.writer.kernel, scope, spec.output, frozenset(self.by_ref))
+        if spec.carry_stragglers:
+            self._carry()
+        body.line("j += 1")
+
+    def _carry(self) -> None:
+        """A straggler stays one: its own watermark goes along, in the output's attributes."""
+        writer = self.writer
+        body = writer.kernel.body
+        live = writer.origins(writer.spec.steps, attribute_origins(writer.spec))
+        with body.block("if late_at >= 0:"):
+            out = writer.kernel.declare(
+                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
+            )
+            with body.block("for e in range(late_at, straggler):"):
+                body.line(f"attribute = late[{STRAGGLER_WORDS} * e + 1]")
+                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
+                for column, origin in live.items():
+                    if origin.base.startswith("punct_w"):
+                        continue  # the window columns of a bucket: judged by the attribute itself
+                    with body.block(f"if attribute == {origin.attribute}:"):
+                        body.line("punct = value")
+                        body.lines(
+                            f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                            f"{out}[at] = j",
+                            f"{out}[at + 1] = {column}",
+                            f"{out}[at + 2] = int64({writer._mapped(origin)})",
+                            f"o[{STRAGGLERS}] += 1",
+                        )
+
+    def end_rows(self, phase: int) -> None:
+        writer = self.writer
+        body, kernel = writer.kernel.body, writer.kernel
+        body.line(f"o[{ROWS}] = j")
+        kernel.counter("rows_out")
+        kernel.counter("rows_in")
+        body.line("rows_out += j - before")
+        for column, source in self.by_ref.items():
+            kind = writer.spec.output[column].type
+            size = 1 if kind.storage == "bool" else _size(kind)
+            body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + first * {size}")
+            if writer.spec.output[column].nullable:
+                body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first")
+        if self.preserving:
+            with body.block("if status == 3 and j > 0:"):
+                # Rows before the failing one go first: columns pass by reference, without a gap.
+                body.lines("status = 1")
+        end_of_rows(writer, phase)
+
+    def after_rows(self) -> None:
+        writer = self.writer
+        body, spec = writer.kernel.body, writer.spec
+        live = writer.origins(spec.steps, attribute_origins(spec))
+        window = next((s.window for s in spec.steps if isinstance(s, BucketExec)), None)
+        read_punctuation(writer.kernel)
+        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
+            body.lines(
+                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
+                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
+            )
+            with body.block(f"if attribute == {END_OF_INPUT}:"):
+                writer.append_punctuation(str(END_OF_INPUT), "value")
+                body.line("continue")
+            with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0 or value == {INFINITY}:"):
+                body.line("continue")  # dropping a promise is always sound
+            writer.send_punctuation(live, window)
+
+
+def end_of_rows(writer: StageWriter, phase: int) -> None:
+    """Where to resume: at the row that was not finished, after the one that failed."""
+    body = writer.kernel.body
+    inner = any(isinstance(s, BucketExec) for s in writer.spec.steps)
+    with body.block("if status == 0:"):
+        body.line(f"u[{CURSOR}] = stop")
+        with body.block("if stop < n:"):
+            body.lines("status = 1", f"u[{SUB}] = 0")
+        with body.block("else:"):
+            body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
+    with body.block("elif status == 3:"):
+        body.line("detail_row = i")
+        if inner:
+            body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
+        else:
+            body.line(f"u[{CURSOR}] = i + 1")
+    with body.block("else:"):
+        body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+
+
+def store_row(
+    kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]
+) -> None:
+    """Writes the scope's columns as output row ``j``."""
+    body = kernel.body
+    for k, f in enumerate(schema):
+        if k in skipped:
+            continue
+        view = kernel.declare(f"out{k}", f"{VIEWS[f.type.storage]}(o[{data_word(k)}], capacity)")
+        code = scope.load(k)
+        body.line(f"{view}[j] = {code.value}")
+        if f.nullable:
+            if code.valid is None:
+                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[j] = 1")
+            else:
+                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[j] = {code.valid}")
+
+
+def _mask(column: int) -> str:
+    return f"as_u8(o[{mask_word(column)}], capacity)"
+
+
+def read_punctuation(kernel: KernelText) -> str:
+    return kernel.declare(
+        "arrived", f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
+    )
+
+
+def attribute_origins(spec: StageSpec) -> dict[int, Origin]:
+    return {
+        c: Origin("punct", c, Column(0, spec.input[c].name, spec.input[c].type, False))
+        for c in spec.live
+    }
+
+
+def window_column_type(schema: Schema, window: Window) -> DataType:
+    assert window.wa is not None
+    wa = schema[window.wa].type
+    return BIGINT if wa.is_integer else wa
+
+
+def _through(expr: Expr, column: int, origin: Origin) -> Origin:
+    """``expr`` over ``column``, rewritten over the origin's base."""
+    slots: list[Expr] = [origin.expr] * (column + 1)
+    return Origin(origin.base, origin.attribute, substitute(expr, tuple(slots)))
+
+
+def _levels(spec: StageSpec) -> list[tuple[Expr, ...]]:
+    """The columns before each step, and after the last, written over the stage's input."""
+    columns = _identity(spec.input)
+    levels = [columns]
+    for step in spec.steps:
+        if isinstance(step, ProjectExec):
+            columns = tuple(substitute(e, columns) for e in step.exprs)
+        elif isinstance(step, BucketExec):
+            kind = window_column_type(step.input.schema, step.window)
+            columns = (*columns, *(Column(-1, "window", kind, False) for _ in range(3)))
+        levels.append(columns)
+    return levels
+
+
+def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
+    found: list[list[Expr]] = []
+    for step in steps:
+        match step:
+            case FilterExec():
+                found.append([step.condition])
+            case ProjectExec():
+                found.append(list(step.exprs))
+            case BucketExec():
+                found.append([])
+    return found
+
+
+def _identity(schema: Schema) -> tuple[Expr, ...]:
+    return tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(schema))
+
+
+def _inputs(writer: StageWriter) -> list[Lazy]:
+    kernel, spec = writer.kernel, writer.spec
+    columns: list[Lazy] = []
+    for i, f in enumerate(spec.input):
+        masked = f.nullable and i not in spec.assume_valid
+        columns.append(
+            Lazy(
+                f"in{i}",
+                f"{VIEWS[f.type.storage]}(u[{data_word(i)}], n)",
+                f"im{i}" if masked else None,
+                f"as_u8(u[{mask_word(i)}], n)",
+                f.type,
+            )
+        )
+    del kernel
+    return columns
+
+
+def _walk_columns(expr: Expr) -> list[Column]:
+    from cql.planner.expr import walk
+
+    return [e for e in walk(expr) if isinstance(e, Column)]
+
+
+def _size(kind: DataType) -> int:
+    return {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4, "float64": 8}[kind.storage]
+
+

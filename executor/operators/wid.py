@@ -1,0 +1,691 @@
+"""WID: windowed hash aggregation by window id (out-of-order paper §4.1 and appendix).
+
+Each row goes to the groups of every window that holds it; punctuation closes windows, whose groups
+leave in the order of their first row. Instead of one table over (window id, group), each open window
+has a region of its own in shared arrays: the window id is compared once per run of rows, closing a
+window gives its whole region back, and the order of first contribution is the order of the entries.
+
+Keys are packed into 64-bit words (two ints are one word); NULL keys set bits of one more word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cql.executor import codegen
+from cql.executor.codegen import Text
+from cql.executor.expressions import Code, ErrorSite, emit
+from cql.executor.kernels.memory import VIEWS
+from cql.executor.kernels.windows import CLASSES, SMALLEST_CLASS
+from cql.executor.operators.aggregates import AggregateCode, aggregate_code
+from cql.executor.operators.rowscope import NEED_DISTINCT, NEED_GROUPS, NEED_WINDOWS
+from cql.executor.operators.stage import (
+    END_OF_INPUT,
+    Origin,
+    RowTerminal,
+    StageScope,
+    StageWriter,
+    attribute_origins,
+    end_of_rows,
+    read_punctuation,
+    store_row,
+    window_column_type,
+)
+from cql.executor.unit import (
+    INFINITY,
+    PHASE,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    STRAGGLER_WORDS,
+)
+from cql.planner.expr import Column, Expr
+from cql.planner.logical import AggregateCall
+from cql.planner.physical import WidAggregateExec
+from cql.types import DataType, Kind
+
+#: A window without rows that a global aggregate must still answer for.
+GLOBAL_WINDOW = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """Where a key lives: ``bits`` bits at ``shift`` of key word ``word``."""
+
+    word: int
+    shift: int
+    bits: int
+
+
+_KEY_BITS = {
+    "bool": 1,
+    "int8": 8,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+    "float32": 64,
+    "float64": 64,
+}
+
+
+def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
+    """First fit, in order; returns the parts and the number of words (one at least)."""
+    parts: list[KeyPart] = []
+    free: list[int] = []
+    for t in types:
+        bits = _KEY_BITS[t.storage]
+        word = next((w for w, room in enumerate(free) if room >= bits), None)
+        if word is None:
+            free.append(64)
+            word = len(free) - 1
+        parts.append(KeyPart(word, 64 - free[word], bits))
+        free[word] -= bits
+    return parts, max(1, len(free))
+
+
+@dataclass(slots=True)
+class AggregateTerminal(RowTerminal):
+    """Ends a stage with a windowed aggregate; its results run through ``spec.post``."""
+
+    writer: StageWriter
+    node: WidAggregateExec = None  # type: ignore[assignment]
+    by_ref: dict[int, int] = field(default_factory=dict)
+    groups: tuple[tuple[str, str], ...] = ()
+    distinct: tuple[int, ...] = ()
+    _parts: list[KeyPart] = field(default_factory=list)
+    _words: int = 1
+    _codes: list[AggregateCode] = field(default_factory=list)
+    _compares_nulls: bool = False  # whether a NULL key can come in this variant of the kernel
+
+    def __init__(self, writer: StageWriter, node: WidAggregateExec) -> None:
+        self.writer = writer
+        self.node = node
+        self.by_ref = {}
+        self._compares_nulls = False
+        self._parts, self._words = pack_keys([k.type for k in node.keys])
+        self.distinct = tuple(k for k, c in enumerate(node.calls) if c.distinct)
+        self._codes = [
+            aggregate_code(call, k, f"x{k}", self._loose(call)) for k, call in enumerate(node.calls)
+        ]
+        keys = [(f"key{w}", "int64") for w in range(self._words)]
+        if self._nullable_keys:
+            keys.append(("nulls", "int64"))
+        self.groups = (*keys, *(c for code in self._codes for c in code.columns))
+
+    @property
+    def _nullable_keys(self) -> list[int]:
+        return [i for i, k in enumerate(self.node.keys) if k.nullable]
+
+    @property
+    def _single_window(self) -> bool:
+        """A row falls into at most one window."""
+        w = self.node.window
+        return w is None or (w.slide or 0) >= (w.range or 0)
+
+    def _loose(self, call: AggregateCall) -> bool:
+        """Whether a group can exist without any value for this call."""
+        whole = self.node.window is None and not self.node.keys
+        return whole or call.where is not None or any(a.nullable for a in call.args)
+
+    def row_exprs(self) -> list[Expr]:
+        calls = self.node.calls
+        inner = [e for c in calls for e in (*c.args, *((c.where,) if c.where else ()))]
+        return [*self.node.keys, *inner]
+
+    # -- one row ---------------------------------------------------------------------------------
+
+    def before_rows(self) -> None:
+        body = self.writer.kernel.body
+        self._declare_state()
+        body.lines("low = 0", "high = 0", "slot = -1", "base = 0", "mask = 0", "count = 0", "size = 0")
+        if self.node.window is not None and self._single_window:
+            body.line("closed_from = 0")
+        if self.node.window is None and not self.node.keys:
+            self._whole_input()
+
+    def _whole_input(self) -> None:
+        """The group that answers even if no row comes: opened with the first unit."""
+        body = self.writer.kernel.body
+        with body.block(f"if {self.writer.kernel.word('begun')} == 0:"):
+            with body.block("while True:"):
+                body.lines("w = 0", "slot = -1")
+                self._open_window(leave="break")
+                body.line("hashed = hash_end(hash_start(0))")
+                for word in range(self._words):
+                    body.line(f"kw{word} = 0")
+                self._find_group(["break"])
+                body.line(f"{self.writer.kernel.word('begun')} = 1")
+                body.line("break")
+            with body.block("if status != 0:"):
+                body.line("stop = first")
+
+    def row(self, scope: StageScope) -> None:
+        writer, node = self.writer, self.node
+        body = writer.kernel.body
+        t = "0"
+        if node.window is not None:
+            assert node.window.wa is not None
+            t = writer.event_time(scope, node.window.wa)
+        self._key_words(scope)
+        arguments = self._arguments(scope)
+        if any(code.ordered for code in self._codes):
+            body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
+        if node.window is not None:
+            self._own_watermark(node.window.wa or 0)
+        if self._single_window:
+            self._one_window(t)
+            self._update(arguments, ["break"])
+        else:
+            self._many_windows(t, arguments)
+
+    def _own_watermark(self, wa: int) -> None:
+        body = self.writer.kernel.body
+        attribute = self._attribute_of(wa)
+        body.line("own = NEVER")
+        with body.block("if late_at >= 0:"), body.block("for e in range(late_at, straggler):"):
+            with body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {attribute.attribute}:"):
+                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
+                body.line("punct = value")
+                body.line(f"own = int64({self.writer._mapped(attribute)})")
+
+    def _attribute_of(self, wa: int) -> Origin:
+        origins = self.writer.origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
+        none = Origin("punct", -2, Column(0, "", self.node.input.schema[wa].type, False))
+        return origins.get(wa, none)
+
+    def _one_window(self, t: str) -> None:
+        """The window of the last row is tried first: runs of rows share one."""
+        writer, window = self.writer, self.node.window
+        body = writer.kernel.body
+        if window is None:
+            with body.block("if slot < 0:"):
+                body.line("w = 0")
+                self._open_window(leave="break")
+            return
+        slide, range_, offset = writer.slide(window), writer.range(window), writer.offset(window)
+        with body.block(f"if {t} < low or {t} >= high:"):
+            body.lines(f"w = ({t} - {offset}) // {slide}", f"low = w * {slide} + {offset}")
+            body.lines(f"high = low + {slide}", f"we = low + {range_}", "slot = -1")
+        if window.slide != window.range:
+            between = writer.kernel.counter("between_windows")
+            with body.block(f"if {t} >= we:"):
+                body.lines(f"{between} += 1", "continue")
+        late = writer.kernel.counter("late_pairs")
+        with body.block("if we <= own:"):
+            body.lines(f"{late} += 1", "continue")
+        with body.block("if slot < 0:"):
+            self._open_window(leave="break")
+
+    def _many_windows(self, t: str, arguments: list[tuple[Code | None, str | None]]) -> None:
+        writer, window = self.writer, self.node.window
+        assert window is not None
+        body = writer.kernel.body
+        late = writer.kernel.counter("late_pairs")
+        slide, offset = writer.slide(window), writer.offset(window)
+        with body.block(f"if {t} < low or {t} >= high:"):
+            body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
+            body.line(f"high = low + {slide}")
+            if (window.range or 0) % (window.slide or 1) == 0:
+                body.line(f"w0 = w1 - {writer.range(window)} // {slide} + 1")
+        if (window.range or 0) % (window.slide or 1):
+            body.line(f"w0 = ({t} - {offset} - {writer.range(window)}) // {slide} + 1")
+        with body.block("for w in range(w0 + skip, w1 + 1):"):
+            body.line(f"we = w * {slide} + {offset} + {writer.range(window)}")
+            with body.block("if we <= own:"):
+                body.lines(f"{late} += 1", "continue")
+            body.line("sub = w - w0")
+            self._open_window(leave="break")
+            self._update(arguments, ["break"])
+        with body.block("if status != 0:"):
+            body.line("break")
+        body.lines("skip = 0", "sub = 0")
+
+    def _key_words(self, scope: StageScope) -> None:
+        body = self.writer.kernel.body
+        codes = [emit(k, scope) for k in self.node.keys]
+        words: list[list[str]] = [[] for _ in range(self._words)]
+        nulls: list[str] = []
+        for i, (key, code, part) in enumerate(zip(self.node.keys, codes, self._parts, strict=True)):
+            bits = _key_expression(key.type, code.value, part)
+            if code.valid is not None:
+                local = self.writer.kernel.temp("kb")
+                body.line(f"{local} = {bits} if {code.valid} else 0")
+                nulls.append(f"(0 if {code.valid} else {1 << (self._null_bit(i))})")
+                bits = local
+            words[part.word].append(bits)
+        for w, parts in enumerate(words):
+            body.line(f"kw{w} = {' | '.join(parts) if parts else '0'}")
+        chain = "hash_start(kw0)"
+        for w in range(1, self._words):
+            chain = f"hash_next({chain}, kw{w})"
+        body.line(f"hashed = hash_end({chain})")
+        if nulls:
+            body.line(f"kn = {' | '.join(nulls)}")
+            with body.block("if kn != 0:"):
+                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
+        self._compares_nulls = bool(nulls)
+
+    def _null_bit(self, key: int) -> int:
+        return self._nullable_keys.index(key)
+
+    def _arguments(self, scope: StageScope) -> list[tuple[Code | None, str | None]]:
+        """Evaluates every argument and FILTER before any state changes, so that a failing row
+        leaves no trace; returns (argument, condition under which the call sees the row)."""
+        body = self.writer.kernel.body
+        found: list[tuple[Code | None, str | None]] = []
+        for k, call in enumerate(self.node.calls):
+            conditions: list[str] = []
+            if call.where is not None:
+                where = emit(call.where, scope)
+                conditions += [where.value] if where.valid is None else [where.valid, where.value]
+            value: Code | None = None
+            if call.args:
+                value = emit(call.args[0], scope)
+                body.line(f"x{k} = {value.value}")
+                keeps_null = call.fn in ("first", "last")
+                if keeps_null:
+                    body.line(f"x{k}_ok = {'True' if value.valid is None else value.valid}")
+                elif value.valid is not None:
+                    conditions.append(value.valid)
+            found.append((value, " and ".join(f"({c})" for c in conditions) or None))
+        return found
+
+    def _update(self, arguments: list[tuple[Code | None, str | None]], leave: list[str]) -> None:
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._find_group(leave)
+        # Sets of values may ask for room: they come first and count as they insert, so that a row
+        # that is tried again changes nothing twice.
+        for k in self.distinct:
+            self._insert_distinct(k, arguments[k][1], leave)
+        for k, code in enumerate(self._codes):
+            if k in self.distinct:
+                continue
+            site = -1
+            if code.fatal is not None:
+                call = self.node.calls[k]
+                site = kernel.site(ErrorSite("overflow", code.fatal, call.pos))
+                self.writer.fatal.add(site)
+            if code.uses_rank:
+                kernel.rank()
+            out = f"status = 3; detail = {site}; {leave[0]}"
+            lines = [line.replace("{leave}", out) for line in code.update]
+            condition = arguments[k][1]
+            if condition is None:
+                body.lines(*lines)
+            else:
+                with body.block(f"if {condition}:"):
+                    body.lines(*lines)
+
+    # -- windows and groups ----------------------------------------------------------------------
+
+    def _declare_state(self) -> None:
+        kernel = self.writer.kernel
+        for name in ("entries", "slots", "open", "spare", "watermark", "closing", "closing_group"):
+            kernel.layout.slot(name)
+        slots = kernel.declare("slots", kernel.word("slots"))
+        entries = kernel.declare("entries", kernel.word("entries"))
+        kernel.declare("place_mask", f"2 * {slots} - 1")
+        kernel.declare("places", f"words({kernel.word('places')}, 2 * {slots})")
+        for name in ("window_ids", "heap", "spares", "bases", "classes", "counts"):
+            kernel.declare(name, f"words({kernel.word(name)}, {slots})")
+        kernel.declare("index", f"words({kernel.word('index')}, 2 * {entries})")
+        kernel.declare("heads", f"words({kernel.word('heads')}, {CLASSES})")
+        kernel.declare("top", f"words({kernel.word('top')}, 1)")
+        for name, dtype in self.groups:
+            kernel.declare(name, f"{VIEWS[dtype]}({kernel.word(name)}, {entries})")
+        for k in self.distinct:
+            n = kernel.declare(f"entries{k}", kernel.word(f"entries{k}"))
+            for name in (f"bases{k}", f"classes{k}", f"counts{k}"):
+                kernel.declare(name, f"words({kernel.word(name)}, {slots})")
+            kernel.declare(f"index{k}", f"words({kernel.word(f'index{k}')}, 2 * {n})")
+            kernel.declare(f"heads{k}", f"words({kernel.word(f'heads{k}')}, {CLASSES})")
+            kernel.declare(f"top{k}", f"words({kernel.word(f'top{k}')}, 1)")
+            for name in (f"owner{k}", f"value{k}"):
+                kernel.declare(name, f"words({kernel.word(name)}, {n})")
+
+    def _open_window(self, leave: str) -> None:
+        """Finds or opens window ``w``; sets slot, base, size (entries), mask and count."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        body.line("slot = find_slot(places, window_ids, place_mask, w)")
+        with body.block("if slot < 0:"):
+            spare, opened = kernel.word("spare"), kernel.word("open")
+            with body.block(f"if {spare} == 0:"):
+                body.line(f"status = 2; detail = {NEED_WINDOWS}; {leave}")
+            body.line(f"base = take_region(index, heads, top, entries, {SMALLEST_CLASS})")
+            with body.block("if base < 0:"):
+                body.line(f"status = 2; detail = {NEED_GROUPS}; detail_row = {1 << SMALLEST_CLASS}")
+                body.line(leave)
+            for k in self.distinct:
+                body.line(
+                    f"base{k} = take_region(index{k}, heads{k}, top{k}, entries{k}, {SMALLEST_CLASS})"
+                )
+                with body.block(f"if base{k} < 0:"):
+                    body.line(f"free_region(index, heads, base, {SMALLEST_CLASS})")
+                    for done in self.distinct[: self.distinct.index(k)]:
+                        body.line(
+                            f"free_region(index{done}, heads{done}, base{done}, {SMALLEST_CLASS})"
+                        )
+                    body.line(
+                        f"status = 2; detail = {NEED_DISTINCT + k};"
+                        f" detail_row = {1 << SMALLEST_CLASS}; slot = -1; {leave}"
+                    )
+            body.lines(f"{spare} -= 1", f"slot = spares[{spare}]")
+            body.line("insert_slot(places, window_ids, place_mask, w, slot)")
+            body.lines(f"heap_push(heap, {opened}, w)", f"{opened} += 1")
+            body.lines("bases[slot] = base", f"classes[slot] = {SMALLEST_CLASS}", "counts[slot] = 0")
+            for k in self.distinct:
+                body.lines(
+                    f"bases{k}[slot] = base{k}",
+                    f"classes{k}[slot] = {SMALLEST_CLASS}",
+                    f"counts{k}[slot] = 0",
+                )
+        body.lines("base = bases[slot]", "size = 1 << classes[slot]", "mask = 2 * size - 1")
+        body.line("count = counts[slot]")
+
+    def _find_group(self, leave: list[str]) -> None:
+        """Finds or adds the group of the key words in the current window; sets ``g``."""
+        body = self.writer.kernel.body
+        same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
+        if self._compares_nulls:
+            same += " and nulls[g] == kn"
+        body.lines("p = (hashed >> 8) & mask", "tag = hashed >> 32", "g = -1")
+        with body.block("while True:"):
+            body.line("e = index[2 * base + p]")
+            with body.block("if e == 0:"):
+                with body.block("if count >= size:"):
+                    body.line("grown = grow_groups(desc, slot)")
+                    with body.block("if grown < 0:"):
+                        body.line(
+                            f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; g = -1; break"
+                        )
+                    body.lines("base = bases[slot]", "size = 1 << classes[slot]")
+                    body.lines("mask = 2 * size - 1", "p = (hashed >> 8) & mask", "continue")
+                body.lines("g = base + count", "count += 1", "counts[slot] = count")
+                body.line("index[2 * base + p] = (tag << 32) | count")
+                body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
+                if self._nullable_keys:
+                    body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
+                for code in self._codes:
+                    body.lines(*code.init)
+                body.line("break")
+            with body.block("if (e >> 32) == tag:"):
+                body.line("g = base + (e & 0xFFFFFFFF) - 1")
+                with body.block(f"if {same}:"):
+                    body.line("break")
+            body.line("p = (p + 1) & mask")
+        with body.block("if status != 0:"):
+            body.line(leave[0])
+
+    def _insert_distinct(self, k: int, condition: str | None, leave: list[str]) -> None:
+        body = self.writer.kernel.body
+        call = self.node.calls[k]
+        part = KeyPart(0, 0, 64)
+        bits = _key_expression(call.args[0].type, f"x{k}", part)
+        with body.block(f"if {condition}:" if condition else "if True:"):
+            body.lines(f"bits = {bits}", "owner = g - base")
+            body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
+            body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]", "dm = 2 * dsize - 1")
+            body.lines("p = (dh >> 8) & dm", "tag = dh >> 32")
+            with body.block("while True:"):
+                body.line(f"e = index{k}[2 * db + p]")
+                with body.block("if e == 0:"):
+                    with body.block(f"if counts{k}[slot] >= dsize:"):
+                        body.line(f"grown = grow_distinct{k}(desc, slot)")
+                        with body.block("if grown < 0:"):
+                            body.line(
+                                f"status = 2; detail = {NEED_DISTINCT + k};"
+                                " detail_row = 4 * dsize; break"
+                            )
+                        body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
+                        body.lines("dm = 2 * dsize - 1", "p = (dh >> 8) & dm", "continue")
+                    body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
+                    body.line(f"index{k}[2 * db + p] = (tag << 32) | counts{k}[slot]")
+                    body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits", f"a{k}n[g] += 1", "break")
+                with body.block("if (e >> 32) == tag:"):
+                    body.line("e = db + (e & 0xFFFFFFFF) - 1")
+                    with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
+                        body.line("break")
+                body.line("p = (p + 1) & dm")
+        with body.block("if status != 0:"):
+            body.line(leave[0])
+
+    def functions(self) -> str:
+        """Growth of one window's region: copied into one four times as large, and indexed anew."""
+        names = [name for name, _ in self.groups]
+        text = self._grow("grow_groups", "", names, dict(self.groups))
+        for k in self.distinct:
+            columns = {f"owner{k}": "int64", f"value{k}": "int64"}
+            text += self._grow(f"grow_distinct{k}", str(k), list(columns), columns)
+        return text
+
+    def _grow(self, name: str, suffix: str, columns: list[str], dtypes: dict[str, str]) -> str:
+        word = self.writer.kernel.word
+        text = Text()
+        text.line(codegen.FUNCTION.format("int64(int64, int64)"))
+        with text.block(f"def {name}(desc, slot):"):
+            text.line(f"d = words(desc, {len(self.writer.kernel.layout)})")
+            text.line(f"entries = {word(f'entries{suffix}')}")
+            text.line(f"slots = {word('slots')}")
+            for array in ("bases", "classes", "counts"):
+                text.line(f"{array} = words({word(array + suffix)}, slots)")
+            text.line(f"index = words({word('index' + suffix)}, 2 * entries)")
+            text.line(f"heads = words({word('heads' + suffix)}, {CLASSES})")
+            text.line(f"top = words({word('top' + suffix)}, 1)")
+            for column in columns:
+                text.line(f"{column} = {VIEWS[dtypes[column]]}({word(column)}, entries)")
+            text.lines("old = bases[slot]", "old_class = classes[slot]", "n = counts[slot]")
+            text.line("new = take_region(index, heads, top, entries, old_class + 2)")
+            with text.block("if new < 0:"):
+                text.line("return -1")
+            with text.block("for i in range(n):"):
+                text.lines(*(f"{c}[new + i] = {c}[old + i]" for c in columns))
+            text.line("mask = (2 << (old_class + 2)) - 1")
+            # The tag holds the hash's upper bits only, so the hash is made again.
+            with text.block("for i in range(n):"):
+                text.line("g = new + i")
+                if suffix:
+                    hashed = f"hash_end(hash_next(hash_start(value{suffix}[g]), owner{suffix}[g]))"
+                    text.line(f"hashed = {hashed}")
+                else:
+                    chain = "hash_start(key0[g])"
+                    for w in range(1, self._words):
+                        chain = f"hash_next({chain}, key{w}[g])"
+                    text.line(f"hashed = hash_end({chain})")
+                    if self._nullable_keys:
+                        with text.block("if nulls[g] != 0:"):
+                            text.line(f"hashed = hash_end(hash_next({chain}, nulls[g]))")
+                text.line("p = (hashed >> 8) & mask")
+                with text.block("while index[2 * new + p] != 0:"):
+                    text.line("p = (p + 1) & mask")
+                text.line("index[2 * new + p] = ((hashed >> 32) << 32) | (i + 1)")
+            text.line("free_region(index, heads, old, old_class)")
+            text.lines("bases[slot] = new", "classes[slot] = old_class + 2", "return new")
+        return f"{text}\n\n"
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def end_rows(self, phase: int) -> None:
+        self.writer.kernel.counter("rows_in")
+        end_of_rows(self.writer, phase)
+
+    def after_rows(self) -> None:
+        """Watermark, then the windows that it closes, then the punctuation that their end allows."""
+        writer = self.writer
+        body, kernel = writer.kernel.body, writer.kernel
+        after = f"u[{PHASE}]"
+        row_phase = len(kernel.hosts)
+        watermark = kernel.word("watermark")
+        read_punctuation(kernel)
+        with body.block(f"if {after} == {row_phase + 1}:"):
+            with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
+                body.lines(
+                    f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
+                    f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
+                )
+                with body.block(f"if attribute == {END_OF_INPUT}:"):
+                    body.lines(f"{watermark} = {INFINITY}", "continue")
+                with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0:"):
+                    body.line("continue")
+                self._advance_watermark()
+            body.line(f"{after} = {row_phase + 2}")
+        self._flush()
+        with body.block(f"if status == 0 and {after} == {row_phase + 2}:"):
+            self._promise()
+            body.line(f"{after} = {row_phase + 3}")
+
+    def _advance_watermark(self) -> None:
+        window = self.node.window
+        body, watermark = self.writer.kernel.body, self.writer.kernel.word("watermark")
+        if window is None or window.wa is None:
+            return
+        origin = self._attribute_of(window.wa)
+        with body.block(f"if attribute == {origin.attribute}:"):
+            with body.block(f"if value == {INFINITY}:"):
+                body.lines(f"{watermark} = {INFINITY}", "continue")
+            body.line("punct = value")
+            mapped = self.writer._mapped(origin)
+            with body.block(f"if int64({mapped}) > {watermark}:"):
+                body.line(f"{watermark} = int64({mapped})")
+
+    def _flush(self) -> None:
+        writer, node = self.writer, self.node
+        body, kernel = writer.kernel.body, writer.kernel
+        watermark, opened = kernel.word("watermark"), kernel.word("open")
+        closing, group = kernel.word("closing"), kernel.word("closing_group")
+        kernel.counter("rows_out")
+        body.lines(f"j = o[{ROWS}]", "before = j")
+        with body.block("if j == 0:"):
+            body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+        with body.block("while status == 0:"):
+            with body.block(f"if {closing} < 0:"):
+                with body.block(f"if {opened} == 0:"):
+                    body.line("break")
+                body.line("w = heap[0]")
+                self._window_bounds()
+                condition = f"{watermark} < {INFINITY}" if node.window is None else f"we > {watermark}"
+                with body.block(f"if {condition}:"):
+                    body.line("break")
+                body.line(f"{closing} = find_slot(places, window_ids, place_mask, w)")
+                body.line(f"{group} = 0")
+            body.lines(f"slot = {closing}", "w = window_ids[slot]", "base = bases[slot]")
+            self._window_bounds()
+            body.lines(f"start = {group}", "i = start")
+            with body.block("for i in range(start, counts[slot]):"):
+                with body.block("if j >= capacity:"):
+                    body.lines("status = 1", "break")
+                body.line("g = base + i")
+                self._result_row()
+            self._end_of_window(closing, group, opened)
+        body.lines(f"o[{ROWS}] = j", "rows_out += j - before", f"{kernel.word('emitted')} += j - before")
+
+    def _window_bounds(self) -> None:
+        window = self.node.window
+        body = self.writer.kernel.body
+        if window is not None:
+            body.line(f"ws = w * {self.writer.slide(window)} + {self.writer.offset(window)}")
+            body.line(f"we = ws + {self.writer.range(window)}")
+
+    def _result_row(self) -> None:
+        """One group's keys, aggregates and window, through the steps after the aggregate."""
+        writer, node = self.writer, self.node
+        body = writer.kernel.body
+        scope = StageScope(writer, level=-1)
+        scope.level, scope.name = 0, "after_"
+        columns: list[Code] = []
+        for i, (key, part) in enumerate(zip(node.keys, self._parts, strict=True)):
+            valid = None
+            if key.nullable:
+                valid = writer.kernel.temp("kv")
+                body.line(f"{valid} = (nulls[g] & {1 << self._null_bit(i)}) == 0")
+            value = writer.kernel.temp("key_")
+            body.line(f"{value} = {_key_value(key.type, f'key{part.word}[g]', part)}")
+            columns.append(Code(value, valid))
+        for code in self._codes:
+            body.lines(*code.final_lines)
+            columns.append(code.result)
+        if node.window is not None:
+            kind = window_column_type(node.input.schema, node.window).storage
+            columns += [Code(f"{kind}({v})", None) for v in ("ws", "we", "(we - 1)")]
+        scope.columns = list(columns)
+        writer._steps(writer.spec.post, scope, self._store)
+
+    def _store(self, scope: StageScope) -> None:
+        store_row(self.writer.kernel, scope, self.writer.spec.output, frozenset())
+        self.writer.kernel.body.line("j += 1")
+
+    def _end_of_window(self, closing: str, group: str, opened: str) -> None:
+        """Gives the window's regions back (the purge), or remembers where to go on."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        with body.block("if status != 0:"):
+            body.line(f"{group} = i + 1 if status == 3 else i")
+            body.line("detail_row = i if status == 3 else detail_row")
+            body.line("break")
+        body.line("free_region(index, heads, base, classes[slot])")
+        for k in self.distinct:
+            body.line(f"free_region(index{k}, heads{k}, bases{k}[slot], classes{k}[slot])")
+        body.line("remove_slot(places, window_ids, place_mask, w)")
+        body.lines(f"heap_pop(heap, {opened})", f"{opened} -= 1")
+        spare = kernel.word("spare")
+        body.lines(f"spares[{spare}] = slot", f"{spare} += 1", f"{closing} = -1")
+
+    def _promise(self) -> None:
+        """After the windows up to the watermark, the next one that can come is the first whose end
+        lies beyond it."""
+        writer, node = self.writer, self.node
+        body, kernel = writer.kernel.body, writer.kernel
+        watermark, sent = kernel.word("watermark"), kernel.word("promised")
+        with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
+            body.line(f"{sent} = {INFINITY}")
+            writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
+        if node.window is None:
+            return
+        slide, range_ = writer.slide(node.window), writer.range(node.window)
+        offset = writer.offset(node.window)
+        with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
+            body.lines(f"value = {watermark}", "attribute = 0")
+            body.line(
+                f"punct_w0 = ((value - {offset} - {range_}) // {slide} + 1) * {slide} + {offset}"
+            )
+            with body.block(f"if punct_w0 > {sent}:"):
+                body.line(f"{sent} = punct_w0")
+                # One round of a loop, so that an expression that fails can leave it.
+                with body.block("for once in range(1):"):
+                    writer.send_punctuation(self._window_origins(), node.window)
+
+    def _window_origins(self) -> dict[int, Origin]:
+        node = self.node
+        assert node.window is not None
+        kind = window_column_type(node.input.schema, node.window)
+        first = len(node.keys) + len(node.calls)
+        start = {
+            first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)
+        }
+        return self.writer.origins(self.writer.spec.post, start)
+
+
+def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:
+    """The bits of a key at their place in the word."""
+    if kind.is_fraction:
+        bits = f"key_bits(float64({value}))"
+    elif kind.kind is Kind.BOOLEAN:
+        bits = f"(1 if {value} else 0)"
+    else:
+        bits = f"int64({value})"
+    if part.bits < 64 and kind.kind is not Kind.BOOLEAN:
+        bits = f"({bits} & {(1 << part.bits) - 1})"
+    return f"({bits} << {part.shift})" if part.shift else bits
+
+
+def _key_value(kind: DataType, word: str, part: KeyPart) -> str:
+    if kind.is_fraction:
+        value = f"f64_of_bits({word})"
+        return f"float32({value})" if kind.kind is Kind.FLOAT else value
+    if kind.kind is Kind.BOOLEAN:
+        return f"(({word} >> {part.shift}) & 1) != 0"
+    if part.bits == 64:
+        return word
+    signed = f"(({word} << {64 - part.shift - part.bits}) >> {64 - part.bits})"
+    return f"{kind.storage}({signed})"
+
+

@@ -1,0 +1,129 @@
+"""The depth-first runtime: each admitted unit goes through the whole plan before the next
+(xstream paper III.C). The traversal itself is compiled (``kernels.drive``); this class answers when
+it needs Python."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from cql.executor.graph import Edge, Graph
+from cql.executor.kernels import drive
+from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.unit import DETAIL_ROW, Unit
+
+_SPARE_FRAMES = 4
+
+
+class DepthFirst:
+    """``deliver`` takes the last operator's unit; ``failed`` decides on a row that failed: it raises,
+    or returns to leave the row out."""
+
+    def __init__(self, graph: Graph, handler: Handler, *, ones: int) -> None:
+        self.graph = graph
+        self.handler = handler
+        self._ones = ones
+        n = len(graph.operators)
+        self._out = np.array([u.address for u in graph.units], np.int64)
+        self._address = np.zeros(n, np.int64)
+        self._descriptor = np.zeros(n, np.int64)
+        flat: list[Edge] = [e for edges in graph.edges for e in edges]
+        self._edge_from = np.cumsum([0, *(len(e) for e in graph.edges)]).astype(np.int64)
+        self._edge_to = np.array([e.target for e in flat], np.int64)
+        self._edge_port = np.array([e.port for e in flat], np.int64)
+        self._on_stack = np.zeros(n, np.int64)
+        self._stack = np.zeros(drive.FRAME * (n + _SPARE_FRAMES), np.int64)
+        self._control = np.zeros(8, np.int64)
+        self._control[drive.RESULT] = drive.NOT_CALLED
+        self._input: Unit | None = None
+        self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
+        self._last_run = [0] * n
+        self._runs = 0
+        self.rebind()
+
+    def rebind(self) -> None:
+        """After kernels were rebuilt."""
+        for k, operator in enumerate(self.graph.operators):
+            self._address[k] = operator.address
+            self._descriptor[k] = operator.descriptor.ctypes.data
+
+    @property
+    def calls(self) -> int:
+        return int(self._control[drive.CALLS])
+
+    def admit(self, unit: Unit, edge: Edge) -> None:
+        """Runs the plan on one unit, to the end."""
+        self._traverse(unit, edge)
+        while waiting := [k for k, queue in enumerate(self._queued) if queue]:
+            operator = min(waiting, key=lambda k: self._last_run[k])
+            copy, port = self._queued[operator].popleft()
+            self._traverse(copy, Edge(operator, port))
+
+    def drain(self) -> None:
+        """Nothing ever waits between admissions here."""
+
+    def _traverse(self, unit: Unit, edge: Edge) -> None:
+        self._input = unit
+        operator = edge.target
+        self._runs += 1
+        self._last_run[operator] = self._runs
+        drive.start_unit(unit.words, edge.port, int(self._out[operator]))
+        drive.clear_output(self.graph.units[operator].words)
+        self._on_stack[operator] = 1
+        drive.push(self._stack, self._control, operator, unit.address)
+        while (event := self._drive()) != drive.IDLE:
+            self._answer(event)
+
+    def _drive(self) -> int:
+        return int(
+            drive.drive(
+                self._address,
+                self._descriptor,
+                self._out,
+                self._edge_from,
+                self._edge_to,
+                self._edge_port,
+                self._on_stack,
+                self._stack,
+                self._control,
+            )
+        )
+
+    def _answer(self, event: int) -> None:
+        frame = drive.FRAME * (int(self._control[drive.TOP]) - 1)
+        index = int(self._stack[frame])
+        operator = self.graph.operators[index]
+        unit = self._unit_at(frame)
+        match event:
+            case drive.SINK:
+                self.handler.deliver(self.graph.units[index])
+            case drive.NEEDS:
+                operator.provide(unit)
+            case drive.FAILED:
+                site = operator.error(unit)
+                row = int(unit.words[DETAIL_ROW])
+                fatal = operator.is_fatal(unit)
+                self.handler.failed(Failure(operator.name, site, unit, row, fatal))
+            case drive.PYTHON:
+                result = operator.call(unit, self.graph.units[index])
+                self._control[drive.RESULT] = result
+            case drive.LOOPED:
+                edge = int(self._stack[frame + 3]) - 1
+                target, port = int(self._edge_to[edge]), int(self._edge_port[edge])
+                unit = self.graph.units[index].copy(self.graph.schemas[index], self._ones)
+                self._queued[target].append((unit, port))
+            case _:
+                raise AssertionError(f"unknown event {event}")
+
+    def _unit_at(self, frame: int) -> Unit:
+        """The Python side of the unit that the frame's operator reads."""
+        address = int(self._stack[frame + 1])
+        if self._input is not None and self._input.address == address:
+            return self._input
+        below = frame - drive.FRAME
+        unit = self.graph.units[int(self._stack[below])]
+        assert unit.address == address
+        return unit
+
+

@@ -1,0 +1,53 @@
+"""What every runtime offers, and what it asks of the execution that owns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cql.executor.expressions import ErrorSite
+from cql.executor.graph import Edge
+from cql.executor.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that failed: row ``row`` of ``unit``, at ``site`` of ``operator``. ``fatal``: no policy
+    may leave it out."""
+
+    operator: str
+    site: ErrorSite
+    unit: Unit
+    row: int
+    fatal: bool
+
+
+class Handler(Protocol):
+    def deliver(self, unit: Unit) -> None:
+        """Takes the plan's output; the unit is used again afterwards."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """Raises, or returns to leave the row out."""
+        ...
+
+
+class Runtime(Protocol):
+    """Drives a graph. The same operators run under every runtime, and give the same answer."""
+
+    @property
+    def calls(self) -> int:
+        """Operator calls so far."""
+        ...
+
+    def admit(self, unit: Unit, edge: Edge) -> None:
+        """Takes one unit of a source; it may be used again once this returns."""
+        ...
+
+    def drain(self) -> None:
+        """Returns when nothing that was admitted is left inside."""
+        ...
+
+    def rebind(self) -> None:
+        """Kernels were rebuilt: read their addresses again (only when drained)."""
+        ...

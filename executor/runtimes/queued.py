@@ -1,0 +1,179 @@
+"""The runtimes with a queue before every operator: FIFO, FIFO-slice, run-to-completion."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cql.executor.graph import Edge, Graph
+from cql.executor.kernels import queues
+from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.unit import DETAIL_ROW, Unit
+from cql.model import Schema
+
+POLICIES = {
+    "fifo": queues.FIFO,
+    "fifo_slice": queues.FIFO_SLICE,
+    "run_to_completion": queues.RUN_TO_COMPLETION,
+}
+#: Admission control: a unit is admitted when fewer than this many wait inside.
+ADMITTED = 8
+_SLOTS = 64
+
+
+class Queued:
+    """``inputs[k]`` is the schema of what operator k reads."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        handler: Handler,
+        inputs: list[Schema],
+        policy: str,
+        *,
+        ones: int,
+        unit_rows: int,
+        slice_us: int,
+    ) -> None:
+        self.graph = graph
+        self.handler = handler
+        self._policy = POLICIES[policy]
+        self._slice_ns = 1000 * slice_us
+        self._inputs = inputs
+        self._ones = ones
+        self._unit_rows = unit_rows
+        n = len(graph.operators)
+        self._out = np.array([u.address for u in graph.units], np.int64)
+        self._address = np.zeros(n, np.int64)
+        self._descriptor = np.zeros(n, np.int64)
+        flat = [e for edges in graph.edges for e in edges]
+        self._edge_from = np.cumsum([0, *(len(e) for e in graph.edges)]).astype(np.int64)
+        self._edge_to = np.array([e.target for e in flat], np.int64)
+        self._edge_port = np.array([e.port for e in flat], np.int64)
+        self._column_from = np.cumsum([0, *(len(s) for s in inputs)]).astype(np.int64)
+        sizes = [np.dtype(f.type.storage).itemsize for s in inputs for f in s]
+        self._sizes = np.array([*sizes, 0], np.int64)
+        self._head = np.zeros(n, np.int64)
+        self._tail = np.zeros(n, np.int64)
+        self._spare = np.zeros(n, np.int64)
+        self._slots = _SLOTS
+        self._ring = np.zeros(n * _SLOTS, np.int64)
+        self._pool = np.zeros(n * _SLOTS, np.int64)
+        self._ready = np.zeros(n + 1, np.int64)
+        self._control = np.zeros(16, np.int64)
+        self._control[queues.OPERATOR] = -1
+        self._control[queues.RESULT] = queues.NOT_CALLED
+        self._scratch = np.zeros(2, np.int64)
+        self._units: dict[int, Unit] = {}
+        self.rebind()
+
+    def rebind(self) -> None:
+        for k, operator in enumerate(self.graph.operators):
+            self._address[k] = operator.address
+            self._descriptor[k] = operator.descriptor.ctypes.data
+
+    @property
+    def calls(self) -> int:
+        return int(self._control[queues.CALLS])
+
+    def admit(self, unit: Unit, edge: Edge) -> None:
+        while event := self._enqueue(unit, edge):
+            self._answer(event)
+        self._run(ADMITTED)
+
+    def drain(self) -> None:
+        self._run(0)
+
+    def _enqueue(self, unit: Unit, edge: Edge) -> int:
+        return int(
+            queues.enqueue(
+                edge.target,
+                unit.address,
+                edge.port,
+                self._ring,
+                self._slots,
+                self._head,
+                self._tail,
+                self._pool,
+                self._spare,
+                self._column_from,
+                self._sizes,
+                self._ready,
+                self._control,
+            )
+        )
+
+    def _run(self, until: int) -> None:
+        while event := self._step(until):
+            self._answer(event)
+
+    def _step(self, until: int) -> int:
+        return int(
+            queues.run(
+                self._policy,
+                self._slice_ns,
+                until,
+                self._address,
+                self._descriptor,
+                self._out,
+                self._edge_from,
+                self._edge_to,
+                self._edge_port,
+                self._ring,
+                self._slots,
+                self._head,
+                self._tail,
+                self._pool,
+                self._spare,
+                self._column_from,
+                self._sizes,
+                self._ready,
+                self._control,
+                self._scratch,
+                self._scratch.ctypes.data,
+            )
+        )
+
+    def _answer(self, event: int) -> None:
+        if event == queues.NEED_UNIT:
+            self._new_unit(int(self._control[queues.WANTS]))
+            return
+        if event == queues.NEED_ROOM:
+            self._more_room()
+            return
+        index = int(self._control[queues.OPERATOR])
+        operator = self.graph.operators[index]
+        unit = self._units[int(self._control[queues.UNIT])]
+        match event:
+            case queues.SINK:
+                self.handler.deliver(self.graph.units[index])
+            case queues.NEEDS:
+                operator.provide(unit)
+            case queues.FAILED:
+                row, fatal = int(unit.words[DETAIL_ROW]), operator.is_fatal(unit)
+                self.handler.failed(
+                    Failure(operator.name, operator.error(unit), unit, row, fatal)
+                )
+            case queues.PYTHON:
+                self._control[queues.RESULT] = operator.call(unit, self.graph.units[index])
+            case _:
+                raise AssertionError(f"unknown event {event}")
+
+    def _new_unit(self, index: int) -> None:
+        unit = Unit.allocate(
+            self._inputs[index], self._unit_rows, ones=0, stragglers=True, masks=True
+        )
+        self._units[unit.address] = unit
+        self._pool[index * self._slots + int(self._spare[index])] = unit.address
+        self._spare[index] += 1
+
+    def _more_room(self) -> None:
+        """Doubles every queue, in place order."""
+        n, old = len(self.graph.operators), self._slots
+        ring, pool = np.zeros(2 * n * old, np.int64), np.zeros(2 * n * old, np.int64)
+        for k in range(n):
+            waiting = np.arange(self._head[k], self._tail[k])
+            places = k * old + waiting % old
+            ring[k * 2 * old + waiting % (2 * old)] = self._ring[places]
+            spare = int(self._spare[k])
+            pool[k * 2 * old : k * 2 * old + spare] = self._pool[k * old : k * old + spare]
+        self._ring, self._pool, self._slots = ring, pool, 2 * old

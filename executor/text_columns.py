@@ -1,0 +1,120 @@
+"""Which text columns of the sources must be encoded, and which are only carried to the result.
+
+A carried column travels as row numbers into its source block and is read from there at the end; it
+costs nothing per row. A column that is compared, grouped by, computed on or kept in state is
+encoded in the query's dictionary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.model import Schema
+from cql.planner.expr import Column, Expr, columns_of
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    OneRowExec,
+    Physical,
+    ProjectExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    WidAggregateExec,
+    sources,
+)
+
+Place = tuple[int, int]  # (source, column of that source)
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumns:
+    """``encoded``: places in sources. ``carried``: for each carried output column of the plan, the
+    column of each source that its rows come from."""
+
+    encoded: frozenset[Place]
+    carried: dict[int, dict[int, int]]
+
+
+def analyse(root: Physical) -> TextColumns:
+    order = {id(s): k for k, s in enumerate(sources(root))}
+    encoded: set[Place] = set()
+    _demand(root, set(), order, encoded)
+    outputs: dict[int, set[Place]] = {}
+    for i in _text(root.schema):
+        places = _origin(root, i, order)
+        if places is None:
+            _demand(root, {i}, order, encoded)
+        else:
+            outputs[i] = places
+    grown = True
+    while grown:
+        grown = False
+        for places in outputs.values():
+            if places & encoded and not places <= encoded:
+                encoded |= places
+                grown = True
+    carried = {i: dict(p) for i, p in outputs.items() if not p & encoded}
+    return TextColumns(frozenset(encoded), {i: dict(sorted(p.items())) for i, p in carried.items()})
+
+
+def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | None:
+    """The source columns that an output column passes on unchanged, None if it is computed. At most
+    one column of each source, so that a row's source tells its column."""
+    match node:
+        case SourceExec():
+            return {(order[id(node)], column)}
+        case OneRowExec() | WidAggregateExec() | SortExec():
+            return None
+        case FilterExec():
+            return _origin(node.input, column, order)
+        case ProjectExec():
+            expr = node.exprs[column]
+            return _origin(node.input, expr.index, order) if isinstance(expr, Column) else None
+        case BucketExec():
+            inner = len(node.input.schema)
+            return _origin(node.input, column, order) if column < inner else None
+        case UnionExec():
+            found: set[Place] = set()
+            for child in node.inputs:
+                places = _origin(child, column, order)
+                if places is None:
+                    return None
+                found |= places
+            return found
+
+
+def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: set[Place]) -> None:
+    """Marks the source columns that ``needed`` output columns, and the operators below, need."""
+    match node:
+        case SourceExec():
+            encoded |= {(order[id(node)], c) for c in needed}
+        case OneRowExec():
+            pass
+        case FilterExec():
+            used = _text_of((node.condition,), node.input.schema)
+            _demand(node.input, needed | used, order, encoded)
+        case ProjectExec():
+            computed = tuple(e for e in node.exprs if not isinstance(e, Column))
+            passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
+            used = _text_of(computed, node.input.schema)
+            _demand(node.input, passed | used, order, encoded)
+        case BucketExec():
+            _demand(node.input, needed, order, encoded)
+        case UnionExec():
+            for child in node.inputs:
+                _demand(child, needed, order, encoded)
+        case WidAggregateExec():
+            inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
+            used = _text_of((*node.keys, *inner), node.input.schema)
+            _demand(node.input, used, order, encoded)
+        case SortExec():
+            _demand(node.input, _text(node.schema), order, encoded)
+
+
+def _text(schema: Schema) -> set[int]:
+    return {i for i, f in enumerate(schema) if f.type.is_text}
+
+
+def _text_of(exprs: tuple[Expr, ...], schema: Schema) -> set[int]:
+    return {c for c in columns_of(*exprs) if schema[c].type.is_text}

@@ -1,0 +1,131 @@
+"""The unit: a morsel as operators see it, a table of int64 words.
+
+A unit is both the output of the operator that filled it and the input of the next one; nothing is
+copied in between. Its header holds counts and addresses, then come two words per column: the address
+of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the
+stream position of its first row. Stragglers are records of three words (row, attribute, own
+watermark), punctuations of four (attribute, value, second attribute or -1, its value); an attribute
+is a column index. A column's buffers belong to the unit unless the operator passed a column of its
+input on by reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.model import Schema
+
+Words = npt.NDArray[np.int64]
+
+# Header words.
+ROWS = 0
+CURSOR = 1  # where the consumer resumes
+PHASE = 2  # the consumer's phase
+SUB = 3  # the consumer's place inside a row
+PORT = 4
+SERIAL = 5
+SEQUENCE = 6
+CAPACITY = 7  # rows that the unit's own buffers hold
+OUT = 8  # address of the unit that the consumer fills
+STRAGGLERS = 9  # count
+STRAGGLER_ADDRESS = 10
+PUNCTUATIONS = 11  # count
+PUNCTUATION_ADDRESS = 12
+DETAIL = 13  # NEED: which buffer; ERROR: which site
+DETAIL_ROW = 14  # NEED: how many bytes or which code; ERROR: which row
+EPOCH = 15
+HEADER = 16
+
+STRAGGLER_WORDS = 3
+PUNCTUATION_WORDS = 4
+MAX_PUNCTUATIONS = 64
+
+# What an operator returns.
+DONE = 0
+OUTPUT_FULL = 1  # take the output, then call again with the same unit
+NEED = 2  # provide DETAIL (DETAIL_ROW says how much), then call again
+ERROR = 3  # row DETAIL_ROW failed at site DETAIL; to leave it out, step CURSOR over it and call again
+
+INFINITY = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).min
+
+
+def data_word(column: int) -> int:
+    return HEADER + 2 * column
+
+
+def mask_word(column: int) -> int:
+    return HEADER + 2 * column + 1
+
+
+@dataclass(slots=True)
+class Unit:
+    """A unit's words and the buffers that it owns (``data[i]`` is None for columns that it only
+    passes on)."""
+
+    words: Words
+    data: list[npt.NDArray[np.generic] | None]
+    masks: list[npt.NDArray[np.uint8] | None]
+    punctuations: Words
+    stragglers: Words | None
+
+    @property
+    def address(self) -> int:
+        return int(self.words.ctypes.data)
+
+    @classmethod
+    def allocate(
+        cls,
+        schema: Schema,
+        capacity: int,
+        *,
+        ones: int,
+        owned: frozenset[int] | None = None,
+        stragglers: bool = False,
+        masks: bool = False,
+    ) -> Unit:
+        """A unit with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
+        ``ones`` is the address of a mask without NULLs, for every column that has no other; ``masks``
+        gives every column a mask of its own."""
+        words = np.zeros(HEADER + 2 * len(schema), np.int64)
+        words[CAPACITY] = capacity
+        unit = cls(words, [None] * len(schema), [None] * len(schema), _punctuations(), None)
+        words[PUNCTUATION_ADDRESS] = unit.punctuations.ctypes.data
+        if stragglers:
+            unit.stragglers = np.zeros(STRAGGLER_WORDS * capacity, np.int64)
+            words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
+        for i in range(len(schema)):
+            words[mask_word(i)] = ones
+            if owned is None or i in owned:
+                unit.renew(i, schema, capacity, mask=masks or schema[i].nullable)
+        return unit
+
+    def copy(self, schema: Schema, ones: int) -> Unit:
+        """A unit of its own with the same rows, stragglers and punctuation."""
+        from cql.executor.kernels.queues import copy_unit
+
+        twin = Unit.allocate(
+            schema, int(self.words[CAPACITY]), ones=ones, stragglers=True, masks=True
+        )
+        sizes = np.array([np.dtype(f.type.storage).itemsize for f in schema], np.int64)
+        copy_unit(self.address, twin.address, len(schema), sizes)
+        return twin
+
+    def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
+        """Gives a column new buffers (the old ones now belong to whoever took them)."""
+        field = schema[column]
+        dtype = np.uint8 if field.type.storage == "bool" else np.dtype(field.type.storage)
+        data = np.empty(capacity, dtype)
+        self.data[column] = data
+        self.words[data_word(column)] = data.ctypes.data
+        if mask:
+            valid = np.empty(capacity, np.uint8)
+            self.masks[column] = valid
+            self.words[mask_word(column)] = valid.ctypes.data
+
+
+def _punctuations() -> Words:
+    return np.zeros(PUNCTUATION_WORDS * MAX_PUNCTUATIONS, np.int64)

@@ -1,0 +1,191 @@
+"""Aggregate functions: names and argument types to typed calls, with Spark's result types.
+
+Canonical names, which the executor knows: count, sum, avg, min, max, stddev_samp, stddev_pop,
+var_samp, var_pop, first, last, bool_and, bool_or, count_if.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cql.errors import BindError, NotSupportedError, Position
+from cql.planner.coercion import cast
+from cql.planner.expr import Expr, Literal
+from cql.planner.logical import AggregateCall
+from cql.planner.signature import Builder, Signature, argument
+from cql.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
+
+_ALIASES = {
+    "mean": "avg",
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+    "variance": "var_samp",
+    "variance_samp": "var_samp",
+    "variance_pop": "var_pop",
+    "first_value": "first",
+    "last_value": "last",
+    "any_value": "first",
+    "every": "bool_and",
+    "logical_and": "bool_and",
+    "any": "bool_or",
+    "some": "bool_or",
+    "logical_or": "bool_or",
+    "countif": "count_if",
+}
+_LATER = """
+    median percentile percentile_cont percentile_disc percentile_approx approx_percentile
+    approx_quantile quantile quantile_cont quantile_disc mode array_agg collect_list collect_set
+    string_agg group_concat listagg max_by min_by arg_max arg_min argmax argmin
+    approx_count_distinct approx_distinct hll count_min_sketch corr covar_pop covar_samp skewness
+    kurtosis regr_slope regr_intercept regr_r2 histogram_numeric bit_and bit_or bit_xor grouping
+    grouping_id product geometric_mean try_sum try_avg histogram
+"""
+_BITS = frozenset(("bit_and", "bit_or", "bit_xor"))
+_KEEPS_TYPE = frozenset(("min", "max", "first", "last"))
+_MOMENTS = frozenset(("stddev_samp", "stddev_pop", "var_samp", "var_pop"))
+_USAGE: dict[str, tuple[str, str]] = {
+    "count": ("count(*) or count([DISTINCT] x)", "Rows, or rows where x is not NULL."),
+    "sum": ("sum(number)", "Sum; whole numbers as bigint, overflow is an error."),
+    "avg": ("avg(number)", "Mean; of decimals a decimal, else a double."),
+    "min": ("min(x)", "Least value."),
+    "max": ("max(x)", "Largest value."),
+    "stddev_samp": ("stddev(number)", "Standard deviation of a sample; NULL of one row."),
+    "stddev_pop": ("stddev_pop(number)", "Standard deviation of a population."),
+    "var_samp": ("variance(number)", "Variance of a sample; NULL of one row."),
+    "var_pop": ("var_pop(number)", "Variance of a population."),
+    "first": ("first(x)", "Value of the first row in event time."),
+    "last": ("last(x)", "Value of the last row in event time."),
+    "bool_and": ("bool_and(condition)", "Whether the condition held in all rows."),
+    "bool_or": ("bool_or(condition)", "Whether the condition held in any row."),
+    "count_if": ("count_if(condition)", "Rows in which the condition held."),
+}
+
+
+def is_aggregate(name: str) -> bool:
+    """Whether ``name`` is an aggregate function, be it one that this version refuses."""
+    folded = name.lower()
+    known = folded in _USAGE or folded in _ALIASES
+    return known or (folded in _LATER.split() and folded not in _BITS)
+
+
+def resolve_aggregate(
+    name: str,
+    args: Sequence[Expr],
+    distinct: bool,
+    where: Expr | None,
+    pos: Position | None,
+) -> AggregateCall:
+    """The typed call of an aggregate. ``count(*)`` comes without arguments. BindError for arguments
+    that it does not take, NotSupportedError for the aggregates that come later."""
+    fn = _ALIASES.get(name.lower(), name.lower())
+    if fn in _LATER.split():
+        raise NotSupportedError(
+            f"the aggregate {name} is not supported yet",
+            position=pos,
+            hint="there are " + ", ".join(_USAGE),
+        )
+    if fn not in _USAGE:
+        raise BindError(f"{name} is not an aggregate function", position=pos)
+    usage = _USAGE[fn][0]
+    if len(args) != 1 and not (fn == "count" and not args):
+        hint = (
+            "count of several columns: count(CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN 1 END)"
+        )
+        raise BindError(
+            f"{name} takes one argument, not {len(args)}",
+            position=pos,
+            hint=hint if fn == "count" and args else f"usage: {usage}",
+        )
+    if distinct and not args:
+        raise BindError("count(DISTINCT *) counts nothing that has a name", position=pos,
+                        hint="name the column: count(DISTINCT x)")  # fmt: skip
+    if where is not None:
+        where = argument(where, BOOLEAN, "FILTER(WHERE condition)", 1, pos)
+    if fn == "count_if" or (fn == "count" and args and _never_null(args[0]) and not distinct):
+        return _counting(fn, args, where, distinct, pos)
+    typed = tuple(_argument(fn, a, usage, pos) for a in args)
+    kept = distinct and fn not in ("min", "max", "bool_and", "bool_or")
+    nullable = fn != "count"
+    return AggregateCall(fn, typed, _result(fn, typed), nullable, kept, where, pos)
+
+
+def _never_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is not None
+
+
+def _counting(
+    fn: str, args: Sequence[Expr], where: Expr | None, distinct: bool, pos: Position | None
+) -> AggregateCall:
+    """count(1) is count(*); count_if(c) takes a boolean."""
+    if fn == "count":
+        return AggregateCall("count", (), BIGINT, False, False, where, pos)
+    condition = argument(args[0], BOOLEAN, _USAGE[fn][0], 1, pos)
+    return AggregateCall(fn, (condition,), BIGINT, False, distinct, where, pos)
+
+
+def _argument(fn: str, arg: Expr, usage: str, pos: Position | None) -> Expr:
+    if fn in _MOMENTS:
+        return _number(arg, usage, pos) if not arg.type.is_numeric else cast(arg, DOUBLE, pos)
+    if fn in ("sum", "avg"):
+        if arg.type.kind is Kind.INTERVAL and fn == "sum":
+            return arg
+        return _number(arg, usage, pos)
+    if fn in ("bool_and", "bool_or"):
+        return argument(arg, BOOLEAN, usage, 1, pos)
+    if arg.type == NULL and fn != "count":
+        return cast(arg, STRING, pos)
+    return arg
+
+
+def _number(arg: Expr, usage: str, pos: Position | None) -> Expr:
+    if arg.type.is_numeric:
+        return arg
+    if arg.type.kind is Kind.STRING:
+        return cast(arg, DOUBLE, pos)  # Spark reads text here
+    return argument(arg, DOUBLE, usage, 1, pos)
+
+
+def _result(fn: str, args: tuple[Expr, ...]) -> DataType:
+    if fn == "count":
+        return BIGINT
+    to = args[0].type
+    if fn in _KEEPS_TYPE or fn in ("bool_and", "bool_or"):
+        return to
+    if fn == "sum":
+        if to.is_integer:
+            return BIGINT
+        if to.kind is Kind.DECIMAL:
+            return decimal(min(18, to.precision + 10), to.scale)
+        return DOUBLE if to.is_fraction else to
+    if fn == "avg" and to.kind is Kind.DECIMAL:
+        # Spark: four more digits behind the point, as many as 18 digits leave room for
+        scale = max(to.scale, min(to.scale + 4, 18 - (to.precision - to.scale)))
+        return decimal(min(18, to.precision + 4), scale)
+    return DOUBLE
+
+
+def _entry(name: str, fn: str) -> Signature:
+    usage, help = _USAGE[fn]
+    return Signature(
+        name,
+        "aggregate",
+        usage if name == fn or usage.startswith(name) else usage.replace(usage.split("(")[0], name),
+        help if name == fn or usage.startswith(name) else f"The same as {usage.split('(')[0]}.",
+        (0 if fn == "count" else 1, 1),
+        _refuse(name),
+    )
+
+
+def _refuse(name: str) -> Builder:
+    """An aggregate is no scalar function: its signature only describes it."""
+
+    def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        raise BindError(f"{name} is an aggregate function", position=pos)
+
+    return build
+
+
+#: For SHOW FUNCTIONS and completion, beside ``cql.planner.functions.FUNCTIONS``.
+AGGREGATES: Mapping[str, Signature] = {
+    name: _entry(name, fn) for name, fn in sorted({**{f: f for f in _USAGE}, **_ALIASES}.items())
+}

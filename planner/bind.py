@@ -1,0 +1,146 @@
+"""``bind``: a parsed statement, with every name and type resolved against the catalog.
+
+>>> tree = parse_one("SELECT count(*) FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE]")
+>>> statement = bind(tree, catalog, Context())
+
+Nothing of sqlglot passes beyond this point, but for the trees of views, which are bound again
+wherever they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlglot import exp
+
+from cql.dialect import deep_stack, nodes
+from cql.errors import PlanError
+from cql.planner import bind_ddl
+from cql.planner.bind_from import name_of, unknown_relation
+from cql.planner.bind_query import bind_outermost, bind_query
+from cql.planner.catalog import Catalog
+from cql.planner.context import Binder, Context, Env, Notice
+from cql.planner.statements import (
+    Describe,
+    Drop,
+    Emit,
+    Explain,
+    Hint,
+    Insert,
+    Query,
+    Reset,
+    Set,
+    Show,
+    Statement,
+    StopQuery,
+)
+
+__all__ = ["Context", "Notice", "bind"]
+
+_EMITS: Mapping[str, Emit] = {
+    "CHANGES": Emit.CHANGES,
+    "FINAL": Emit.FINAL,
+    "ON WINDOW CLOSE": Emit.FINAL,
+}
+
+
+def bind(tree: exp.Expr, catalog: Catalog, context: Context) -> Statement:
+    """The statement that ``tree`` (of ``cql.dialect.parse``) means.
+
+    Raises BindError for names and types that do not fit, NotSupportedError for clauses that have no
+    plan at all, both with position and hint; clauses that bind and cannot run become Unsupported,
+    Join, Windowed and RelationToStream nodes. Notices are appended to ``context.warnings``."""
+    binder = Binder(catalog, context, bind_query)
+    with deep_stack():
+        try:
+            return _statement(binder, tree)
+        except RecursionError:
+            raise PlanError(
+                "the statement nests too deeply once its views are expanded",
+                position=binder.pos(tree),
+                hint="store an intermediate result in a table",
+            ) from None
+
+
+def _statement(binder: Binder, node: exp.Expr) -> Statement:
+    pos = binder.pos(node)
+    match node:
+        case exp.Query():
+            return _query(binder, node)
+        case nodes.InsertInto():
+            return _insert(binder, node)
+        case nodes.CreateStream():
+            return bind_ddl.create_stream(binder, node)
+        case nodes.CreateView():
+            return bind_ddl.create_view(binder, node)
+        case nodes.CreateTable():
+            inner = node.args.get("query")
+            return bind_ddl.create_table(binder, node, _query(binder, inner) if inner else None)
+        case nodes.CreateConstant():
+            return bind_ddl.create_constant(binder, node)
+        case nodes.DropObject():
+            kind = str(node.args["kind"]).lower()
+            return Drop(kind, name_of(node.this), bool(node.args.get("exists")), pos)
+        case nodes.SetSetting():
+            return _set(binder, node)
+        case nodes.ResetSetting():
+            return Reset(str(node.this) if node.this else None, pos)
+        case nodes.Explain():
+            mode = str(node.args.get("mode") or "PHYSICAL").lower()
+            return Explain(mode, _statement(binder, node.this), pos)
+        case nodes.ShowObjects():
+            like = node.args.get("like")
+            return Show(str(node.this).lower(), like.name if like is not None else None, pos)
+        case nodes.DescribeObject():
+            return Describe(name_of(node.this), pos)
+        case nodes.StopQuery():
+            return StopQuery(node.this.name, pos)
+    raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)
+
+
+def _query(binder: Binder, node: exp.Expr) -> Query:
+    """A query and its statement-wide clauses."""
+    emit, bad, late = (node.args.get(k) for k in (nodes.EMIT, nodes.ON_BAD_ROW, nodes.LATE_OUTPUT))
+    plan = bind_outermost(binder, node, Env()).shown()
+    return Query(
+        plan,
+        _hints(binder, node),
+        None if emit is None else _EMITS[str(emit.this)],
+        None if bad is None else bad.this == "KEEP",
+        None if late is None else name_of(late.this),
+        binder.pos(node),
+    )
+
+
+def _hints(binder: Binder, node: exp.Expr) -> tuple[Hint, ...]:
+    clause = node.args.get("hint")
+    return tuple(
+        Hint(str(h.this), tuple(v.name for v in h.expressions), binder.pos(h))
+        for h in (clause.expressions if clause is not None else ())
+    )
+
+
+def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
+    name, query_node = name_of(node.this), node.args["query"]
+    if binder.context.named(name) is not None:
+        raise binder.error(
+            f"{'.'.join(name)} is a query; rows go into a table", node.this, "CREATE TABLE … AS"
+        )
+    target = binder.catalog.find(name)
+    if target is None:
+        error = unknown_relation(binder, node.this, ())
+        error.hint = error.hint or f"CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
+        raise error
+    fields = bind_ddl.filled(binder, target.schema, node.expressions)
+    query = _query(binder, query_node)
+    plan = bind_ddl.stored(binder, query.plan, fields, query_node)
+    return Insert(name, fields.names, replace(query, plan=plan), binder.pos(node.this))
+
+
+def _set(binder: Binder, node: nodes.SetSetting) -> Set:
+    value = node.args.get("expression")
+    if isinstance(value, exp.Null):
+        raise binder.error("a setting takes no NULL", value, hint=f"RESET {node.this}")
+    given = None if value is None else bind_ddl.constant_value(binder, value)
+    return Set(str(node.this), given, binder.pos(node))

@@ -1,0 +1,481 @@
+"""CREATE STREAM, CREATE TABLE, CREATE VIEW and CREATE CONSTANT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from cql import types as t
+from cql.dialect import nodes, to_sql
+from cql.errors import BindError, did_you_mean
+from cql.model import Field, Schema
+from cql.planner import bind_window, functions
+from cql.planner.bind_expr import ExprBinder
+from cql.planner.bind_from import find_relation, name_of
+from cql.planner.catalog import Progress, Queue, StreamDefinition, StreamSpec, TimeUnit
+from cql.planner.context import Binder, Bound, Env
+from cql.planner.expr import Column, Expr, Literal
+from cql.planner.literals import data_type
+from cql.planner.logical import Logical, Project
+from cql.planner.scope import Scope
+from cql.planner.statements import (
+    CreateConstant,
+    CreateStream,
+    CreateTable,
+    CreateView,
+    NamedQuery,
+    Query,
+)
+
+_QUEUES = {
+    "APPEND": Queue.APPEND,
+    "FIFO": Queue.FIFO,
+    "IN-PLACE": Queue.IN_PLACE,
+    "LINECUTTING": Queue.LINECUTTING,
+}
+#: Clauses that are kept with the stream; a query that would need them is refused later.
+_DEFERRED = {
+    "idle_after": "IDLE AFTER",
+    "heartbeat": "HEARTBEAT",
+    "max_advance": "MAX ADVANCE",
+    "late_output": "LATE OUTPUT",
+}
+_STREAM_ONLY = (
+    *("ordered_by", "watermark", "update_key", "queue", "windows", "rate", "punctuate"),
+    *("on_bad_row", "from_table", "format", "with_options", *_DEFERRED),
+)
+
+
+# ------------------------------------------------------------------ columns
+
+
+def columns(binder: Binder, defined: Sequence[exp.Expr]) -> Schema | None:
+    """The schema of a column list; None without one."""
+    fields = [_field(binder, c) for c in defined if isinstance(c, exp.ColumnDef)]
+    return Schema(tuple(fields)) if fields else None
+
+
+def _field(binder: Binder, node: exp.ColumnDef) -> Field:
+    kind = node.args["kind"]
+    type_ = data_type(kind, binder.pos(kind) or binder.pos(node))
+    nullable, comment = True, None
+    for constraint in node.args.get("constraints") or ():
+        match constraint.args["kind"]:
+            case exp.NotNullColumnConstraint() as found:
+                nullable = bool(found.args.get("allow_null"))
+            case exp.PrimaryKeyColumnConstraint():
+                nullable = False
+            case exp.CommentColumnConstraint() as found:
+                comment = found.this.name
+    return Field(node.name, type_, nullable, comment)
+
+
+def _primary_key(defined: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The Identifiers of PRIMARY KEY, in either place."""
+    keys: list[exp.Expr] = []
+    for part in defined:
+        if isinstance(part, nodes.PrimaryKey):
+            keys += part.expressions
+        elif isinstance(part, exp.ColumnDef) and any(
+            isinstance(c.args["kind"], exp.PrimaryKeyColumnConstraint)
+            for c in part.args.get("constraints") or ()
+        ):
+            keys.append(part.this)
+    return keys
+
+
+def options(binder: Binder, given: Sequence[exp.Expr]) -> dict[str, Any]:
+    """OPTIONS and WITH as plain values."""
+    return {o.this.name: constant_value(binder, o.expression) for o in given}
+
+
+def constant_value(binder: Binder, node: exp.Expr) -> str | int | float | bool | None:
+    """A setting's or an option's value: words and lengths of time are text."""
+    match node:
+        case exp.Literal() if node.is_string:
+            return node.name
+        case exp.Literal():
+            return int(node.name) if node.name.isdecimal() else float(node.name)
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Null():
+            return None
+        case exp.Neg():
+            inner = constant_value(binder, node.this)
+            if isinstance(inner, int | float):
+                return -inner
+        case nodes.Duration():
+            return f"{node.this.name} {node.unit.lower()}"
+        case exp.Var():
+            return node.name
+    raise binder.error(f"{to_sql(node)} is not a constant", node)
+
+
+# ------------------------------------------------------------------ CREATE STREAM
+
+
+def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | CreateView:
+    if node.args.get("query") is not None:
+        return _intermediate(binder, node)
+    defined = node.expressions
+    schema = columns(binder, defined)
+    table, format_, given = _origin(binder, node)
+    known = schema
+    if node.args.get("from_table") is not None:
+        relation = find_relation(binder, node.args["from_table"])
+        known = schema or relation.schema
+    spec = _spec(binder, node, known)
+    definition = StreamDefinition(schema, spec, table, format_, given)
+    return CreateStream(
+        name_of(node.this),
+        definition,
+        bool(node.args.get("exists")),
+        bool(node.args.get("replace")),
+        binder.pos(node.this),
+    )
+
+
+def _origin(
+    binder: Binder, node: nodes.CreateStream
+) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, Any]]:
+    """The table, the format and its options that the rows come from."""
+    table = node.args.get("from_table")
+    if table is not None:
+        return name_of(table), None, {}
+    if node.args.get("format") is not None:
+        return (
+            None,
+            node.args["format"].name.lower(),
+            options(binder, node.args.get("options") or ()),
+        )
+    given = options(binder, node.args.get("with_options") or ())
+    if not given:
+        return None, None, {}
+    folded = {k.lower(): k for k in given}
+    key = folded.get("format") or folded.get("connector")
+    if key is None:
+        raise binder.error(
+            "WITH names no format", node.args["with_options"][0], hint="add 'format' = 'csv'"
+        )
+    format_ = str(given[key]).lower()
+    rest = {k: v for k, v in given.items() if k.lower() not in ("format", "connector")}
+    return None, format_, rest
+
+
+def _spec(binder: Binder, node: nodes.CreateStream, schema: Schema | None) -> StreamSpec:
+    args = node.args
+    keep = args.get("on_bad_row")
+    windows, rate = args.get("windows"), args.get("rate")
+    return StreamSpec(
+        progress=_progress(binder, node, schema),
+        update_key=_update_key(binder, node, schema),
+        queue=_queue(binder, node),
+        lazy_windows=None if windows is None else windows.this == "LAZY",
+        rate_hz=None if rate is None else _rate(binder, rate),
+        keep_bad_rows=None if keep is None else keep.this == "KEEP",
+        deferred=tuple(_deferred(node)),
+    )
+
+
+def _rate(binder: Binder, node: nodes.Rate) -> float:
+    hertz = float(node.hertz)
+    if hertz <= 0:
+        raise binder.error("RATE must be above zero", node)
+    return hertz
+
+
+def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
+    found = [
+        (clause, to_sql(node.args[key]))
+        for key, clause in _DEFERRED.items()
+        if node.args.get(key) is not None
+    ]
+    found += [("PUNCTUATE", to_sql(p)) for p in node.args.get("punctuate") or ()]
+    if _primary_key(node.expressions) and node.args.get("update_key") is None:
+        keys = ", ".join(k.name for k in _primary_key(node.expressions))
+        found.append(("PRIMARY KEY", f"PRIMARY KEY ({keys})"))
+    return found
+
+
+def _find(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
+    """The column that a clause names; None where the schema is the source's own."""
+    if schema is None:
+        return None
+    at = schema.find(node.name)
+    if at is None:
+        raise binder.error(
+            f"there is no column {node.name}",
+            node,
+            hint=did_you_mean(node.name, schema.names, what="columns"),
+        )
+    return schema[at]
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What ORDERED BY and WATERMARK together say of one column."""
+
+    field: Field
+    node: exp.Expr
+    unit: TimeUnit | None = None
+    slack: exp.Expr | None = None
+    clause: str = "WITHIN"
+    text: str = ""
+
+
+def _progress(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None
+) -> tuple[Progress, ...]:
+    declared: dict[str, _Declared] = {}
+    inside = [c for c in node.expressions if isinstance(c, nodes.Watermark)]
+    for clause in (
+        *(node.args.get("ordered_by") or ()),
+        *inside,
+        *(node.args.get("watermark") or ()),
+    ):
+        made = _declared(binder, clause, schema)
+        key = made.field.name.lower()
+        declared[key] = _merged(binder, declared[key], made) if key in declared else made
+    return tuple(_progress_of(binder, d) for d in declared.values())
+
+
+def _declared(binder: Binder, clause: exp.Expr, schema: Schema | None) -> _Declared:
+    column = clause.this
+    # without a column list the source decides; a duration is then taken as one of a timestamp
+    unit = clause.args.get("unit")
+    assumed = Field(column.name, t.BIGINT if unit else t.TIMESTAMP)
+    field = _find(binder, column, schema) or assumed
+    made = _Declared(field, column, text=to_sql(clause))
+    if isinstance(clause, nodes.OrderedBy):
+        made.unit = TimeUnit(f"{unit.lower()}s") if unit else None
+        made.slack = clause.args.get("within")
+    elif clause.args.get("expression") is not None:
+        raise binder.error(
+            f"WATERMARK FOR {column.name} takes {column.name} or {column.name} - INTERVAL …",
+            clause.args["expression"],
+            hint=f"for example WATERMARK FOR {column.name} AS {column.name} - INTERVAL '5' SECOND",
+        )
+    else:
+        made.slack, made.clause = clause.args["delay"], "WATERMARK"
+    return made
+
+
+def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
+    if one.slack is not None and other.slack is not None:
+        raise binder.error(f"the slack of {one.field.name} is declared twice", other.node)
+    unit = one.unit or other.unit
+    said = one if one.slack is not None else other
+    # an integer column stands behind a declared unit, also where no schema is known yet
+    field = one.field if one.unit else other.field
+    return replace(said, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}")
+
+
+def _progress_of(binder: Binder, declared: _Declared) -> Progress:
+    field = declared.field
+    if not field.type.can_progress:
+        raise binder.error(
+            f"{field.name} is a {field.type} and cannot order a stream",
+            declared.node,
+            hint="a timestamp, a date or an integer can",
+        )
+    if declared.unit is not None and not field.type.is_integer:
+        raise binder.error(
+            f"IN {declared.unit.value.upper()} is for integers; {field.name} is a {field.type}",
+            declared.node,
+        )
+    slack = 0
+    if declared.slack is not None:
+        slack = bind_window.slack(binder, field, declared.unit, declared.slack, declared.clause)
+    return Progress(field.name, slack, declared.unit, declared.text)
+
+
+def _update_key(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None
+) -> tuple[str, ...] | None:
+    clause = node.args.get("update_key")
+    if clause is None:
+        return None
+    named = clause.expressions or _primary_key(node.expressions)
+    keys = []
+    for key in named:
+        field = _find(binder, key, schema)
+        keys.append(field.name if field else key.name)
+    return tuple(keys)
+
+
+def _queue(binder: Binder, node: nodes.CreateStream) -> Queue:
+    clause = node.args.get("queue")
+    if clause is None:
+        return Queue.APPEND
+    queue = Queue.APPEND_SHED_RANDOM if clause.args.get("shed") else _QUEUES[str(clause.this)]
+    update = queue in (Queue.FIFO, Queue.IN_PLACE, Queue.LINECUTTING)
+    if update and node.args.get("update_key") is None:
+        raise binder.error(
+            f"QUEUE {queue.value.upper()} keeps the newest row of each key, and there is no key",
+            clause,
+            hint="add UPDATE KEY (column, …)",
+        )
+    return queue
+
+
+def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
+    """CREATE STREAM … AS SELECT: a named intermediate stream, expanded where it is used."""
+    for key in _STREAM_ONLY:
+        found = node.args.get(key)
+        if found:
+            at = found[0] if isinstance(found, list) else found
+            clause = key.split("_")[0].upper() if key != "from_table" else "FROM TABLE"
+            raise binder.unsupported(
+                f"{clause} on a stream that is a query", at, "declare it on the query's inputs"
+            )
+    if node.expressions:
+        raise binder.unsupported(
+            "a column list on a stream that is a query", node.expressions[0], "name columns with AS"
+        )
+    return _named(binder, node, "stream", ())
+
+
+# ------------------------------------------------------------------ views, tables, constants
+
+
+def create_view(binder: Binder, node: nodes.CreateView) -> CreateView:
+    return _named(binder, node, "view", tuple(c.name for c in node.expressions))
+
+
+def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) -> CreateView:
+    name, query = name_of(node.this), node.args["query"]
+    bound = binder.define(name, query)
+    plan = bound.shown()
+    if names and len(names) != bound.width:
+        raise binder.error(
+            f"{len(names)} column names for {bound.width} columns", node.expressions[0]
+        )
+    fields = plan.schema.fields
+    if names:
+        fields = tuple(replace(f, name=n) for f, n in zip(fields, names, strict=True))
+    check_names(binder, Schema(fields), query)
+    return CreateView(
+        name,
+        NamedQuery(kind, query, to_sql(query), names),
+        Schema(fields),
+        bool(node.args.get("exists")),
+        bool(node.args.get("replace")),
+        binder.pos(node.this),
+    )
+
+
+def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
+    """What is stored or named needs columns that can be told apart."""
+    seen: set[str] = set()
+    for f in schema:
+        if f.name.lower() in seen:
+            raise binder.error(f"two columns are called {f.name}", at, hint="name them with AS")
+        seen.add(f.name.lower())
+
+
+def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -> CreateTable:
+    schema = columns(binder, node.expressions)
+    if query is not None:
+        if schema is None:
+            schema = query.schema
+            check_names(binder, schema, node.args["query"])
+        else:
+            query = replace(query, plan=stored(binder, query.plan, schema, node.args["query"]))
+    assert schema is not None
+    table_format = node.args.get("format")
+    given = [*(node.args.get("options") or ()), *(node.args.get("with_options") or ())]
+    if given:
+        raise binder.unsupported("OPTIONS of a table", given[0])
+    return CreateTable(
+        name_of(node.this),
+        schema,
+        table_format.name.lower() if table_format is not None else None,
+        query,
+        bool(node.args.get("exists")),
+        bool(node.args.get("replace")),
+        binder.pos(node.this),
+    )
+
+
+def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstant:
+    value = node.expression
+    if isinstance(value, exp.Var):
+        raise binder.error(
+            f"{value.name} is not a constant", value, hint=f"write '{value.name}' for a string"
+        )
+    nothing = Scope(binder, (), (), Env())
+    bound = functions.fold(ExprBinder(binder, nothing, None, "CREATE CONSTANT").bind(value))
+    if not isinstance(bound, Literal):
+        raise binder.error("a constant needs a constant value", value)
+    return CreateConstant(node.name, bound, bool(node.args.get("replace")), binder.pos(node))
+
+
+# ------------------------------------------------------------------ storing rows
+
+
+def stored(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> Logical:
+    """``plan`` with the names and types of the columns that it fills, by position (ANSI store
+    assignment: numbers may narrow, and fail where they do not fit)."""
+    if len(plan.schema) != len(fields):
+        raise binder.error(
+            f"the query has {len(plan.schema)} columns for {len(fields)} columns of the table",
+            at,
+            hint="the columns to fill: " + ", ".join(fields.names),
+        )
+    exprs = tuple(_assigned(binder, plan, k, f, at) for k, f in enumerate(fields))
+    if exprs == tuple(_plain(plan, k) for k in range(len(fields))) and (
+        fields.names == plan.schema.names
+    ):
+        return plan
+    return Project(plan, exprs, fields.names, binder.pos(at))
+
+
+def _plain(plan: Logical, at: int) -> Column:
+    f = plan.schema[at]
+    return Column(at, f.name, f.type, f.nullable)
+
+
+def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Expr) -> Expr:
+    column = _plain(plan, at)
+    both_numbers = column.type.is_numeric and field.type.is_numeric
+    try:
+        return functions.cast(column, field.type, binder.pos(node), implicit=not both_numbers)
+    except BindError as error:
+        raise binder.error(
+            f"column {field.name} is a {field.type}, and the query gives a {column.type}"
+            f" ({column.name})",
+            node,
+            hint=f"CAST({column.name} AS {field.type})" if error.hint else None,
+        ) from None
+
+
+def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:
+    """The columns of the target that an INSERT fills."""
+    if not named:
+        return target
+    fields: list[Field] = []
+    for node in named:
+        field = _find(binder, node, target)
+        assert field is not None
+        if field in fields:
+            raise binder.error(f"column {field.name} is filled twice", node)
+        fields.append(field)
+    missing = [f.name for f in target if not f.nullable and f not in fields]
+    if missing:
+        raise binder.error(f"column {missing[0]} takes no NULL and is not filled", named[0])
+    return Schema(tuple(fields))
+
+
+__all__ = [
+    "Bound",
+    "constant_value",
+    "create_constant",
+    "create_stream",
+    "create_table",
+    "create_view",
+    "filled",
+    "stored",
+]

@@ -1,0 +1,516 @@
+"""Expressions: from the syntax tree to typed nodes over the virtual row of a SELECT (``scope``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from cql import types as t
+from cql.dialect import to_sql
+from cql.dialect.nodes import Duration, GroupWindow
+from cql.errors import did_you_mean
+from cql.planner import aggregates, functions, literals
+from cql.planner.context import Binder
+from cql.planner.expr import Case, Expr, Literal
+from cql.planner.logical import WINDOW_COLUMNS
+from cql.planner.scope import WINDOW_PARTS, Extra, Row, Scope
+from cql.types import DataType
+
+Node: TypeAlias = exp.Expr
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "add",
+    exp.Sub: "sub",
+    exp.Mul: "mul",
+    exp.Div: "div",
+    exp.IntDiv: "int_div",
+    exp.Mod: "mod",
+    exp.EQ: "eq",
+    exp.NEQ: "ne",
+    exp.LT: "lt",
+    exp.LTE: "le",
+    exp.GT: "gt",
+    exp.GTE: "ge",
+    exp.NullSafeEQ: "null_safe_eq",
+    exp.NullSafeNEQ: "is_distinct_from",
+    exp.And: "and",
+    exp.Or: "or",
+    exp.RegexpLike: "rlike",
+    exp.BitwiseAnd: "bit_and",
+    exp.BitwiseOr: "bit_or",
+    exp.BitwiseXor: "bit_xor",
+    exp.BitwiseLeftShift: "shiftleft",
+    exp.BitwiseRightShift: "shiftright",
+    exp.DPipe: "concat",
+}
+_UNARY: dict[type[exp.Expr], str] = {exp.Not: "not", exp.BitwiseNot: "bit_not"}
+#: Typed nodes of sqlglot whose first SQL name is not the one to look up.
+_NAMES: dict[type[exp.Expr], str] = {
+    exp.Pow: "power",
+    exp.DayOfMonth: "dayofmonth",
+    exp.DayOfWeek: "dayofweek",
+    exp.DayOfYear: "dayofyear",
+    exp.Variance: "variance",
+    exp.VariancePop: "var_pop",
+    exp.StrPosition: "position",
+}
+#: Functions that exist only with OVER, with the type of their value (None: that of the argument).
+_OVER_ONLY: dict[str, DataType | None] = {
+    "row_number": t.INT,
+    "rank": t.INT,
+    "dense_rank": t.INT,
+    "ntile": t.INT,
+    "percent_rank": t.DOUBLE,
+    "cume_dist": t.DOUBLE,
+    "lag": None,
+    "lead": None,
+    "nth_value": None,
+}
+#: Flink's auxiliary functions of a group window, and the part of the window they stand for.
+_AUXILIARY = {
+    f"{kind}_{word}": at
+    for kind in ("tumble", "hop", "session")
+    for word, at in (("start", 0), ("end", 1), ("rowtime", 2))
+}
+_NO_STRUCT = "write window.start and window.end: a window itself is no value"
+
+
+@dataclass(frozen=True, slots=True)
+class ExprBinder:
+    """Binds expressions of one clause.
+
+    ``clause`` names it in refusals; ``row`` None refuses aggregates, subqueries and OVER.
+    ``aliases`` shows the aliases of the select list: not (None), after the columns ("last"), or
+    before them ("first").
+    """
+
+    binder: Binder
+    scope: Scope
+    row: Row | None
+    clause: str
+    aggregates: bool = False
+    aliases: str | None = None
+
+    def bind(self, node: Node) -> Expr:
+        kind = type(node)
+        if kind in _BINARY:
+            left = self.bind(node.this)
+            args = [left, self.bind(node.expression)]
+            # an operator stands where its first operand does: asking the tree would walk all of it
+            return functions.resolve(_BINARY[kind], args, left.pos)
+        pos = self.binder.pos(node)
+        if kind in _UNARY:
+            return functions.resolve(_UNARY[kind], [self.bind(node.this)], pos)
+        match node:
+            case exp.Paren():
+                return self.bind(node.this)
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal():
+                if node.is_string:
+                    return Literal(node.name, t.STRING, pos)
+                return literals.number(node.name, pos)
+            case exp.Boolean():
+                return Literal(bool(node.this), t.BOOLEAN, pos)
+            case exp.Null():
+                return Literal(None, t.NULL, pos)
+            case exp.Neg():
+                return self._negated(node)
+            case exp.Interval() | Duration():
+                return literals.interval(node, pos)
+            case exp.Placeholder():
+                return parameter(self.binder, node)
+            case exp.Cast() | exp.TryCast():
+                return self._cast(node)
+            case exp.Case():
+                return self._case(node)
+            case exp.Is():
+                return self._is(node)
+            case exp.Between():
+                return self._between(node)
+            case exp.In():
+                return self._in(node)
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.Exists() | exp.Subquery() | exp.Select() | exp.SetOperation():
+                return self._subquery(node)
+            case exp.Window():
+                return self._over(node)
+            case GroupWindow():
+                raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
+            case exp.Dot():
+                return self._dot(node)
+            case exp.Star():
+                raise self.binder.error("* stands only in a select list and in count(*)", node)
+            case exp.Alias():
+                raise self.binder.error("an alias (AS) has no place here", node)
+            case exp.Filter() | exp.AggFunc() | exp.IgnoreNulls() | exp.RespectNulls():
+                return self._aggregate(node)
+            case exp.Func():
+                return self._function(node)
+        raise self.binder.unsupported(f"{_shown(node)} in an expression", node)
+
+    def condition(self, node: Node) -> Expr:
+        """A boolean expression."""
+        bound = self.bind(node)
+        if bound.type not in (t.BOOLEAN, t.NULL):
+            raise self.binder.error(
+                f"{self.clause} needs a condition, not a value of type {bound.type}", node
+            )
+        return functions.cast(bound, t.BOOLEAN, bound.pos)
+
+    # ------------------------------------------------------------------ names
+
+    def _column(self, node: exp.Column) -> Expr:
+        if isinstance(node.this, exp.Star):
+            raise self.binder.error("* stands only in a select list and in count(*)", node)
+        names_window = len(node.parts) == 1 and node.name.lower() == "window"
+        if names_window and self.scope.window and not self.scope.has("window"):
+            raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
+        first = self.aliases == "first"
+        return self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)
+
+    def _dot(self, node: exp.Dot) -> Expr:
+        """``window(ts, '1 minute').start``; nothing else has parts."""
+        if isinstance(node.this, GroupWindow) and node.expression.name.lower() in WINDOW_PARTS:
+            return self._window_part(node, WINDOW_PARTS.index(node.expression.name.lower()))
+        raise self.binder.unsupported("access to a part of a value", node, "columns are not nested")
+
+    def _window_part(self, node: Node, at: int) -> Expr:
+        if self.scope.window is None:
+            raise self.binder.error(
+                "there is no window here", node, hint=f"{self.clause} is computed before the window"
+            )
+        return replace(self.scope.window.columns[at], pos=self.binder.pos(node))
+
+    # ------------------------------------------------------------------ operators
+
+    def _negated(self, node: exp.Neg) -> Expr:
+        pos = self.binder.pos(node)
+        inner = node.this
+        if isinstance(inner, exp.Literal) and not inner.is_string:
+            return literals.number(f"-{inner.name}", pos)  # -2^63 has no positive twin
+        return functions.resolve("neg", [self.bind(inner)], pos)
+
+    def _cast(self, node: exp.Cast | exp.TryCast) -> Expr:
+        pos, inner = self.binder.pos(node), node.this
+        to = literals.data_type(node.args["to"], self.binder.pos(node.args["to"]) or pos)
+        safe = isinstance(node, exp.TryCast)
+        if isinstance(inner, exp.Literal) and inner.is_string and not safe:
+            if to.is_timestamp:
+                return literals.timestamp(inner.name, pos, to)
+            if to == t.DATE:
+                return literals.day(inner.name, pos)
+        return functions.cast(self.bind(inner), to, pos, safe=safe)
+
+    def _case(self, node: exp.Case) -> Expr:
+        pos, operand = self.binder.pos(node), node.args.get("this")
+        tested = self.bind(operand) if operand is not None else None
+        conditions: list[Expr] = []
+        for branch in node.args["ifs"]:
+            if tested is None:
+                conditions.append(replace_clause(self, "WHEN").condition(branch.this))
+            else:
+                args = [tested, self.bind(branch.this)]
+                conditions.append(functions.resolve("eq", args, self.binder.pos(branch)))
+        values = [self.bind(branch.args["true"]) for branch in node.args["ifs"]]
+        default = node.args.get("default")
+        if default is not None:
+            values.append(self.bind(default))
+        unified = functions.unify(values, pos, "CASE")
+        otherwise = unified.pop() if default is not None else None
+        nullable = otherwise is None or any(v.nullable for v in (*unified, otherwise))
+        branches = tuple(zip(conditions, unified, strict=True))
+        return Case(branches, otherwise, unified[0].type, nullable, pos)
+
+    def _is(self, node: exp.Is) -> Expr:
+        pos, value, against = self.binder.pos(node), self.bind(node.this), node.expression
+        if isinstance(against, exp.Not):
+            inner = exp.Is(this=node.this, expression=against.this)
+            inner.meta.update(node.meta)
+            return functions.resolve("not", [self._is(inner)], pos)
+        if isinstance(against, exp.Null):
+            return functions.resolve("is_null", [value], pos)
+        return functions.resolve("null_safe_eq", [value, self.bind(against)], pos)
+
+    def _between(self, node: exp.Between) -> Expr:
+        pos, value = self.binder.pos(node), self.bind(node.this)
+        low, high = self.bind(node.args["low"]), self.bind(node.args["high"])
+        both = [
+            functions.resolve("ge", [value, low], pos),
+            functions.resolve("le", [value, high], pos),
+        ]
+        return functions.resolve("and", both, pos)
+
+    def _in(self, node: exp.In) -> Expr:
+        query = node.args.get("query")
+        if query is not None:
+            return self._in_subquery(node, query)
+        items = [self.bind(item) for item in node.expressions]
+        if not items:
+            raise self.binder.error("IN needs at least one value", node)
+        return functions.resolve("in_list", [self.bind(node.this), *items], self.binder.pos(node))
+
+    def _like(self, node: Node) -> Expr:
+        escape: list[Expr] = []
+        like = node
+        if isinstance(node, exp.Escape):
+            like, escape = node.this, [self.bind(node.expression)]
+        name = "ilike" if isinstance(like, exp.ILike) else "like"
+        args = [self.bind(like.this), self.bind(like.expression), *escape]
+        return functions.resolve(name, args, self.binder.pos(like))
+
+    # ------------------------------------------------------------------ functions
+
+    def _function(self, node: exp.Func) -> Expr:
+        name, pos = function_name(node), self.binder.pos(node)
+        if name in _AUXILIARY:
+            return self._window_part(node, _AUXILIARY[name])
+        if name == "window_time" and self.scope.window is not None:
+            return self._window_part(node, WINDOW_COLUMNS.index(name))
+        if aggregates.is_aggregate(name):
+            return self._aggregate(node)
+        if name in _OVER_ONLY:
+            raise self.binder.error(f"{name}() needs OVER (…)", node)
+        arguments = function_arguments(node)
+        if any(isinstance(a, exp.Star) for a in arguments):
+            raise self.binder.error(f"{name}(*) is not a function; count(*) is", node)
+        return functions.resolve(name, [self.bind(a) for a in arguments], pos)
+
+    def _aggregate(self, node: Node) -> Expr:
+        row = self.row
+        where_node = None
+        call = node
+        if isinstance(call, exp.Filter):
+            call, where_node = call.this, call.expression.this
+        if isinstance(call, exp.IgnoreNulls | exp.RespectNulls):
+            raise self.binder.unsupported("IGNORE NULLS", call, "FILTER (WHERE x IS NOT NULL)")
+        if not isinstance(call, exp.Func):
+            raise self.binder.error("FILTER belongs to an aggregate", node)
+        name = function_name(call)
+        if name in _OVER_ONLY:
+            raise self.binder.error(f"{name}() needs OVER (…)", call)
+        if not aggregates.is_aggregate(name):
+            if where_node is not None:
+                raise self.binder.error(f"{name} is no aggregate: FILTER has no place here", call)
+            # registered neither as aggregate nor as function: the registry refuses it by name
+            args = [self.bind(a) for a in function_arguments(call)]
+            return functions.resolve(name, args, self.binder.pos(call))
+        if row is None or not self.aggregates:
+            hint = "HAVING is computed after the aggregates" if self.clause == "WHERE" else None
+            raise self.binder.error(f"{self.clause} cannot hold the aggregate {name}", call, hint)
+        args, distinct = self._aggregate_arguments(call)
+        where = None
+        if where_node is not None:
+            where = replace_clause(self._inside_aggregate(), "FILTER").condition(where_node)
+        made = aggregates.resolve_aggregate(name, args, distinct, where, self.binder.pos(call))
+        return row.add_call(made, printed(node))
+
+    def _inside_aggregate(self) -> ExprBinder:
+        return replace(self, aggregates=False, aliases=None, clause="an aggregate")
+
+    def _aggregate_arguments(self, call: exp.Func) -> tuple[list[Expr], bool]:
+        nodes = function_arguments(call)
+        distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
+        if distinct:
+            nodes = list(nodes[0].expressions)
+        inside = self._inside_aggregate()
+        if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            if function_name(call) != "count" or distinct:
+                raise self.binder.error("only count takes *", call)
+            return [], False
+        for node in nodes:
+            if isinstance(node, exp.Order):
+                raise self.binder.unsupported("ORDER BY in an aggregate", node)
+        return [inside.bind(node) for node in nodes], distinct
+
+    # ------------------------------------------------------------------ what cannot run yet
+
+    def _extra(self, extra: Extra, node: Node) -> Expr:
+        if self.row is None:
+            raise self.binder.unsupported(f"{extra.clause} in {self.clause}", node)
+        return self.row.add_extra(extra)
+
+    def _subquery(self, node: Node) -> Expr:
+        """A scalar subquery or EXISTS; what is inside is bound, so that its errors show."""
+        exists = isinstance(node, exp.Exists)
+        query = node.this if exists else node
+        bound = self.binder.query(query, self.scope.env.under(self.scope))
+        if exists:
+            clause, type_ = "EXISTS (subquery)", t.BOOLEAN
+        else:
+            if bound.width != 1:
+                raise self.binder.error(
+                    f"a subquery as a value needs one column, not {bound.width}", node
+                )
+            clause, type_ = "a scalar subquery", bound.plan.schema[0].type
+        return self._extra(
+            Extra(
+                (bound.plan,),
+                clause,
+                printed(node),
+                type_,
+                "write it as a FROM item",
+                self.binder.pos(node),
+            ),
+            node,
+        )
+
+    def _in_subquery(self, node: exp.In, query: Node) -> Expr:
+        value = self.bind(node.this)
+        bound = self.binder.query(query, self.scope.env.under(self.scope))
+        if bound.width != 1:
+            raise self.binder.error(
+                f"IN (subquery) needs one column, not {bound.width}", node, None
+            )
+        column = bound.plan.schema[0]
+        functions.unify([value, Literal(None, column.type)], self.binder.pos(node), "IN (subquery)")
+        return self._extra(
+            Extra(
+                (bound.plan,),
+                "IN (subquery)",
+                printed(node),
+                t.BOOLEAN,
+                "write it as a FROM item",
+                self.binder.pos(node),
+            ),
+            node,
+        )
+
+    def _over(self, node: exp.Window) -> Expr:
+        """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""
+        inner: Node = node.this
+        while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+            inner = inner.this
+        if not isinstance(inner, exp.Func):
+            raise self.binder.error("OVER belongs to a function", node)
+        for part in self._over_parts(node):
+            self.bind(part)
+        name = function_name(inner)
+        arguments = [a for a in function_arguments(inner) if not isinstance(a, exp.Star)]
+        if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
+            arguments = list(arguments[0].expressions)
+        args = [self.bind(a) for a in arguments]
+        return self._extra(
+            Extra(
+                (),
+                "OVER",
+                printed(node),
+                self._over_type(inner, name, args),
+                "a window in FROM, as in FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE], groups rows",
+                self.binder.pos(node),
+            ),
+            node,
+        )
+
+    def _over_type(self, node: Node, name: str, args: Sequence[Expr]) -> DataType:
+        if name in _OVER_ONLY:
+            fixed = _OVER_ONLY[name]
+            if fixed is not None:
+                return fixed
+            if not args:
+                raise self.binder.error(f"{name}() needs an argument", node)
+            return args[0].type
+        if not aggregates.is_aggregate(name):
+            raise self.binder.error(f"{name} cannot stand before OVER", node)
+        pos = self.binder.pos(node)
+        return aggregates.resolve_aggregate(name, list(args), False, None, pos).type
+
+    def _over_parts(self, node: exp.Window) -> Iterator[Node]:
+        window: Node = node
+        named = node.args.get("alias")
+        if named is not None:
+            window = self._named_window(node, named.name)
+        yield from window.args.get("partition_by") or ()
+        order = window.args.get("order")
+        for ordered in order.expressions if order else ():
+            yield ordered.this
+
+    def _named_window(self, node: exp.Window, name: str) -> Node:
+        select = node.find_ancestor(exp.Select)
+        known = {w.name: w for w in (select.args.get("windows") if select else None) or ()}
+        if name not in known:
+            raise self.binder.error(
+                f"there is no window {name}", node, did_you_mean(name, known, what="windows")
+            )
+        found: Node = known[name]
+        return found
+
+
+def replace_clause(binder: ExprBinder, clause: str) -> ExprBinder:
+    return replace(binder, clause=clause)
+
+
+def parameter(binder: Binder, node: exp.Expr) -> Literal:
+    """The value of ``:name``."""
+    parameters = binder.context.parameters
+    if node.name not in parameters:
+        hint = did_you_mean(node.name, parameters, what="given")
+        raise binder.error(
+            f"parameter :{node.name} has no value",
+            node,
+            hint=hint or f"pass it, as in sql(text, {node.name}=…) or --param {node.name}=…",
+        )
+    return literals.from_python(parameters[node.name], f"parameter :{node.name}", binder.pos(node))
+
+
+def function_name(node: exp.Expr) -> str:
+    """The registry name of a call, lower case."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
+    if type(node) in _NAMES:
+        return _NAMES[type(node)]
+    if isinstance(node, exp.Extract):
+        return _EXTRACT.get(node.name.upper(), node.name.lower())
+    if isinstance(node, exp.Trim):
+        return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(
+            str(node.args.get("position") or "").upper(), "trim"
+        )
+    if isinstance(node, exp.Pad):
+        return "lpad" if node.args.get("is_left") else "rpad"
+    assert isinstance(node, exp.Func)
+    return str(node.sql_names()[0]).lower()
+
+
+_EXTRACT = {
+    "DAYOFWEEK_ISO": "dayofweek_iso",
+    "DOW": "dayofweek",
+    "DOY": "dayofyear",
+    "DAYS": "day",
+    "HOURS": "hour",
+    "MINUTES": "minute",
+    "SECONDS": "second",
+    "MONTHS": "month",
+    "YEARS": "year",
+}
+
+
+def function_arguments(node: exp.Expr) -> list[exp.Expr]:
+    """The arguments of a call, in the order in which they are written."""
+    if isinstance(node, exp.Anonymous):
+        return list(node.expressions)
+    if isinstance(node, exp.Extract):
+        return [node.expression]
+    if isinstance(node, exp.StrPosition):
+        keys = ("substr", "this", "position")
+        return [node.args[k] for k in keys if isinstance(node.args.get(k), exp.Expr)]
+    found: list[exp.Expr] = []
+    for key in node.arg_types:
+        value = node.args.get(key)
+        if isinstance(value, list):
+            found += value
+        elif isinstance(value, exp.Expr):
+            found.append(value)
+    return found
+
+
+def printed(node: exp.Expr) -> str:
+    """The text of an expression, as the name of its column."""
+    return to_sql(node)
+
+
+def _shown(node: exp.Expr) -> str:
+    return type(node).__name__.lower()

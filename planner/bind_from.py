@@ -1,0 +1,433 @@
+"""FROM: tables, views, subqueries, unions, window functions and joins: a plan and a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from cql.dialect import nodes
+from cql.dialect import to_sql as printed
+from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
+from cql.errors import BindError, Position, did_you_mean
+from cql.model import Schema
+from cql.planner import bind_window
+from cql.planner.bind_join import Item, JoinChain, scope_of
+from cql.planner.bind_union import distinct, unite
+from cql.planner.catalog import Progress, Relation, Statistics, StreamSpec
+from cql.planner.context import Binder, Bound, Env, fold
+from cql.planner.expr import Column
+from cql.planner.logical import (
+    Bucket,
+    Logical,
+    Project,
+    Scan,
+    Unsupported,
+    Values,
+    Windowed,
+)
+from cql.planner.scope import (
+    QueryWindow,
+    Scope,
+    ScopeColumn,
+    Source,
+    column_of,
+    window_columns,
+)
+from cql.planner.statements import Name
+from cql.window import Window, WindowKind
+
+if TYPE_CHECKING:
+    from cql.executor.protocols import Source as RowSource
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A bound FROM: ``window`` is that of its only item, left for the aggregate."""
+
+    plan: Logical
+    scope: Scope
+    window: QueryWindow | None
+
+
+# ------------------------------------------------------------------ names of tables
+
+
+def name_of(table: exp.Expr) -> Name:
+    """``catalog.schema.name`` of an ``exp.Table``, outermost part first."""
+    parts = (table.text("catalog"), table.text("db"), table.name)
+    return tuple(p for p in parts if p)
+
+
+def find_relation(binder: Binder, table: exp.Expr) -> Relation:
+    """The relation of that name; BindError with candidates."""
+    name = name_of(table)
+    relation = binder.catalog.find(name)
+    if relation is None:
+        raise unknown_relation(binder, table, ())
+    return relation
+
+
+def unknown_relation(binder: Binder, table: exp.Expr, more: Sequence[str]) -> BindError:
+    name = name_of(table)
+    context = binder.context
+    known = [*binder.catalog.names(), *context.views, *context.streams]
+    # a short name may be meant as the last part of a long one
+    dotted = [".".join(k[-len(name) :]) for k in known] + list(more)
+    return binder.error(
+        f"there is no stream or table {'.'.join(name)}",
+        table,
+        hint=did_you_mean(".".join(name), dotted, what="there are")
+        or "CREATE STREAM … declares one; SHOW TABLES lists them",
+    )
+
+
+# ------------------------------------------------------------------ items
+
+
+def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
+    """The FROM of a SELECT, with its joins and their windows applied."""
+    clause = select.args.get("from_")
+    joins = list(select.args.get("joins") or ())
+    join_window = select.args.get(nodes.JOIN_WINDOW)
+    if clause is None:
+        if join_window is not None:
+            raise binder.error("WINDOW needs a FROM", join_window)
+        return From(Values(binder.pos(select)), Scope(binder, (), (), env), None)
+    item = bind_item(binder, clause.this, env)
+    joins = [*(clause.this.args.get("joins") or ()), *joins]
+    if join_window is not None:
+        item = _under_join_window(binder, item, join_window)
+    if not joins:
+        scope = scope_of(binder, [item], item.plan, env)
+        window = item.window
+        if window is not None and window.window is not None and not window.is_table:
+            if window.window.kind is WindowKind.SLIDING:
+                return From(item.plan, scope, window)
+        elif window is not None:
+            return From(item.plan, _scope_of_table(scope, item, window), window)
+        return From(_applied(item).plan, scope, None)
+    chain = JoinChain(binder, env, _applied(item))
+    for join in joins:
+        right = bind_item(binder, join.this, env)
+        if join_window is not None:
+            right = _under_join_window(binder, right, join_window)
+        chain.add(_applied(right), join)
+    return From(chain.plan, chain.scope(), None)
+
+
+def bind_item(binder: Binder, node: exp.Expr, env: Env) -> Item:
+    """One FROM item, its window found and checked but not applied."""
+    binder.count_input(node)
+    match node:
+        case WindowTable():
+            return _window_table(binder, node, env)
+        case FromUnion():
+            item = _union(binder, node, env)
+        case exp.Subquery():
+            item = _subquery(binder, node, env)
+        case exp.Table():
+            item = _table(binder, node, env)
+        case _:
+            raise binder.unsupported(f"{type(node).__name__.upper()} in FROM", node)
+    item = _renamed(binder, item, node)
+    if node.args.get("match_recognize") is not None:
+        raise binder.unsupported("MATCH_RECOGNIZE", node)
+    window = node.args.get(nodes.STREAM_WINDOW)
+    return item if window is None else _with_bracket(binder, item, window)
+
+
+def _alias(node: exp.Expr) -> str:
+    alias = node.args.get("alias")
+    return alias.name if alias is not None else ""
+
+
+def _renamed(binder: Binder, item: Item, node: exp.Expr) -> Item:
+    """``AS m (a, b)``: the alias was taken as the source already; its columns are renamed here."""
+    alias = node.args.get("alias")
+    if not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
+        return item
+    columns = alias.args["columns"]
+    names = tuple(c.name for c in columns)
+    return replace(item, plan=rename(binder, item.plan, names, item.width, alias))
+
+
+def rename(
+    binder: Binder, plan: Logical, names: Sequence[str], width: int, at: exp.Expr
+) -> Logical:
+    """``plan`` with its first ``width`` columns called ``names``."""
+    if len(names) != width:
+        raise binder.error(f"{len(names)} column names for {width} columns", at)
+    fields = plan.schema.fields
+    exprs = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(fields))
+    kept = tuple(f.name for f in fields[width:])
+    return Project(plan, exprs, (*names, *kept), binder.pos(at))
+
+
+def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
+    if isinstance(node.this, exp.Func):
+        raise binder.unsupported(
+            f"the table function {node.this.name or node.this.sql_names()[0]}",
+            node,
+            "TUMBLE and HOP are the table functions",
+        )
+    name, alias = name_of(node), _alias(node)
+    source = Source((alias,) if alias else name)
+    bound = _named(binder, node, name, env)
+    if bound is None:
+        bound = Bound(_scan(binder, node, name, env))
+    elif node.args.get(nodes.FROM_WATERMARK) is not None:
+        raise binder.unsupported(
+            "WATERMARK on a query", node.args[nodes.FROM_WATERMARK], "put it on the table inside"
+        )
+    return Item(bound.plan, bound.hidden, source)
+
+
+def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | None:
+    """A CTE, a view or an intermediate stream, bound in place."""
+    if len(name) == 1:
+        for known, (query, columns, around) in env.ctes.items():
+            if known.lower() == name[0].lower():
+                bound = binder.query(query, around)
+                if not columns:
+                    return bound
+                return replace(bound, plan=rename(binder, bound.plan, columns, bound.width, node))
+    found = binder.context.named(name)
+    if found is None:
+        return None
+    key, named = found
+    bound = binder.expand(key, named, node)
+    if named.columns:
+        plan = rename(binder, bound.plan, named.columns, bound.width, node)
+        return replace(bound, plan=plan)
+    return bound
+
+
+def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Logical:
+    relation = binder.catalog.find(name)
+    if relation is None:
+        raise unknown_relation(binder, node, [*env.ctes])
+    watermark = node.args.get(nodes.FROM_WATERMARK)
+    if watermark is not None:
+        relation = _watermarked(binder, relation, watermark)
+    columns = tuple(range(len(relation.schema)))
+    return Scan(relation, columns, binder.pos(node))
+
+
+def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
+    if node.args.get(nodes.FROM_WATERMARK) is not None:
+        raise binder.unsupported(
+            "WATERMARK on a subquery", node.args[nodes.FROM_WATERMARK], "put it on the table inside"
+        )
+    alias = _alias(node)
+    source = Source((alias,)) if alias else None
+    inner = node.this
+    if isinstance(inner, exp.Table | FromUnion | WindowTable) or (
+        isinstance(inner, exp.Subquery) and inner.args.get("joins")
+    ):
+        return _wrapped(binder, node, inner, source, env)
+    bound = binder.query(inner, env.alone())
+    return Item(bound.plan, bound.hidden, source)
+
+
+def _wrapped(
+    binder: Binder, node: exp.Subquery, inner: exp.Expr, source: Source | None, env: Env
+) -> Item:
+    """``(A UNION B)``, ``(a JOIN b ON …)``; a join needs an alias, which hides the names inside."""
+    item = bind_item(binder, inner, env)
+    joins = inner.args.get("joins") or ()
+    if not joins:
+        return replace(item, source=source or item.source)
+    if source is None:
+        raise binder.unsupported("a join in parentheses without an alias", node, "add AS name")
+    chain = JoinChain(binder, env, _applied(item))
+    for join in joins:
+        chain.add(_applied(bind_item(binder, join.this, env)), join)
+    shown = chain.scope().star(node)
+    exprs = tuple(c.expr for c in shown)
+    return Item(Project(chain.plan, exprs, tuple(c.name for c in shown)), 0, source)
+
+
+# ------------------------------------------------------------------ unions
+
+
+def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
+    if node.args.get(nodes.FROM_WATERMARK) is not None:
+        raise binder.unsupported(
+            "WATERMARK on a union", node.args[nodes.FROM_WATERMARK], "put it on the tables inside"
+        )
+    members = [_applied(bind_item(binder, member, env)) for member in node.expressions]
+    bounds = [Bound(m.plan, m.hidden) for m in members]
+    names = [str(m.source) if m.source else f"member {k + 1}" for k, m in enumerate(members)]
+    bound = unite(binder, bounds, names, node)
+    alias = _alias(node)
+    if node.args.get("distinct"):
+        bound = distinct(binder, bound, node)
+    return Item(bound.plan, bound.hidden, Source((alias,)) if alias else None)
+
+
+# ------------------------------------------------------------------ watermarks on an item
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarked:
+    """A relation whose progress the query itself declares (``WATERMARK ts DELAY OF …``)."""
+
+    base: Relation
+    spec: StreamSpec = field(default_factory=StreamSpec)
+
+    @property
+    def name(self) -> tuple[str, ...]:
+        return self.base.name
+
+    @property
+    def kind(self) -> str:
+        return "stream"
+
+    @property
+    def schema(self) -> Schema:
+        return self.base.schema
+
+    @property
+    def stream(self) -> StreamSpec:
+        return self.spec
+
+    @property
+    def bounded(self) -> bool:
+        return self.base.bounded
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.base.statistics
+
+    def source(self) -> RowSource:
+        return self.base.source()
+
+
+def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation:
+    name = node.this.name
+    index = relation.schema.find(name)
+    if index is None:
+        raise binder.error(
+            f"{'.'.join(relation.name)} has no column {name}",
+            node.this,
+            hint=did_you_mean(name, relation.schema.names, what="its columns"),
+        )
+    spec = relation.stream or StreamSpec()
+    column = relation.schema[index]
+    units = {p.column.lower(): p.unit for p in spec.progress}
+    slack = bind_window.slack(
+        binder, column, units.get(column.name.lower()), node.args["delay"], "DELAY OF"
+    )
+    declared = f"WATERMARK {name} DELAY OF {printed(node.args['delay'])}"
+    made = Progress(column.name, slack, units.get(column.name.lower()), declared)
+    others = tuple(p for p in spec.progress if fold((p.column,)) != fold((column.name,)))
+    return Watermarked(relation, replace(spec, progress=(made, *others)))
+
+
+# ------------------------------------------------------------------ windows of items
+
+
+def item_lookup(binder: Binder, item: Item) -> Callable[[exp.Expr], int]:
+    """Finds the column of an item that a name in its bracket means."""
+    scope = scope_of(binder, [item], item.plan, Env())
+
+    def find(node: exp.Expr) -> int:
+        found = scope.resolve(as_column(node), aliases_first=False, aliases=False)
+        if not isinstance(found, Column):
+            raise binder.error(f"{node.name} is a constant, not a column", node)
+        return found.index
+
+    return find
+
+
+def as_column(node: exp.Expr) -> exp.Column:
+    """An Identifier as a column; the copy keeps the place in the text."""
+    if isinstance(node, exp.Column):
+        return node
+    column = exp.Column(this=exp.Identifier(this=node.name, quoted=node.args.get("quoted")))
+    column.meta.update(node.meta)
+    return column
+
+
+def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
+    find = item_lookup(binder, item)
+    text, pos = printed(node), binder.pos(node)
+    if node.window_kind == "SESSION":
+        plan = bind_window.session_bracket(binder, node, item.plan, find)
+        return _with_columns(item, plan, text, pos)
+    window = bind_window.bracket(binder, node, item.plan, find)
+    return replace(item, window=_query_window(item.plan, window, text, pos))
+
+
+def _query_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
+    wa = plan.schema[window.wa].type if window.wa is not None else plan.schema[0].type
+    return QueryWindow(window, window_columns(wa), text, pos=pos)
+
+
+def _with_columns(item: Item, plan: Unsupported, text: str, pos: Position | None) -> Item:
+    """A session or a cumulating window: its columns are real, behind those of the item."""
+    first = len(item.plan.schema)
+    start, end, time = (
+        Column(first + k, f.name, f.type, f.nullable)
+        for k, f in enumerate(plan.schema.fields[first:])
+    )
+    window = QueryWindow(None, (start, end, time), text, pos=pos)
+    return replace(item, plan=plan, hidden=item.hidden + 3, window=window)
+
+
+def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
+    """``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), …)) AS x``: x has the window columns, too."""
+    inner = node.args["source"]
+    alias = _alias(node)
+    if isinstance(inner, exp.Table):
+        item = _table(binder, inner, env)
+    else:
+        bound = binder.query(inner, env.alone())
+        item = Item(bound.plan, bound.hidden, None)
+    source = Source((alias,)) if alias else item.source
+    # window columns of a derived stream would hide behind those of this window
+    if item.hidden:
+        shown = tuple(column_of(item.plan, k) for k in range(item.width))
+        names = item.plan.schema.names[: item.width]
+        item = replace(item, plan=Project(item.plan, shown, names), hidden=0)
+    item = replace(item, source=source)
+    window = bind_window.table_window(binder, node, item.plan, item_lookup(binder, item))
+    text, pos = f"{node.window_kind}(…)", binder.pos(node)
+    if isinstance(window, Unsupported):
+        return replace(item, plan=window)
+    found = _query_window(item.plan, window, text, pos)
+    return replace(item, window=replace(found, origin="table"))
+
+
+def _scope_of_table(scope: Scope, item: Item, window: QueryWindow) -> Scope:
+    """The scope of a window table function, or of a session: its window columns are columns."""
+    if not window.is_table:
+        return scope
+    added = tuple(ScopeColumn(item.source, column.name, column) for column in window.columns)
+    return replace(scope, columns=(*scope.columns, *added))
+
+
+def _applied(item: Item) -> Item:
+    """The item as a relation under its window (below a join, or without an aggregate)."""
+    window = item.window
+    if window is None or window.window is None:
+        return replace(item, window=None)
+    if window.is_table:
+        return replace(item, plan=Bucket(item.plan, window.window, window.pos), window=None)
+    return replace(item, plan=Windowed(item.plan, window.window, window.pos), window=None)
+
+
+def _under_join_window(binder: Binder, item: Item, node: exp.Expr) -> Item:
+    """``WINDOW 10 minutes`` (in-order paper): the last 10 minutes of every input."""
+    if item.window is not None:
+        raise binder.error("this query has WINDOW, and a FROM item a window of its own", node)
+    wa = bind_window.default_attribute(binder, item.plan, node)
+    length = bind_window.amount(binder, None, node.this)
+    range_ = wa.units(binder, length, "WINDOW", node.this)
+    if range_ <= 0:
+        raise binder.error("WINDOW must be longer than zero", node.this)
+    window = Window(WindowKind.RANGE, wa.index, range_)
+    return replace(item, window=_query_window(item.plan, window, printed(node), binder.pos(node)))

@@ -1,0 +1,189 @@
+"""Joins: FROM items side by side, from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from cql.planner import functions
+from cql.planner.bind_expr import ExprBinder
+from cql.planner.context import Binder, Env, fold
+from cql.planner.expr import Column, Expr, columns_of
+from cql.planner.logical import Join, Logical, Unsupported
+from cql.planner.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A bound FROM item: ``hidden`` trailing columns of its plan are window columns of a derived
+    stream; ``window`` is not applied yet (the aggregate above may take it)."""
+
+    plan: Logical
+    hidden: int
+    source: Source | None
+    window: QueryWindow | None = None
+
+    @property
+    def width(self) -> int:
+        return len(self.plan.schema) - self.hidden
+
+
+def scope_of(binder: Binder, items: Sequence[Item], plan: Logical, env: Env) -> Scope:
+    """The columns of ``items`` side by side, typed as in ``plan`` (outer joins add NULL)."""
+    columns: list[ScopeColumn] = []
+    for item in items:
+        offset = len(columns)
+        for k in range(len(item.plan.schema)):
+            column = column_of(plan, offset + k)
+            hidden = k >= item.width
+            columns.append(
+                ScopeColumn(item.source, column.name, column, shown=not hidden, hidden=hidden)
+            )
+    sources = tuple(i.source for i in items if i.source is not None)
+    return Scope(binder, sources, tuple(columns), env)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A column of USING: the first value that is not NULL of ``parts``; ``hides`` are the columns
+    that it stands for."""
+
+    name: str
+    parts: tuple[int, ...]
+    hides: frozenset[int]
+
+
+class JoinChain:
+    """Joins from left to right; USING merges columns."""
+
+    def __init__(self, binder: Binder, env: Env, first: Item) -> None:
+        self.binder = binder
+        self.env = env
+        self.items = [first]
+        self.plan = first.plan
+        self.merged: list[Merged] = []
+
+    def scope(self) -> Scope:
+        made = scope_of(self.binder, self.items, self.plan, self.env)
+        hidden = {index for merged in self.merged for index in merged.hides}
+        first = [ScopeColumn(None, m.name, self._value(m)) for m in self.merged]
+        rest = [
+            replace(c, shown=False, bare=False) if columns_of(c.expr) <= hidden else c
+            for c in made.columns
+        ]
+        return replace(made, columns=(*first, *rest))
+
+    def _value(self, merged: Merged) -> Expr:
+        parts = [column_of(self.plan, index) for index in merged.parts]
+        return parts[0] if len(parts) == 1 else functions.resolve("coalesce", parts, None)
+
+    def add(self, right: Item, join: exp.Join) -> None:
+        """Joins ``right``, its window applied."""
+        self._check_alias(right, join)
+        if join.this.args.get("joins"):
+            raise self.binder.unsupported("a nested join", join.this, "join one after the other")
+        if join.this.args.get("version") is not None:
+            self._temporal(right, join)
+            return
+        kind = self._kind(join)
+        beside = self._beside(right, "cross", join)
+        condition = self._condition(join, right, beside, kind)
+        self.plan = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
+        if kind not in ("semi", "anti"):
+            self.items.append(right)
+            self.merged = beside.merged
+
+    def _beside(self, right: Item, kind: str, join: exp.Join) -> JoinChain:
+        """This chain and ``right``, for names in ON."""
+        both = JoinChain(self.binder, self.env, self.items[0])
+        both.items = [*self.items, right]
+        both.plan = Join(self.plan, right.plan, kind, None, self.binder.pos(join))
+        both.merged = list(self.merged)
+        return both
+
+    def _check_alias(self, right: Item, join: exp.Join) -> None:
+        name = right.source
+        taken = [i.source for i in self.items if i.source is not None]
+        if name is not None and any(fold(s.name) == fold(name.name) for s in taken):
+            raise self.binder.error(
+                f"FROM names {name} twice", join.this, hint="give one of them an alias: AS x"
+            )
+
+    def _kind(self, join: exp.Join) -> str:
+        method, side = join.args.get("method") or "", join.args.get("side") or ""
+        kind = join.args.get("kind") or ""
+        if method == "ASOF":
+            return "asof"
+        if kind in ("SEMI", "ANTI"):
+            if side == "RIGHT":
+                raise self.binder.unsupported(f"a RIGHT {kind} JOIN", join, "swap the inputs")
+            return str(kind).lower()
+        conditional = any(join.args.get(k) for k in ("on", "using")) or method == "NATURAL"
+        if side:
+            if not conditional:
+                raise self.binder.error(f"{side} JOIN needs ON or USING", join)
+            return str(side).lower()
+        if kind == "CROSS" and conditional:
+            raise self.binder.error("CROSS JOIN takes no condition", join)
+        return "inner" if conditional else "cross"
+
+    def _condition(self, join: exp.Join, right: Item, beside: JoinChain, kind: str) -> Expr | None:
+        """USING, MATCH_CONDITION and ON as one condition; USING merges columns in ``beside``."""
+        named: list[tuple[str, exp.Expr]] = [(c.name, c) for c in join.args.get("using") or ()]
+        if join.args.get("method") == "NATURAL":
+            mine = [c.name.lower() for c in self.scope().columns if c.bare and not c.hidden]
+            theirs = right.plan.schema.names[: right.width]
+            named = [(name, join) for name in theirs if name.lower() in mine]
+        parts = [self._using(name, at, right, beside, kind) for name, at in named]
+        for key in ("match_condition", "on"):
+            if join.args.get(key) is not None:
+                clause = ExprBinder(self.binder, beside.scope(), None, "ON")
+                parts.append(clause.condition(join.args[key]))
+        if kind == "asof" and not parts:
+            raise self.binder.error("ASOF JOIN needs MATCH_CONDITION or ON", join)
+        if not parts:
+            return None
+        condition = parts[0]
+        for part in parts[1:]:
+            condition = functions.resolve("and", [condition, part], part.pos)
+        return condition
+
+    def _using(self, name: str, at: exp.Expr, right: Item, beside: JoinChain, kind: str) -> Expr:
+        column = exp.Column(this=exp.Identifier(this=name))
+        column.meta.update(at.meta)
+        left = self.scope().resolve(column, aliases_first=False, aliases=False)
+        theirs = scope_of(self.binder, [right], right.plan, self.env)
+        local = theirs.resolve(column, aliases_first=False, aliases=False)
+        if not isinstance(local, Column) or not columns_of(left):
+            raise self.binder.error(f"{name} is not a column of both sides", at)
+        known = next((m for m in self.merged if m.name.lower() == name.lower()), None)
+        mine = known.parts if known else tuple(columns_of(left))
+        index = len(self.plan.schema) + local.index
+        parts = {"right": (index,), "full": (*mine, index)}.get(kind, mine)
+        hides = frozenset((*mine, index)) | (known.hides if known else frozenset())
+        beside.merged = [m for m in beside.merged if m is not known]
+        beside.merged.append(Merged(known.name if known else _named(left, name), parts, hides))
+        there = replace(local, index=index)
+        return functions.resolve("eq", [left, there], self.binder.pos(at))
+
+    def _temporal(self, right: Item, join: exp.Join) -> None:
+        """``JOIN t FOR SYSTEM_TIME AS OF x ON …``."""
+        version = join.this.args["version"]
+        ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
+        beside = self._beside(right, "left", join)
+        if join.args.get("on") is not None:
+            ExprBinder(self.binder, beside.scope(), None, "ON").condition(join.args["on"])
+        self.plan = Unsupported(
+            (self.plan, right.plan),
+            "FOR SYSTEM_TIME AS OF (a temporal join)",
+            beside.plan.schema,
+            None,
+            self.binder.pos(version),
+        )
+        self.items.append(right)
+
+
+def _named(expr: Expr, name: str) -> str:
+    return expr.name if isinstance(expr, Column) else name

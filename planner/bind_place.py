@@ -1,0 +1,372 @@
+"""The parts of a SELECT, bound over its virtual row, become plan nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from cql.model import Field, Schema
+from cql.planner.bind_union import distinct
+from cql.planner.context import Binder, Bound
+from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.logical import (
+    WINDOW_COLUMNS,
+    Aggregate,
+    AggregateCall,
+    Bucket,
+    Filter,
+    Logical,
+    Project,
+    Sort,
+    SortKey,
+    Unsupported,
+    Windowed,
+)
+from cql.planner.scope import AGGREGATES, EXTRAS, OUTER, WINDOW, QueryWindow, Row, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    name: str
+    expr: Expr
+    node: exp.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OrderItem:
+    """A key of ORDER BY, over the virtual row."""
+
+    expr: Expr
+    descending: bool
+    nulls_first: bool
+    node: exp.Expr
+
+
+@dataclass(slots=True)
+class Parts:
+    """A SELECT, clause by clause. ``plan`` is its FROM; expressions are over the virtual row.
+
+    ``by_window``: GROUP BY names the window or one of its columns."""
+
+    node: exp.Select
+    plan: Logical
+    row: Row
+    window: QueryWindow | None
+    items: list[SelectItem] = field(default_factory=list)
+    where: Expr | None = None
+    where_node: exp.Expr | None = None
+    grouped: bool = False
+    keys: list[Expr] = field(default_factory=list)
+    key_names: list[str] = field(default_factory=list)
+    by_window: bool = False
+    having: Expr | None = None
+    having_node: exp.Expr | None = None
+    distinct: bool = False
+    order: list[OrderItem] = field(default_factory=list)
+    order_node: exp.Expr | None = None
+    limit: int | None = None
+    offset: int = 0
+
+    @property
+    def has_sort(self) -> bool:
+        return bool(self.order) or self.limit is not None or self.offset > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The plan below the select list, and the select list over it. ``hidden`` are pseudo-columns
+    that follow it; ``window_end`` is among them where rows are ordered within windows."""
+
+    plan: Logical
+    items: tuple[Expr, ...]
+    order: tuple[Expr, ...]
+    hidden: tuple[Column, ...]
+    in_windows: bool
+
+
+def place(binder: Binder, parts: Parts, scope: Scope) -> Bound:
+    """The plan of a SELECT."""
+    if parts.row.calls:
+        parts.grouped = True
+    window = parts.window
+    in_bracket = window is not None and window.origin == "bracket" and window.window is not None
+    if parts.distinct and in_bracket and not parts.grouped:
+        _group_by_items(parts)  # DISTINCT over a window is distinct within each window
+    output = _aggregated(binder, parts) if parts.grouped else _plain(binder, parts, scope)
+    return _finished(binder, parts, output)
+
+
+def _group_by_items(parts: Parts) -> None:
+    parts.grouped, parts.distinct = True, False
+    for item in parts.items:
+        if item.expr not in parts.keys:
+            parts.keys.append(item.expr)
+            parts.key_names.append(item.name)
+
+
+# ------------------------------------------------------------------ below the select list
+
+
+Moves = dict[int, Column]
+
+
+def _move(expr: Expr, moves: Mapping[int, Column]) -> Expr:
+    """``expr`` with the columns of the virtual row that were placed since."""
+    if isinstance(expr, Column):
+        return replace(moves[expr.index], pos=expr.pos) if expr.index in moves else expr
+    return rebuild(expr, lambda e: _move(e, moves))
+
+
+def _extras_in(exprs: Iterable[Expr]) -> list[int]:
+    found = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
+    return sorted(found)
+
+
+def _with_extras(plan: Logical, parts: Parts, indices: Sequence[int], moves: Moves) -> Logical:
+    """``plan`` under the clauses that append these columns."""
+    for index in indices:
+        if index in moves:
+            continue
+        extra = parts.row.extras[index - EXTRAS]
+        at = len(plan.schema)
+        schema = Schema((*plan.schema, Field(extra.name, extra.type)))
+        plan = Unsupported((plan, *extra.inputs), extra.clause, schema, extra.hint, extra.pos)
+        moves[index] = Column(at, extra.name, extra.type)
+    return plan
+
+
+def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) -> Logical:
+    """FROM under its buckets or relation window, and WHERE."""
+    plan, window = parts.plan, parts.window
+    if window is not None and window.window is not None:
+        if window.origin != "bracket" and not (parts.grouped and parts.by_window):
+            plan = _bucket(binder, parts, window, moves)
+        elif not parts.grouped:
+            plan = Windowed(plan, window.window, window.pos)
+    plan = _with_extras(plan, parts, _extras_in(below), moves)
+    if parts.where is not None:
+        assert parts.where_node is not None
+        _check_where(binder, parts, moves)
+        condition = _move(parts.where, moves)
+        plan = Filter(plan, condition, binder.pos(parts.where_node))
+    return plan
+
+
+def _bucket(binder: Binder, parts: Parts, window: QueryWindow, moves: Moves) -> Logical:
+    assert window.window is not None
+    if window.origin == "function" and parts.grouped:
+        raise binder.error(
+            f"{window.text} is not in GROUP BY",
+            parts.node,
+            hint=f"add it: GROUP BY {window.text}",
+        )
+    plan = Bucket(parts.plan, window.window, window.pos)
+    first = len(parts.plan.schema)
+    for k, column in enumerate(window.columns):
+        moves[WINDOW + k] = replace(column, index=first + k)
+    return plan
+
+
+def _check_where(binder: Binder, parts: Parts, moves: Moves) -> None:
+    assert parts.where is not None
+    for index in columns_of(parts.where):
+        if WINDOW <= index < EXTRAS and index not in moves:
+            name = WINDOW_COLUMNS[index - WINDOW]
+            raise binder.error(
+                f"WHERE cannot name {name}: it is computed before the window",
+                parts.where_node or parts.node,
+                hint="use HAVING",
+            )
+
+
+def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
+    """Without an aggregate."""
+    moves: Moves = {}
+    where = [parts.where] if parts.where is not None else []
+    plan = _input(binder, parts, where, moves)
+    exprs = [*(i.expr for i in parts.items), *(o.expr for o in parts.order)]
+    plan = _with_extras(plan, parts, _extras_in(exprs), moves)
+    places = [*(i.node for i in parts.items), *(o.node for o in parts.order)]
+    for expr, node in zip(exprs, places, strict=True):
+        for index in columns_of(expr):
+            if WINDOW <= index < EXTRAS and index not in moves:
+                raise binder.error(
+                    f"{WINDOW_COLUMNS[index - WINDOW]} needs an aggregate over the window",
+                    node,
+                    hint="FROM TUMBLE(…) or HOP(…) gives each row with its windows",
+                )
+    moved = [_move(e, moves) for e in exprs]
+    count = len(parts.items)
+    hidden = () if parts.distinct else _passed_on(parts, scope)
+    return Output(plan, tuple(moved[:count]), tuple(moved[count:]), hidden, False)
+
+
+def _passed_on(parts: Parts, scope: Scope) -> tuple[Column, ...]:
+    """Window columns of a derived input, where only one input has them."""
+    columns = [c.expr for c in scope.columns if c.hidden and isinstance(c.expr, Column)]
+    names = [c.name for c in columns]
+    kept = (c for c in columns if names.count(c.name) == 1 and c.name in WINDOW_COLUMNS)
+    return tuple(c for c in kept if c.index < len(parts.plan.schema))
+
+
+# ------------------------------------------------------------------ the aggregate
+
+
+def _aggregated(binder: Binder, parts: Parts) -> Output:
+    window = parts.window
+    if window is not None and window.window is None:
+        _group_by_real_window(parts, window)
+    moves: Moves = {}
+    inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
+    where = [parts.where] if parts.where is not None else []
+    plan = _input(binder, parts, [*where, *inside], moves)
+    in_windows = window is not None and window.window is not None and WINDOW not in moves
+    node = Aggregate(
+        plan,
+        window.window if window is not None and in_windows else None,
+        tuple(_move(k, moves) for k in parts.keys),
+        tuple(_moved_call(c, moves) for c in parts.row.calls),
+        (*parts.key_names, *parts.row.call_names),
+        (window.pos if window is not None and in_windows else None) or binder.pos(parts.node),
+    )
+    lift = _Lift(binder, parts, node)
+    result: Logical = node
+    items = [lift.lifted(i.expr, i.node) for i in parts.items]
+    order = [lift.lifted(o.expr, o.node) for o in parts.order]
+    having = None
+    if parts.having is not None:
+        assert parts.having_node is not None
+        having = lift.lifted(parts.having, parts.having_node)
+    above: Moves = {}
+    used = [*items, *order, *([having] if having is not None else [])]
+    result = _with_extras(result, parts, _extras_in(used), above)
+    if having is not None and parts.having_node is not None:
+        result = Filter(result, _move(having, above), binder.pos(parts.having_node))
+    return Output(
+        result,
+        tuple(_move(e, above) for e in items),
+        tuple(_move(e, above) for e in order),
+        lift.window_columns() if in_windows else (),
+        in_windows,
+    )
+
+
+def _group_by_real_window(parts: Parts, window: QueryWindow) -> None:
+    """A window that cannot run yet has its columns in the input: they are keys like others."""
+    for column in window.columns:
+        if column not in parts.keys:
+            parts.keys.append(column)
+            parts.key_names.append(column.name)
+
+
+def _inputs_of(call: AggregateCall) -> tuple[Expr, ...]:
+    return call.args if call.where is None else (*call.args, call.where)
+
+
+def _moved_call(call: AggregateCall, moves: Moves) -> AggregateCall:
+    args = tuple(_move(a, moves) for a in call.args)
+    where = None if call.where is None else _move(call.where, moves)
+    return replace(call, args=args, where=where)
+
+
+class _Lift:
+    """Expressions of the virtual row, over the output of the aggregate."""
+
+    def __init__(self, binder: Binder, parts: Parts, node: Aggregate) -> None:
+        self.binder = binder
+        self.keys = parts.keys
+        self.node = node
+        self.calls_at = len(parts.keys)
+        self.window_at = self.calls_at + len(parts.row.calls)
+
+    def _output(self, at: int, like: Expr) -> Column:
+        f = self.node.schema[at]
+        return Column(at, f.name, f.type, f.nullable, like.pos)
+
+    def window_columns(self) -> tuple[Column, ...]:
+        fields = self.node.schema.fields[self.window_at :]
+        return tuple(
+            Column(self.window_at + k, f.name, f.type, f.nullable) for k, f in enumerate(fields)
+        )
+
+    def lifted(self, expr: Expr, node: exp.Expr) -> Expr:
+        for at, key in enumerate(self.keys):
+            if expr == key:
+                return self._output(at, expr)
+        if not isinstance(expr, Column):
+            return rebuild(expr, lambda e: self.lifted(e, node))
+        if AGGREGATES <= expr.index < WINDOW:
+            return self._output(self.calls_at + expr.index - AGGREGATES, expr)
+        if WINDOW <= expr.index < EXTRAS and self.node.window is not None:
+            return self._output(self.window_at + expr.index - WINDOW, expr)
+        if expr.index >= EXTRAS:
+            return expr
+        error = self.binder.error(
+            f"column {expr.name} is neither grouped nor inside an aggregate",
+            node,
+            hint=f"add it to GROUP BY, or write first({expr.name}), max({expr.name}) or another"
+            " aggregate",
+        )
+        error.position = expr.pos or error.position
+        raise error
+
+
+# ------------------------------------------------------------------ the select list and above
+
+
+def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
+    """Select list, DISTINCT, ORDER BY with LIMIT; sort keys that are not selected go again."""
+    names = [i.name for i in parts.items] + [c.name for c in output.hidden]
+    exprs = [*output.items, *output.hidden]
+    width = len(exprs)
+    keys: list[SortKey] = []
+    for ordered, expr in zip(parts.order, output.order, strict=True):
+        at = next((k for k, e in enumerate(output.items) if e == expr), None)
+        if at is None and parts.distinct:
+            raise binder.error(
+                "with DISTINCT, ORDER BY takes columns of the select list only", ordered.node
+            )
+        if at is None:
+            at = len(exprs)
+            exprs.append(expr)
+            names.append(_unused(f"order_{len(keys) + 1}", names))
+        column = Column(at, names[at], expr.type, expr.nullable, expr.pos)
+        keys.append(SortKey(column, ordered.descending, ordered.nulls_first))
+    plan = project(output.plan, exprs, names, binder, parts.node)
+    bound = Bound(plan, len(output.hidden))
+    if parts.distinct:
+        bound = distinct(binder, bound, parts.node)
+    if parts.has_sort:
+        in_windows = output.in_windows and not parts.distinct
+        end = len(parts.items) + WINDOW_COLUMNS.index("window_end") if in_windows else None
+        at_node = parts.order_node or parts.node
+        sort = Sort(bound.plan, tuple(keys), parts.limit, parts.offset, end, binder.pos(at_node))
+        bound = replace(bound, plan=sort)
+        if len(exprs) > width:
+            kept = [Column(k, names[k], e.type, e.nullable) for k, e in enumerate(exprs[:width])]
+            bound = replace(bound, plan=Project(sort, tuple(kept), tuple(names[:width])))
+    return bound
+
+
+def _unused(name: str, names: Sequence[str]) -> str:
+    while name in names:
+        name = f"_{name}"
+    return name
+
+
+def project(
+    plan: Logical,
+    exprs: Sequence[Expr],
+    names: Sequence[str],
+    binder: Binder,
+    node: exp.Expr,
+) -> Logical:
+    """A Project, unless it would change nothing."""
+    same = [e.index if isinstance(e, Column) else -1 for e in exprs] == list(
+        range(len(plan.schema))
+    )
+    if same and tuple(names) == plan.schema.names:
+        return plan
+    return Project(plan, tuple(exprs), tuple(names), binder.pos(node))

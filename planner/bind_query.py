@@ -1,0 +1,151 @@
+"""Whole queries: SELECT, set operations and WITH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sqlglot import exp
+
+from cql.dialect import nodes
+from cql.model import Field, Schema
+from cql.planner import functions
+from cql.planner.bind_expr import ExprBinder
+from cql.planner.bind_select import bind_select, count_of, order_item
+from cql.planner.bind_union import distinct, unite
+from cql.planner.context import Binder, Bound, Env
+from cql.planner.expr import Column, Expr
+from cql.planner.logical import RelationToStream, Sort, SortKey, Unsupported
+from cql.planner.scope import Scope, ScopeColumn
+
+#: Clauses of a whole statement, which a query inside another one cannot have.
+OUTERMOST = {
+    nodes.EMIT: "EMIT",
+    nodes.ON_BAD_ROW: "ON BAD ROW",
+    nodes.LATE_OUTPUT: "LATE OUTPUT",
+    "hint": "a hint",
+}
+
+
+def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
+    """A query inside a statement or another query."""
+    for key, clause in OUTERMOST.items():
+        if node.args.get(key) is not None:
+            raise binder.unsupported(
+                f"{clause} inside another query", node.args[key], "write it in the outermost one"
+            )
+    return bind_outermost(binder, node, env)
+
+
+def bind_outermost(binder: Binder, node: exp.Expr, env: Env) -> Bound:
+    """A query whose own statement-wide clauses the caller reads."""
+    env = _with_ctes(binder, node, env)
+    match node:
+        case exp.Select():
+            return bind_select(binder, node, env)
+        case exp.SetOperation():
+            return _set_operation(binder, node, env)
+        case exp.Subquery():
+            return _ordered(binder, node, bind_query(binder, node.this, env), env)
+    raise binder.unsupported(f"{type(node).__name__.upper()} as a query", node)
+
+
+def _with_ctes(binder: Binder, node: exp.Expr, env: Env) -> Env:
+    """``env`` with the names of WITH; each sees the ones before it."""
+    clause = node.args.get("with_")
+    if clause is None:
+        return env
+    if clause.args.get("recursive"):
+        raise binder.unsupported("WITH RECURSIVE", clause)
+    seen: set[str] = set()
+    for cte in clause.expressions:
+        name = cte.alias
+        if name.lower() in seen:
+            raise binder.error(f"WITH names {name} twice", cte)
+        seen.add(name.lower())
+        columns = cte.args["alias"].args.get("columns") or ()
+        known = {k: v for k, v in env.ctes.items() if k.lower() != name.lower()}
+        known[name] = (cte.this, tuple(c.name for c in columns), env.alone())
+        env = replace(env, ctes=known)
+    for cte in clause.expressions:  # errors of a CTE that nothing uses show, too
+        query, _, around = env.ctes[cte.alias]
+        binder.query(query, around)
+    return env
+
+
+def _set_operation(binder: Binder, node: exp.SetOperation, env: Env) -> Bound:
+    members = [bind_query(binder, member, env) for member in _members(node)]
+    names = [_ordinal(k) for k in range(len(members))]
+    if isinstance(node, exp.Union):
+        bound = unite(binder, members, names, node)
+        if node.args.get("distinct"):
+            bound = distinct(binder, bound, node)
+    else:
+        word = "EXCEPT" if isinstance(node, exp.Except) else "INTERSECT"
+        both = unite(binder, members, names, node).shown()
+        inputs = tuple(m.shown() for m in members)
+        fields = tuple(Field(f.name, f.type, f.nullable) for f in both.schema)
+        bound = Bound(Unsupported(inputs, word, Schema(fields), None, binder.pos(node)))
+    bound = _ordered(binder, node, bound, env)
+    kind = node.args.get(nodes.R2S)
+    if kind:
+        bound = Bound(RelationToStream(bound.shown(), str(kind), binder.pos(node)))
+    return bound
+
+
+def _ordinal(k: int) -> str:
+    return (
+        ("the first query", "the second query", "the third query")[k]
+        if k < 3
+        else (f"query {k + 1}")
+    )
+
+
+def _members(node: exp.SetOperation) -> Iterator[exp.Expr]:
+    """``A UNION ALL B UNION ALL C`` is one union of three; other operations take two."""
+    left = node.this
+    same = isinstance(node, exp.Union) and type(left) is type(node)
+    plain = same and not any(
+        left.args.get(k) for k in ("order", "limit", "offset", "with_", nodes.R2S)
+    )
+    if plain and bool(left.args.get("distinct")) == bool(node.args.get("distinct")):
+        yield from _members(left)
+    else:
+        yield left
+    yield node.expression
+
+
+def _ordered(binder: Binder, node: exp.Expr, bound: Bound, env: Env) -> Bound:
+    """ORDER BY, LIMIT and OFFSET over the output of a whole query."""
+    order, limit = node.args.get("order"), node.args.get("limit")
+    offset = node.args.get("offset")
+    if order is None and limit is None and offset is None:
+        return bound
+    columns = tuple(
+        ScopeColumn(None, f.name, Column(k, f.name, f.type, f.nullable))
+        for k, f in enumerate(bound.plan.schema.fields[: bound.width])
+    )
+    scope = Scope(binder, (), columns, env.alone())
+    keys = []
+    for ordered in order.expressions if order is not None else ():
+        item = order_item(ordered, _key(binder, ordered.this, scope, bound))
+        keys.append(SortKey(item.expr, item.descending, item.nulls_first))
+    plan = Sort(
+        bound.plan,
+        tuple(keys),
+        count_of(binder, limit, "LIMIT"),
+        count_of(binder, offset, "OFFSET") or 0,
+        None,
+        binder.pos(order or limit or offset),  # type: ignore[arg-type]
+    )
+    return replace(bound, plan=plan)
+
+
+def _key(binder: Binder, node: exp.Expr, scope: Scope, bound: Bound) -> Expr:
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdecimal():
+        at = int(node.name)
+        if not 1 <= at <= bound.width:
+            raise binder.error(f"ORDER BY {at}: the query has {bound.width} columns", node)
+        return scope.columns[at - 1].expr
+    expr = ExprBinder(binder, scope, None, "ORDER BY").bind(node)
+    return functions.fold(expr)

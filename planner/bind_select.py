@@ -1,0 +1,334 @@
+"""SELECT: one query block, from its clauses to logical nodes.
+
+The plan of a block, from below: FROM, WHERE, the (windowed) aggregate, HAVING, the select list,
+ORDER BY and LIMIT, ISTREAM. Expressions are bound over a virtual row first (see ``scope``), because
+only all clauses together say what the aggregate is; ``place`` moves them to the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from cql.dialect import nodes
+from cql.dialect import to_sql as printed
+from cql.dialect.nodes import GroupWindow
+from cql.errors import Position
+from cql.planner import bind_window
+from cql.planner.bind_expr import ExprBinder, parameter
+from cql.planner.bind_from import From, as_column, bind_from
+from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
+from cql.planner.context import Binder, Bound, Env
+from cql.planner.expr import Column, Expr, Literal, columns_of
+from cql.planner.literals import as_int
+from cql.planner.logical import WINDOW_COLUMNS, Logical, RelationToStream, Unsupported, Windowed
+from cql.planner.scope import (
+    AGGREGATES,
+    EXTRAS,
+    WINDOW,
+    QueryWindow,
+    Row,
+    Scope,
+    window_columns,
+)
+from cql.window import Window, WindowKind
+
+
+@dataclass(slots=True)
+class Block:
+    """One SELECT on its way to a plan."""
+
+    binder: Binder
+    node: exp.Select
+    scope: Scope
+    parts: Parts
+
+    def clause(self, name: str, **more: Any) -> ExprBinder:
+        return ExprBinder(self.binder, self.scope, self.parts.row, name, **more)
+
+
+def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
+    """One query block; its CTEs are in ``env`` already."""
+    for key, clause in (("qualify", "QUALIFY"), ("match", "MATCH_RECOGNIZE")):
+        if node.args.get(key) is not None:
+            raise binder.unsupported(clause, node.args[key])
+    block = _start(binder, node, bind_from(binder, node, env))
+    _select_list(block)
+    _where(block)
+    _group_by(block)
+    _having(block)
+    _order_by(block)
+    bound = place(binder, block.parts, block.scope)
+    kind = node.args.get(nodes.R2S)
+    if kind:
+        bound = Bound(RelationToStream(bound.shown(), str(kind), binder.pos(node)))
+    return bound
+
+
+# ------------------------------------------------------------------ the window of the block
+
+
+def _start(binder: Binder, node: exp.Select, source: From) -> Block:
+    plan, scope, window = source.plan, source.scope, source.window
+    written = node.args.get(nodes.SELECT_WINDOW)
+    if written is not None:
+        plan, window = _select_window(binder, written, source)
+    calls = list(_group_windows(node))
+    if calls:
+        plan, window = _function_window(binder, calls, plan, scope, window)
+    scope = replace(scope, window=window)
+    parts = Parts(node, plan, Row(len(plan.schema)), window)
+    return Block(binder, node, scope, parts)
+
+
+def _select_window(
+    binder: Binder, node: nodes.StreamWindow, source: From
+) -> tuple[Logical, QueryWindow | None]:
+    """``SELECT count(*) [RANGE …, WA M1.ts] FROM M1, M2``: over the joined rows."""
+    if source.window is not None:
+        raise binder.error("the select list and the FROM item both have a window", node)
+    plan = source.plan
+
+    def find(wanted: exp.Expr) -> int:
+        found = source.scope.resolve(as_column(wanted), aliases_first=False, aliases=False)
+        if not isinstance(found, Column):
+            raise binder.error(f"{wanted.name} is no column of FROM", wanted)
+        return found.index
+
+    if node.window_kind == "SESSION":
+        made = bind_window.session_bracket(binder, node, plan, find)
+        return made, _real_window(made, len(plan.schema), printed(node), binder.pos(node))
+    window = bind_window.bracket(binder, node, plan, find)
+    if window.kind is not WindowKind.SLIDING:
+        return Windowed(plan, window, binder.pos(node)), None
+    return plan, _sliding(plan, window, printed(node), binder.pos(node))
+
+
+def _sliding(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
+    assert window.wa is not None
+    return QueryWindow(window, window_columns(plan.schema[window.wa].type), text, pos=pos)
+
+
+def _real_window(plan: Logical, first: int, text: str, pos: Position | None) -> QueryWindow:
+    """The window columns that an Unsupported window appends at ``first``."""
+    fields = plan.schema.fields[first : first + len(WINDOW_COLUMNS)]
+    start, end, time = (Column(first + k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
+    return QueryWindow(None, (start, end, time), text, pos=pos)
+
+
+def _group_windows(node: exp.Select) -> Iterator[GroupWindow]:
+    """The window functions of this block's own clauses, not of its subqueries."""
+    parts: list[exp.Expr] = list(node.expressions)
+    parts += [node.args[k] for k in ("group", "having", "order") if node.args.get(k) is not None]
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, GroupWindow):
+            yield part
+        elif not isinstance(part, exp.Query):
+            parts += list(part.iter_expressions())
+
+
+def _function_window(
+    binder: Binder,
+    calls: Sequence[GroupWindow],
+    plan: Logical,
+    scope: Scope,
+    window: QueryWindow | None,
+) -> tuple[Logical, QueryWindow]:
+    """``window(ts, …)`` or ``TUMBLE(ts, …)``: all calls of a block must mean one window."""
+    first = calls[0]
+    if window is not None:
+        raise binder.error("this query has two windows: one in FROM and this one", first)
+    found: list[Window | Unsupported] = []
+    for call in calls:
+        wa = None
+        if call.this is not None:
+            bound = ExprBinder(binder, scope, None, "a window").bind(call.this)
+            if not isinstance(bound, Column):
+                raise binder.error(
+                    "a window needs the name of a column",
+                    call.this,
+                    hint="compute it in a subquery: FROM (SELECT *, … AS t FROM s)",
+                )
+            wa = bound
+        found.append(bind_window.group_window(binder, call, plan, scope, wa))
+        if _meaning(found[-1]) != _meaning(found[0]):
+            raise binder.error("this query has two different windows", call)
+    text, pos = printed(first), binder.pos(first)
+    made = found[0]
+    if isinstance(made, Unsupported):
+        window = _real_window(made, len(plan.schema), text, pos)
+        return made, replace(window, origin="function")
+    return plan, replace(_sliding(plan, made, text, pos), origin="function")
+
+
+def _meaning(window: Window | Unsupported) -> object:
+    return window if isinstance(window, Window) else window.clause
+
+
+# ------------------------------------------------------------------ the clauses
+
+
+def _select_list(block: Block) -> None:
+    for node in block.node.expressions:
+        for item in _items(block, node):
+            block.parts.items.append(item)
+            if isinstance(node, exp.Alias):
+                block.scope.aliases.append((item.name, item.expr))
+
+
+def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
+    """The column, or the columns of ``*``, that an element of the select list stands for."""
+    inner = node.this if isinstance(node, exp.Alias) else node
+    star = inner if isinstance(inner, exp.Star) else inner.this
+    if isinstance(star, exp.Star) and isinstance(inner, exp.Star | exp.Column):
+        if isinstance(node, exp.Alias):
+            raise block.binder.error("* takes no alias", node)
+        yield from _star(block, inner, star)
+        return
+    expr = block.clause("SELECT", aggregates=True, aliases="last").bind(inner)
+    if isinstance(node, exp.Alias):
+        name = node.alias
+    elif isinstance(expr, Column):
+        name = expr.name
+    else:
+        name = printed(inner)
+    yield SelectItem(name, expr, inner)
+
+
+def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
+    if star.args.get("replace") or star.args.get("rename"):
+        raise block.binder.unsupported("* REPLACE and * RENAME", node, "name the columns")
+    qualifier = [p.name for p in node.parts[:-1]] if isinstance(node, exp.Column) else []
+    columns = block.scope.star(node, qualifier)
+    left_out = star.args.get("except_") or []
+    for gone in left_out:
+        if not any(c.name.lower() == gone.name.lower() for c in columns):
+            raise block.binder.error(f"* has no column {gone.name} to leave out", gone)
+    dropped = {gone.name.lower() for gone in left_out}
+    place = block.binder.pos(node)
+    for column in columns:
+        if column.name.lower() not in dropped:
+            yield SelectItem(column.name, replace(column.expr, pos=place), node)
+
+
+def _where(block: Block) -> None:
+    where = block.node.args.get("where")
+    if where is None:
+        return
+    condition = block.clause("WHERE").condition(where.this)
+    block.parts.where = condition
+    block.parts.where_node = where.this
+
+
+def _group_by(block: Block) -> None:
+    group = block.node.args.get("group")
+    if group is None:
+        return
+    for key, clause in (("rollup", "ROLLUP"), ("cube", "CUBE"), ("grouping_sets", "GROUPING SETS")):
+        if group.args.get(key):
+            raise block.binder.unsupported(clause, group, "UNION ALL of several GROUP BY")
+    parts = block.parts
+    parts.grouped = True
+    if group.args.get("all"):
+        for item in parts.items:
+            if not _holds_aggregate(item.expr):
+                _add_key(block, item.expr, item.name)
+        return
+    for node in group.expressions:
+        _group_key(block, node)
+
+
+def _group_key(block: Block, node: exp.Expr) -> None:
+    if isinstance(node, GroupWindow):
+        block.parts.by_window = True
+        return
+    item = _ordinal(block, node, "GROUP BY")
+    if item is not None:
+        expr, name = item.expr, item.name
+    else:
+        expr = block.clause("GROUP BY", aliases="last").bind(node)
+        name = expr.name if isinstance(expr, Column) else printed(node)
+    if _holds_aggregate(expr):
+        raise block.binder.error("GROUP BY cannot hold an aggregate", node)
+    _add_key(block, expr, name)
+
+
+def _add_key(block: Block, expr: Expr, name: str) -> None:
+    """A key; the window's own columns are implied and add none."""
+    parts = block.parts
+    if isinstance(expr, Column) and WINDOW <= expr.index < EXTRAS:
+        parts.by_window = True
+    elif expr not in parts.keys:
+        parts.keys.append(expr)
+        parts.key_names.append(name)
+
+
+def _holds_aggregate(expr: Expr) -> bool:
+    return any(AGGREGATES <= i < WINDOW for i in columns_of(expr))
+
+
+def _ordinal(block: Block, node: exp.Expr, clause: str) -> SelectItem | None:
+    """``GROUP BY 1``: the select list's first column."""
+    if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
+        return None
+    at, items = int(node.name), block.parts.items
+    if not 1 <= at <= len(items):
+        raise block.binder.error(f"{clause} {at}: the select list has {len(items)} columns", node)
+    return items[at - 1]
+
+
+def _having(block: Block) -> None:
+    having = block.node.args.get("having")
+    if having is None:
+        return
+    block.parts.grouped = True
+    clause = block.clause("HAVING", aggregates=True, aliases="first")
+    block.parts.having = clause.condition(having.this)
+    block.parts.having_node = having.this
+
+
+def _order_by(block: Block) -> None:
+    parts, node = block.parts, block.node
+    parts.distinct = node.args.get("distinct") is not None
+    order = node.args.get("order")
+    for ordered in order.expressions if order is not None else ():
+        item = _ordinal(block, ordered.this, "ORDER BY")
+        expr = (
+            item.expr
+            if item is not None
+            else block.clause("ORDER BY", aggregates=True, aliases="first").bind(ordered.this)
+        )
+        parts.order.append(order_item(ordered, expr))
+    parts.limit = count_of(block.binder, node.args.get("limit"), "LIMIT")
+    parts.offset = count_of(block.binder, node.args.get("offset"), "OFFSET") or 0
+    for key in ("order", "limit", "offset"):
+        if parts.order_node is None:
+            parts.order_node = node.args.get(key)
+
+
+def order_item(ordered: exp.Expr, expr: Expr) -> OrderItem:
+    """Spark's order of NULL: first when ascending, last when descending, unless written."""
+    descending = bool(ordered.args.get("desc"))
+    written = ordered.args.get("nulls_first")
+    nulls_first = (not descending) if written is None else bool(written)
+    return OrderItem(expr, descending, nulls_first, ordered.this)
+
+
+def count_of(binder: Binder, node: exp.Expr | None, clause: str) -> int | None:
+    """The number of LIMIT or OFFSET: a literal, a parameter or a constant."""
+    if node is None:
+        return None
+    inner = node.expression
+    value: Literal | Expr | None = None
+    if isinstance(inner, exp.Placeholder):
+        value = parameter(binder, inner)
+    elif isinstance(inner, exp.Literal | exp.Column | exp.Neg):
+        value = ExprBinder(binder, Scope(binder, (), (), Env()), None, clause).bind(inner)
+    number = as_int(value.value) if isinstance(value, Literal) and value.type.is_integer else None
+    if number is None or number < 0:
+        raise binder.error(f"{clause} needs a whole number of rows", inner)
+    return number

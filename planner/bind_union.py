@@ -1,0 +1,105 @@
+"""Unions: members matched by position, as one bag or as a set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from cql.planner import functions
+from cql.planner.context import Binder, Bound
+from cql.planner.expr import Column, Expr
+from cql.planner.logical import Aggregate, Logical, Project, Union
+from cql.planner.properties import progressing
+from cql.planner.scope import column_of
+
+
+def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:
+    """The bag union, members matched by position and cast to common types; hidden window columns
+    survive where all members have them."""
+    width = members[0].width
+    for member, name in zip(members[1:], names[1:], strict=True):
+        if member.width != width:
+            raise binder.error(
+                f"UNION needs as many columns on both sides: {names[0]} has {width}, {name} has"
+                f" {member.width}",
+                node,
+            )
+    columns = [_by_position(binder, members, names, at, node) for at in range(width)]
+    hidden = _common_hidden(members)
+    for name in hidden:
+        found = [m.plan.schema.find(name) for m in members]
+        columns.append(
+            [column_of(m.plan, at) for m, at in zip(members, found, strict=True) if at is not None]
+        )
+    out = [members[0].plan.schema[k].name for k in range(width)] + hidden
+    plans = tuple(
+        _selected(member.plan, tuple(column[k] for column in columns), tuple(out))
+        for k, member in enumerate(members)
+    )
+    union = Union(plans, binder.pos(node))
+    _check_units(binder, union, names, node)
+    return Bound(union, len(hidden))
+
+
+def _by_position(
+    binder: Binder, members: Sequence[Bound], names: Sequence[str], at: int, node: exp.Expr
+) -> list[Expr]:
+    exprs = [column_of(m.plan, at) for m in members]
+    listed = ", ".join(
+        f"{name}.{m.plan.schema[at].name}" for name, m in zip(names, members, strict=True)
+    )
+    return functions.unify(exprs, binder.pos(node), f"column {at + 1} of the union ({listed})")
+
+
+def _common_hidden(members: Sequence[Bound]) -> list[str]:
+    first = members[0].plan.schema.fields[members[0].width :]
+    found = []
+    for f in first:
+        alike = all(
+            any((g.name, g.type) == (f.name, f.type) for g in m.plan.schema.fields[m.width :])
+            and m.plan.schema.find(f.name) == _hidden_index(m, f.name)
+            for m in members
+        )
+        if alike:
+            found.append(f.name)
+    return found
+
+
+def _hidden_index(bound: Bound, name: str) -> int | None:
+    names = bound.plan.schema.names
+    return next((k for k in range(bound.width, len(names)) if names[k] == name), None)
+
+
+def _selected(plan: Logical, exprs: tuple[Expr, ...], names: tuple[str, ...]) -> Logical:
+    """``plan`` as it is where that is what is asked for, else under a Project."""
+    plain = [e.index if isinstance(e, Column) else None for e in exprs]
+    if plain == list(range(len(plan.schema))):
+        return plan
+    return Project(plan, exprs, names)
+
+
+def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.Expr) -> None:
+    """Seconds of one member and milliseconds of another are no common time."""
+    infos = [progressing(member) for member in union.inputs]
+    for at, info in infos[0].items():
+        for other, name in zip(infos[1:], names[1:], strict=True):
+            if at not in other or None in (info.unit, other[at].unit):
+                continue
+            if info.unit is not other[at].unit:
+                assert info.unit is not None
+                column = union.schema[at].name
+                raise binder.error(
+                    f"{column} counts {info.unit.value} in {names[0]} and"
+                    f" {other[at].unit.value} in {name}",  # type: ignore[union-attr]
+                    node,
+                    hint="convert one of them in a subquery",
+                )
+
+
+def distinct(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
+    """Each row once: grouping by all columns."""
+    shown = bound.plan.schema.fields[: bound.width]
+    keys = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(shown))
+    names = tuple(f.name for f in shown)
+    return Bound(Aggregate(bound.plan, None, keys, (), names, binder.pos(node)))

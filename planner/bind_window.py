@@ -1,0 +1,438 @@
+"""Windows: every spelling to one ``Window``, with its lengths in units of the window attribute.
+
+CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` mean the same thing::
+
+    FROM s [RANGE 1 MINUTE, SLIDE 10 SECONDS, WA ts]
+    FROM TABLE(HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '1' MINUTE))
+    GROUP BY window(ts, '1 minute', '10 seconds')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlglot import exp
+
+from cql.dialect import to_sql
+from cql.dialect.duration import to_duration
+from cql.dialect.nodes import (
+    MICROSECONDS,
+    Duration,
+    GroupWindow,
+    StreamWindow,
+    WindowTable,
+)
+from cql.errors import BindError, did_you_mean
+from cql.model import Field, Schema
+from cql.planner.bind_expr import parameter
+from cql.planner.catalog import TimeUnit
+from cql.planner.context import Binder, Env
+from cql.planner.expr import Column, Literal
+from cql.planner.logical import (
+    WINDOW_COLUMNS,
+    Filter,
+    Logical,
+    Project,
+    Scan,
+    Unsupported,
+    Windowed,
+)
+from cql.planner.properties import ProgressInfo, progressing
+from cql.planner.scope import Scope
+from cql.types import BIGINT, INTERVAL, STRING, DataType, Kind
+from cql.window import Window, WindowKind
+
+#: Microseconds of each unit that an integer event time may count.
+UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {
+    unit: Fraction(MICROSECONDS[unit.value.rstrip("s").upper()]) for unit in TimeUnit
+}
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A length as written: ``value`` in microseconds when ``timed``, else a bare number."""
+
+    value: Fraction
+    timed: bool
+    text: str
+
+
+def amount(binder: Binder, scope: Scope | None, node: exp.Expr) -> Amount:
+    """The length that ``node`` (a duration, a number, a parameter or a constant) names."""
+    duration = to_duration(node)
+    if duration is not None:
+        return _timed(binder, duration, node)
+    if isinstance(node, exp.Neg):
+        inner = amount(binder, scope, node.this)
+        return Amount(-inner.value, inner.timed, f"-{inner.text}")
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return Amount(Fraction(node.name), False, node.name)
+    literal = _named(binder, scope, node)
+    match literal:
+        case Literal(value=int() as value) if literal.type == INTERVAL:
+            return Amount(Fraction(value), True, to_sql(node))
+        case Literal(value=str() as text) if literal.type == STRING:
+            named = to_duration(exp.Literal.string(text))
+            if named is not None:
+                return _timed(binder, named, node)
+        case Literal(value=int() | float() as number) if literal.type.is_numeric:
+            scale = 10**literal.type.scale
+            return Amount(Fraction(number) / scale, False, to_sql(node))
+    raise binder.error(
+        f"{to_sql(node)} is not a length of time",
+        node,
+        hint="a number, an interval, a timedelta, or text such as '10 seconds'",
+    )
+
+
+def _named(binder: Binder, scope: Scope | None, node: exp.Expr) -> Literal | None:
+    if isinstance(node, exp.Placeholder):
+        return parameter(binder, node)
+    if isinstance(node, exp.Column) and len(node.parts) == 1:
+        constants = scope or Scope(binder, (), (), Env())
+        found = constants.constant(node, node.name)
+        if found is None:
+            context = binder.context
+            known = [*context.constants, *context.parameters]
+            raise binder.error(
+                f"there is no constant {node.name}",
+                node,
+                did_you_mean(node.name, known, what="constants")
+                or f"CREATE CONSTANT {node.name} = …, or write :{node.name}",
+            )
+        return found
+    return None
+
+
+def _timed(binder: Binder, duration: Duration, node: exp.Expr) -> Amount:
+    value, unit = duration.this.name, duration.unit.lower()
+    text = f"{value} {unit}" + ("" if value in ("1", "-1") else "s")
+    if duration.unit not in MICROSECONDS:
+        raise binder.unsupported(
+            f"a window of {text}", node, f"the length of a {unit} varies: write it in days"
+        )
+    return Amount(Fraction(value) * Fraction(MICROSECONDS[duration.unit]), True, text)
+
+
+# ------------------------------------------------------------------ the window attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A window attribute: its column, and what one unit of it is."""
+
+    index: int
+    name: str
+    type: DataType
+    info: ProgressInfo
+
+    def units(self, binder: Binder, length: Amount, what: str, node: exp.Expr) -> int:
+        """``length`` in units of the attribute, exactly; BindError with the remedy otherwise."""
+        value = length.value
+        if length.timed:
+            value = value / self._unit(binder, length, what, node)
+        elif not self.type.is_integer:
+            raise binder.error(
+                f"{what} {length.text} has no unit, and {self.name} is a {self.type}",
+                node,
+                hint=f"write {what} {length.text} SECONDS (or another unit)",
+            )
+        if value.denominator != 1:
+            unit = self._unit_name()
+            raise binder.error(
+                f"{what} {length.text} is not a whole number of {unit} of {self.name}", node
+            )
+        if abs(value.numerator) >= _INT64:
+            raise binder.error(f"{what} {length.text} does not fit in 64 bits", node)
+        return value.numerator
+
+    def _unit(self, binder: Binder, length: Amount, what: str, node: exp.Expr) -> Fraction:
+        if self.type.is_timestamp:
+            return Fraction(1)
+        if self.type.kind is Kind.DATE:
+            return UNIT_MICROSECONDS[TimeUnit.DAYS]
+        if self.info.unit is None:
+            raise binder.error(
+                f"{what} {length.text} over {self.name}, an integer whose unit is not declared",
+                node,
+                hint=f"declare ORDERED BY {self.name} IN SECONDS (or another unit), or write"
+                f" {what} as a bare number of its units",
+            )
+        return UNIT_MICROSECONDS[self.info.unit]
+
+    def _unit_name(self) -> str:
+        if self.type.is_timestamp:
+            return "microseconds"
+        if self.type.kind is Kind.DATE:
+            return "days"
+        return self.info.unit.value if self.info.unit else "units"
+
+
+def attribute(binder: Binder, plan: Logical, index: int, node: exp.Expr) -> Attribute:
+    """Column ``index`` of ``plan`` as a window attribute; refused unless it progresses."""
+    field = plan.schema[index]
+    info = progressing(plan).get(index)
+    if not field.type.can_progress:
+        raise binder.error(
+            f"{field.name} is a {field.type}; a window attribute is a timestamp, a date or an"
+            " integer",
+            node,
+            hint=_others(plan),
+        )
+    if info is None:
+        raise not_progressing(binder, plan, field, node)
+    return Attribute(index, field.name, field.type, info)
+
+
+def not_progressing(binder: Binder, plan: Logical, field: Field, node: exp.Expr) -> BindError:
+    what = f"column {field.name} does not progress: no window over it would ever close"
+    return binder.error(what, node, hint=_others(plan) or _remedy(plan, field.name))
+
+
+def _others(plan: Logical) -> str | None:
+    names = [plan.schema[i].name for i in progressing(plan)]
+    return f"WA {' or WA '.join(dict.fromkeys(names))} progresses" if names else None
+
+
+def _remedy(plan: Logical, column: str) -> str:
+    name = ".".join(plan.relation.name) if isinstance(plan, Scan) else "the stream"
+    return (
+        f"declare {name} with ORDERED BY {column} [WITHIN 5 SECONDS],"
+        f" or WATERMARK FOR {column} AS {column} - INTERVAL '5' SECOND"
+    )
+
+
+def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribute:
+    """The attribute of a window without WA: ``window_time`` of a derived stream, or the only
+    column that progresses."""
+    found = progressing(plan)
+    schema = plan.schema
+    derived = [i for i in found if schema[i].name.lower() == WINDOW_COLUMNS[2]]
+    if len(found) == 1 or derived:
+        return attribute(binder, plan, next(iter(derived or found)), node)
+    if found:
+        names = [schema[i].name for i in found]
+        raise binder.error(
+            "the window names no attribute, and several columns progress",
+            node,
+            hint="add WA " + " or WA ".join(dict.fromkeys(names)),
+        )
+    candidates = [f.name for f in schema if f.type.is_timestamp] or ["ts"]
+    if isinstance(_origin(plan), Scan):
+        hint = _remedy(_origin(plan), candidates[0])
+    else:
+        hint = "select the progressing column of its input, too"
+    raise binder.error("no column of the window's input progresses", node, hint=hint)
+
+
+def _origin(plan: Logical) -> Logical:
+    while isinstance(plan, Filter | Windowed | Project):
+        plan = plan.input
+    return plan
+
+
+# ------------------------------------------------------------------ lengths
+
+
+def sliding(
+    binder: Binder,
+    wa: Attribute,
+    lengths: tuple[exp.Expr, exp.Expr, exp.Expr | None],
+    scope: Scope | None,
+    words: tuple[str, str] = ("RANGE", "SLIDE"),
+) -> Window:
+    """``[k * slide + offset, k * slide + offset + range)``: lengths are range, slide, offset."""
+    range_node, slide_node, offset_node = lengths
+    range_ = _positive(binder, wa, range_node, words[0], scope)
+    slide = _positive(binder, wa, slide_node, words[1], scope)
+    offset = 0
+    if offset_node is not None:
+        offset = wa.units(binder, amount(binder, scope, offset_node), "OFFSET", offset_node)
+    if slide > range_:
+        binder.warn(
+            f"{words[1]} {slide:,} is larger than {words[0]} {range_:,}: rows between two windows"
+            " belong to none",
+            slide_node,
+        )
+    overlap, most = -(-range_ // slide), binder.context.settings.max_overlap
+    if overlap > most:
+        raise binder.error(
+            f"each row would fall into {words[0]} / {words[1]} = {range_:,} / {slide:,} ="
+            f" {overlap:,} windows; at most {most:,} are allowed",
+            range_node,
+            hint=f"raise {words[1]}, or SET max_overlap = {overlap}",
+        )
+    return Window(WindowKind.SLIDING, wa.index, range_, slide, offset % slide)
+
+
+def _positive(binder: Binder, wa: Attribute, node: exp.Expr, what: str, scope: Scope | None) -> int:
+    units = wa.units(binder, amount(binder, scope, node), what, node)
+    if units <= 0:
+        raise binder.error(
+            f"{what} must be longer than zero, not {units:,}",
+            node,
+            hint="without SLIDE, [NOW] is the relation of the current instant"
+            if what == "RANGE"
+            else None,
+        )
+    return units
+
+
+# ------------------------------------------------------------------ brackets
+
+
+#: Finds the column of the windowed input that a name in the bracket means.
+Lookup = Callable[[exp.Expr], int]
+
+
+def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Window:
+    """``[RANGE …]`` and its kin over ``plan``; sessions are refused (see ``no_session``)."""
+    kind, args = node.window_kind, node.args
+    partition = tuple(find(column) for column in args.get("partition") or ())
+    if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
+        return Window(WindowKind.UNBOUNDED, partition_by=partition)
+    if kind == "ROWS":
+        return _rows_window(binder, node, plan, find, partition)
+    wa = _wa(binder, node, plan, find)
+    if kind == "NOW":
+        return Window(WindowKind.NOW, wa.index, 0)
+    if args.get("slide") is not None and not partition:
+        return sliding(binder, wa, (args["range"], args["slide"], args.get("offset")), None)
+    if args.get("offset") is not None:
+        raise binder.error("OFFSET needs SLIDE", args["offset"])
+    length = wa.units(binder, amount(binder, None, args["range"]), "RANGE", args["range"])
+    if length < 0:
+        raise binder.error(f"RANGE must not be negative, not {length:,}", args["range"])
+    slide = args.get("slide")
+    step = _positive(binder, wa, slide, "SLIDE", None) if slide is not None else None
+    return Window(WindowKind.RANGE, wa.index, length, step, partition_by=partition)
+
+
+def _wa(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Attribute:
+    wa = node.args.get("wa")
+    if wa is None:
+        return default_attribute(binder, plan, node)
+    return attribute(binder, plan, find(wa), wa)
+
+
+def _rows_window(
+    binder: Binder, node: StreamWindow, plan: Logical, find: Lookup, partition: tuple[int, ...]
+) -> Window:
+    args = node.args
+    wa: Attribute | None = None
+    if args.get("wa") is not None or args.get("range") is not None or len(progressing(plan)) == 1:
+        wa = _wa(binder, node, plan, find)
+    rows = None
+    if not isinstance(args["rows"], exp.Var):
+        rows = _count(binder, args["rows"], "ROWS")
+    slide = args.get("slide")
+    range_ = args.get("range")
+    units = None
+    if range_ is not None and wa is not None:
+        units = _positive(binder, wa, range_, "RANGE", None)
+    step = None
+    if slide is not None:
+        step = (
+            _positive(binder, wa, slide, "SLIDE", None)
+            if units is not None and wa is not None
+            else _count(binder, slide, "SLIDE")
+        )
+    index = wa.index if wa else None
+    return Window(WindowKind.ROWS, index, units, step, rows=rows, partition_by=partition)
+
+
+def _count(binder: Binder, node: exp.Expr, what: str) -> int:
+    length = amount(binder, None, node)
+    if length.timed:
+        raise binder.error(f"{what} counts rows here, not {length.text}", node)
+    if length.value.denominator != 1 or not 0 < length.value < _INT64:
+        raise binder.error(f"{what} needs a whole number above zero, not {length.text}", node)
+    return length.value.numerator
+
+
+# ------------------------------------------------------------------ Flink's and Spark's functions
+
+
+def table_window(
+    binder: Binder, node: WindowTable, plan: Logical, find: Lookup
+) -> Window | Unsupported:
+    """The window of TUMBLE or HOP; an Unsupported input with window columns for the others."""
+    args = node.args
+    wa = attribute(binder, plan, find(args["time"]), args["time"])
+    match node.window_kind:
+        case "TUMBLE":
+            lengths = (args["size"], args["size"], args.get("offset"))
+        case "HOP":
+            lengths = (args["size"], args["slide"], args.get("offset"))
+        case kind:
+            for key in ("step", "size", "gap"):
+                if args.get(key) is not None:
+                    _positive(binder, wa, args[key], key.upper(), None)
+            for column in args.get("partition") or ():
+                find(column)
+            return without_operator(binder, kind, plan, wa.type, node)
+    return sliding(binder, wa, lengths, None, ("SIZE", "SLIDE"))
+
+
+def group_window(
+    binder: Binder, node: GroupWindow, plan: Logical, scope: Scope, wa: Column | None
+) -> Window | Unsupported:
+    """The window of ``GROUP BY TUMBLE(ts, …)`` or ``window(ts, …)``; ``wa`` is the bound time
+    expression, None where the call has none."""
+    args = node.args
+    found = (
+        default_attribute(binder, plan, node)
+        if wa is None
+        else attribute(binder, plan, wa.index, node.this or node)
+    )
+    if node.window_kind in ("SESSION", "SESSION_WINDOW"):
+        _positive(binder, found, args["gap"], "GAP", scope)
+        return without_operator(binder, "SESSION", plan, found.type, node)
+    slide = args.get("slide") or args["size"]
+    return sliding(
+        binder, found, (args["size"], slide, args.get("offset")), scope, ("SIZE", "SLIDE")
+    )
+
+
+def without_operator(
+    binder: Binder, kind: str, plan: Logical, wa: DataType, node: exp.Expr
+) -> Unsupported:
+    """``plan`` with the window columns of a kind of window that no operator makes yet."""
+    type_ = BIGINT if wa.is_integer else wa
+    added = (Field(name, type_, False) for name in WINDOW_COLUMNS)
+    return Unsupported(
+        (plan,),
+        f"a {kind} window",
+        Schema((*plan.schema, *added)),
+        "windows with RANGE and SLIDE (TUMBLE, HOP) run",
+        binder.pos(node),
+    )
+
+
+def session_bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Unsupported:
+    """``[SESSION 5 minutes]``."""
+    wa = _wa(binder, node, plan, find)
+    _positive(binder, wa, node.args["gap"], "SESSION", None)
+    return without_operator(binder, "SESSION", plan, wa.type, node)
+
+
+def slack(binder: Binder, field: Field, unit: TimeUnit | None, node: exp.Expr, what: str) -> int:
+    """How far a progressing column may lag, in its units."""
+    if not field.type.can_progress:
+        raise binder.error(
+            f"{field.name} is a {field.type}; a progressing column is a timestamp, a date or an"
+            " integer",
+            node,
+        )
+    length = amount(binder, None, node)
+    if not length.timed and length.value == 0:
+        return 0
+    units = Attribute(0, field.name, field.type, ProgressInfo(unit, what)).units(
+        binder, length, what, node
+    )
+    if units < 0:
+        raise binder.error(f"{what} must not be negative", node)
+    return units

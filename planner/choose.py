@@ -1,0 +1,76 @@
+"""One pure function per physical decision; each returns its reason in words of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cql.planner.expr import Literal
+from cql.planner.logical import Scan
+from cql.planner.physical import (
+    Physical,
+    UnionExec,
+    WidAggregateExec,
+    bounded,
+    progressing,
+)
+from cql.planner.show import show
+from cql.types import INTERVAL, DataType, Kind
+
+
+def runtime(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The runtime, and why."""
+    wanted = str(settings["runtime"])
+    if wanted == "depth_first":
+        return wanted, "default: no queues, no copies between operators (xstream III.C)"
+    return wanted, f"SET runtime = '{wanted}'"
+
+
+def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | None) -> bool:
+    """The query's clause, then the setting; by default a bounded query fails, a continuous one
+    keeps going."""
+    if clause is not None:
+        return clause
+    setting = str(settings["on_bad_row"])
+    if setting != "auto":
+        return setting == "keep"
+    return not bounded(root)
+
+
+def why_source(scan: Scan) -> str:
+    spec = scan.relation.stream
+    if spec is None or not spec.progress:
+        return "a table: nothing progresses before its end"
+    parts = []
+    for p in spec.progress:
+        slack = f", slack {p.slack}" if p.slack else ""
+        parts.append(f"punctuation on {p.column} from {p.declared}{slack}")
+    return "; ".join(parts)
+
+
+def why_union(union: UnionExec) -> str:
+    live = progressing(union)
+    if not live:
+        return "pass-through: no tuple state; no column progresses in every input"
+    names = ", ".join(union.schema[c].name for c in live)
+    return f"pass-through: no tuple state; progress on {names} is the minimum of the inputs"
+
+
+def why_aggregate(node: WidAggregateExec) -> str:
+    window = node.window
+    if window is None:
+        return "one set of groups over the whole input, which is bounded"
+    wa = node.input.schema[window.wa or 0]
+    kind = (
+        "tumbling: each row in one window"
+        if window.overlap == 1
+        else f"each row in up to {window.overlap} windows of {duration(window.range or 0, wa.type)}"
+    )
+    return f"{kind}; groups by window id need no order, punctuation on {wa.name} closes them"
+
+
+def duration(units: int, kind: DataType) -> str:
+    """A length of window in words: ``10 minutes``, ``3 days``, ``10000`` of an integer attribute."""
+    if kind.is_timestamp:
+        return show(Literal(units, INTERVAL)).removeprefix("INTERVAL ").lower()
+    return f"{units} days" if kind.kind is Kind.DATE else str(units)

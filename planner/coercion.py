@@ -1,0 +1,231 @@
+"""Type rules: casts, common types and decimals, as Spark's ANSI mode has them.
+
+One deviation: decimals have at most 18 digits. A result that would need more keeps its scale and is
+cut to 18 digits; a value that does not fit fails when it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from cql.errors import BindError, NotSupportedError, Position
+from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.expr import Cast, Expr, Literal
+from cql.types import (
+    BIGINT,
+    BINARY,
+    DATE,
+    DOUBLE,
+    MAX_DECIMAL_DIGITS,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    Kind,
+    decimal,
+)
+
+_WIDTHS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
+_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: MAX_DECIMAL_DIGITS}
+_TIMES = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+INTEGER_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
+
+
+def capped(precision: int, scale: int, pos: Position | None) -> DataType:
+    """A decimal type, cut to 18 digits; a scale that alone needs more is refused."""
+    if scale > MAX_DECIMAL_DIGITS:
+        raise NotSupportedError(
+            f"the exact result needs {scale} decimal places, and a decimal has "
+            f"{MAX_DECIMAL_DIGITS} digits",
+            position=pos,
+            hint="cast an operand to a decimal of a smaller scale, or to double",
+        )
+    return decimal(max(1, min(precision, MAX_DECIMAL_DIGITS)), scale)
+
+
+def as_decimal(expr: Expr) -> DataType:
+    """The decimal type that holds an exact number; an integer literal counts its own digits."""
+    kind = expr.type.kind
+    if kind is Kind.DECIMAL:
+        return expr.type
+    if isinstance(expr, Literal) and expr.value is not None:
+        return decimal(min(MAX_DECIMAL_DIGITS, len(str(abs(int(expr.value))))), 0)
+    return decimal(_DIGITS[kind], 0)
+
+
+def widest_decimal(a: DataType, b: DataType) -> DataType:
+    """The decimal that holds both: all places after the point, as many before as fit."""
+    scale = max(a.scale, b.scale)
+    whole = max(a.precision - a.scale, b.precision - b.scale)
+    return decimal(min(MAX_DECIMAL_DIGITS, whole + scale), scale)
+
+
+def _numeric_pair(a: DataType, b: DataType) -> DataType:
+    if a.is_integer and b.is_integer:
+        return a if _WIDTHS.index(a.kind) >= _WIDTHS.index(b.kind) else b
+    if a.is_fraction or b.is_fraction:
+        return DOUBLE  # float with any other number, too: neither holds the other
+    exact = [t if t.kind is Kind.DECIMAL else decimal(_DIGITS[t.kind], 0) for t in (a, b)]
+    return widest_decimal(*exact)
+
+
+def _text_pair(other: DataType) -> DataType | None:
+    """What a string becomes beside another type: text is read, never the number written."""
+    if other.is_integer:
+        return BIGINT
+    if other.is_numeric:
+        return DOUBLE
+    return None if other.kind is Kind.INTERVAL else other
+
+
+def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
+    if a is None or b is None:
+        return None
+    if a == b or b.kind is Kind.NULL:
+        return a
+    if a.kind is Kind.NULL:
+        return b
+    if a.is_numeric and b.is_numeric:
+        return _numeric_pair(a, b)
+    if a.kind is Kind.STRING or b.kind is Kind.STRING:
+        return _text_pair(b if a.kind is Kind.STRING else a)
+    if a.kind in _TIMES and b.kind in _TIMES:
+        return TIMESTAMP if TIMESTAMP in (a, b) else TIMESTAMP_NTZ
+    return None
+
+
+def common_type(types: Iterable[DataType]) -> DataType | None:
+    """The type that values of all ``types`` can be read as; None where there is none."""
+    start: DataType | None = NULL
+    return reduce(_pair, types, start)
+
+
+def _typed(expr: Expr, beside_decimal: bool) -> DataType:
+    narrow = beside_decimal and isinstance(expr, Literal) and expr.type.is_integer
+    return as_decimal(expr) if narrow else expr.type
+
+
+def common_type_of(exprs: Sequence[Expr]) -> DataType | None:
+    """``common_type`` of expressions; integer literals beside decimals take their own digits."""
+    decimals = any(e.type.kind is Kind.DECIMAL for e in exprs)
+    return common_type(_typed(e, decimals) for e in exprs)
+
+
+def unify(exprs: Sequence[Expr], pos: Position | None, what: str) -> list[Expr]:
+    """``exprs`` cast to their common type. ``what`` names the place for the error message."""
+    to = common_type_of(exprs)
+    if to is None:
+        types = ", ".join(dict.fromkeys(str(e.type) for e in exprs))
+        raise BindError(
+            f"{what} needs values of one type, not {types}",
+            position=pos,
+            hint="CAST the ones that differ",
+        )
+    return [cast(e, to, pos) for e in exprs]
+
+
+def castable(source: DataType, to: DataType) -> bool:
+    """Whether CAST exists between the types (Spark's ANSI table)."""
+    a, b = source.kind, to.kind
+    if source == to or a is Kind.NULL:
+        return True
+    if b is Kind.NULL:
+        return False
+    if a is Kind.STRING:
+        return b is not Kind.INTERVAL
+    if b is Kind.STRING:
+        return True
+    if a in _TIMES and b in _TIMES:
+        return True
+    if a is Kind.BOOLEAN or b is Kind.BOOLEAN:
+        return source.is_numeric or to.is_numeric
+    if source.is_numeric and to.is_numeric:
+        return True
+    if a is Kind.TIMESTAMP:
+        return to.is_integer or to.is_fraction
+    return b is Kind.TIMESTAMP and (source.is_integer or source.is_fraction)
+
+
+def cast_can_fail(source: DataType, to: DataType) -> bool:
+    """Whether some value of ``source`` has no value of ``to``."""
+    a, b = source.kind, to.kind
+    if source == to or a is Kind.NULL:
+        return False
+    if b in (Kind.STRING, Kind.BOOLEAN):
+        return a is Kind.BINARY or a is Kind.STRING
+    if a is Kind.STRING:
+        return b is not Kind.BINARY
+    if b is Kind.DECIMAL:
+        whole = to.precision - to.scale
+        if a is Kind.DECIMAL:
+            grown = source.precision - source.scale + (source.scale > to.scale)
+            return whole < grown
+        return not source.is_integer or whole < (19 if a is Kind.BIGINT else _DIGITS[a])
+    if to.is_integer:
+        if source.is_integer:
+            return _WIDTHS.index(b) < _WIDTHS.index(a)
+        if a is Kind.DECIMAL:
+            return source.precision - source.scale >= _DIGITS[b]
+        return not (a is Kind.BOOLEAN or (a is Kind.TIMESTAMP and b is Kind.BIGINT))
+    if b in _TIMES:
+        if a is Kind.DATE:
+            return True  # a date of the year 300,000 is no timestamp
+        return source.is_numeric
+    return False
+
+
+def _implicit(expr: Expr, to: DataType) -> bool:
+    """Casts that a function argument takes without being asked to (ANSI)."""
+    source = expr.type
+    a, b = source.kind, to.kind
+    if a is Kind.NULL or b is Kind.STRING:
+        return True
+    if a is Kind.STRING:
+        return isinstance(expr, Literal) or to == BINARY
+    if source.is_integer and to.is_integer:
+        return _WIDTHS.index(b) >= _WIDTHS.index(a)
+    if source.is_numeric and to.is_numeric:
+        return to.is_fraction or (source.is_integer and b is Kind.DECIMAL)
+    return a in _TIMES and b in _TIMES
+
+
+def cast(
+    expr: Expr, to: DataType, pos: Position | None, *, safe: bool = False, implicit: bool = False
+) -> Expr:
+    """``expr`` as ``to``. Literals are converted on the spot (one that does not convert stays a
+    Cast, and fails when it is evaluated). ``safe`` is TRY_CAST. ``implicit`` allows only what a
+    function's argument may become unasked. BindError where no such cast exists."""
+    if expr.type == to:
+        return expr
+    if not castable(expr.type, to):
+        raise BindError(
+            f"cannot cast {expr.type} to {to}", position=pos, hint=_detour(expr.type, to)
+        )
+    if implicit and not _implicit(expr, to):
+        raise BindError(
+            f"expected {to}, not {expr.type}", position=pos, hint=f"CAST(… AS {to}) says so"
+        )
+    nullable = expr.nullable or (safe and cast_can_fail(expr.type, to))
+    made = Cast(expr, to, nullable, safe, pos or expr.pos)
+    if isinstance(expr, Literal):
+        try:
+            return Literal(evaluate(made, ()), to, pos or expr.pos)
+        except EvaluationError:
+            return made
+    return made
+
+
+def _detour(source: DataType, to: DataType) -> str | None:
+    if source.is_numeric and to == DATE:
+        return "date_add(DATE '1970-01-01', n) counts days"
+    if to.kind is Kind.INTERVAL and source.is_numeric:
+        return "multiply: n * INTERVAL 1 SECOND"
+    if source.kind is Kind.INTERVAL and to.is_numeric:
+        return "subtract numbers instead of timestamps: unix_micros(b) - unix_micros(a)"
+    if source.kind is Kind.DATE and to.is_numeric:
+        return "datediff(d, DATE '1970-01-01') counts days"
+    if source.kind is Kind.DECIMAL and to.is_timestamp:
+        return "CAST(CAST(x AS DOUBLE) AS TIMESTAMP)"
+    return f"CAST(CAST(… AS {STRING}) AS {to}) goes through text" if source.is_text else None

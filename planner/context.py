@@ -1,0 +1,181 @@
+"""What one run of ``bind`` knows and collects, shared by all its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlglot import exp
+
+from cql.dialect import position_of
+from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
+from cql.planner.catalog import Catalog
+from cql.planner.expr import Column, Literal
+from cql.planner.logical import Logical, Project
+from cql.planner.statements import Name, NamedQuery
+from cql.settings import Settings
+
+if TYPE_CHECKING:
+    from cql.planner.scope import Scope
+
+#: Views and CTEs are expanded where they are used; their sizes multiply.
+MAX_INPUTS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something allowed that the user may not have meant."""
+
+    message: str
+    pos: Position | None = None
+
+
+@dataclass(slots=True)
+class Context:
+    """What a statement may refer to besides the catalog; ``warnings`` is filled by ``bind``.
+
+    ``parameters`` are Python values for ``:name`` (int, float, str, bool, None, datetime, date,
+    Decimal, timedelta); ``constants`` come from CREATE CONSTANT; ``views`` and ``streams`` from
+    CREATE VIEW and CREATE STREAM … AS. Their names are matched without regard to case."""
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Literal] = field(default_factory=dict)
+    views: Mapping[Name, NamedQuery] = field(default_factory=dict)
+    streams: Mapping[Name, NamedQuery] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+    warnings: list[Notice] = field(default_factory=list)
+
+    def named(self, name: Name) -> tuple[Name, NamedQuery] | None:
+        """The view or intermediate stream of that name, as it was declared."""
+        folded = fold(name)
+        for known in (self.views, self.streams):
+            for key, query in known.items():
+                if fold(key) == folded:
+                    return key, query
+        return None
+
+    def constant(self, name: str) -> Literal | None:
+        """The declared constant of that name (an exact match wins)."""
+        found: Literal | None = match_name(self.constants, name)
+        return found
+
+
+def fold(name: Name) -> Name:
+    return tuple(part.lower() for part in name)
+
+
+def match_name(table: Mapping[str, Any], name: str) -> Any:
+    """``table[name]`` without regard to case, an exact match first; None if there is none."""
+    if name in table:
+        return table[name]
+    return next((v for k, v in table.items() if k.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound query. The last ``hidden`` columns of the plan are pseudo-columns: the window columns
+    of a derived stream, which ``*`` does not show."""
+
+    plan: Logical
+    hidden: int = 0
+
+    @property
+    def width(self) -> int:
+        """How many columns ``*`` shows."""
+        return len(self.plan.schema) - self.hidden
+
+    def shown(self) -> Logical:
+        """The plan without its hidden columns."""
+        if not self.hidden:
+            return self.plan
+        fields = self.plan.schema.fields[: self.width]
+        exprs = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
+        return Project(self.plan, exprs, tuple(f.name for f in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """The names that surround a query: its CTEs, and the row of the query around it."""
+
+    ctes: Mapping[str, tuple[exp.Expr, tuple[str, ...], Env]] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    def under(self, scope: Scope) -> Env:
+        """For a subquery inside an expression over ``scope``."""
+        return replace(self, outer=scope)
+
+    def alone(self) -> Env:
+        """For a subquery in FROM, which does not see the row around it."""
+        return replace(self, outer=None)
+
+
+class QueryBinder(Protocol):
+    def __call__(self, binder: Binder, node: exp.Expr, env: Env) -> Bound: ...
+
+
+class Binder:
+    """One run of ``bind``: the catalog, the context, and where in the text we are.
+
+    ``query`` binds a (sub)query; it is handed in, because expressions contain queries and queries
+    expressions, each in a file of its own."""
+
+    def __init__(self, catalog: Catalog, context: Context, query: QueryBinder) -> None:
+        self.catalog = catalog
+        self.context = context
+        self._query = query
+        self._inside: tuple[Name, ...] = ()
+        self._expanded = False
+        self._at: Position | None = None
+        self._inputs = 0
+
+    def query(self, node: exp.Expr, env: Env) -> Bound:
+        return self._query(self, node, env)
+
+    def pos(self, node: exp.Expr) -> Position | None:
+        """The place of ``node`` in the statement; inside an expanded view, that of its use."""
+        return self._at if self._expanded else position_of(node)
+
+    def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
+        return BindError(message, position=self.pos(node), hint=hint)
+
+    def unsupported(
+        self, clause: str, node: exp.Expr, hint: str | None = None
+    ) -> NotSupportedError:
+        return NotSupportedError(f"{clause} is not supported", position=self.pos(node), hint=hint)
+
+    def warn(self, message: str, node: exp.Expr) -> None:
+        notice = Notice(message, self.pos(node))
+        if notice not in self.context.warnings:
+            self.context.warnings.append(notice)
+
+    def count_input(self, node: exp.Expr) -> None:
+        """Refuses statements whose views and CTEs expand without end."""
+        self._inputs += 1
+        if self._inputs > MAX_INPUTS:
+            raise PlanError(
+                f"the statement reads more than {MAX_INPUTS:,} inputs once its views and CTEs are"
+                " expanded",
+                position=self.pos(node),
+                hint="store an intermediate result in a table",
+            )
+
+    def expand(self, name: Name, named: NamedQuery, at: exp.Expr) -> Bound:
+        """Binds the query behind ``name`` in place; its errors point at the use of the name."""
+        if fold(name) in self._inside:
+            raise self.error(f"{named.kind} {'.'.join(name)} refers to itself", at)
+        before = self._inside, self._expanded, self._at
+        self._inside, self._expanded, self._at = (*self._inside, fold(name)), True, self.pos(at)
+        try:
+            return self.query(named.query, Env())
+        except CqlError as error:
+            if not before[1]:
+                error.message = f"in {named.kind} {'.'.join(name)}: {error.message}"
+            raise
+        finally:
+            self._inside, self._expanded, self._at = before
+
+    def define(self, name: Name, query: exp.Expr) -> Bound:
+        """Binds the query that shall be known as ``name``, and may not refer to it."""
+        self._inside = (*self._inside, fold(name))
+        return self.query(query, Env())

@@ -1,0 +1,292 @@
+"""Dates and timestamps as text: the ISO forms that CAST reads, and Java's pattern letters.
+
+Everything is UTC. A pattern is compiled once into fields; letters outside the documented set are
+refused with their name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cql.planner.evaluate_time import (
+    DAY,
+    SECOND,
+    civil_from_days,
+    dayofyear,
+    days_from_civil,
+    month_length,
+    quarter,
+    weekday,
+)
+from cql.planner.evaluation_error import EvaluationError
+
+DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTH_NAMES = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+_DATE = r"(?P<y>[+-]?[0-9]{4,7})(?:-(?P<m>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})%s)?)?\Z"
+_READ_DATE = re.compile(_DATE % r"(?:[ T].*)?", re.DOTALL)
+_CLOCK = (
+    r"(?:[ T](?P<h>[0-9]{1,2}):(?P<min>[0-9]{1,2})(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]{0,9}))?)?"
+    r" ?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?)?)?"
+)
+_READ_TIMESTAMP = re.compile(_DATE % _CLOCK)
+_ZONE = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?\Z")
+
+
+def civil(year: int, month: int, day: int) -> int | None:
+    """Days of a date that exists, else None."""
+    if 1 <= month <= 12 and 1 <= day <= month_length(year, month):
+        return days_from_civil(year, month, day)
+    return None
+
+
+def read_date(text: str) -> int | None:
+    """``yyyy[-m[-d[T…]]]`` as days; None when it is none."""
+    found = _READ_DATE.match(text)
+    if found is None:
+        return None
+    days = civil(int(found["y"]), int(found["m"] or 1), int(found["d"] or 1))
+    return days if days is not None and -(1 << 31) <= days < 1 << 31 else None
+
+
+def _offset(zone: str | None) -> int | None:
+    """Microseconds east of UTC."""
+    if zone in (None, "Z", "UTC", "GMT"):
+        return 0
+    found = _ZONE.match(zone)
+    if found is None or int(found[2]) > 18 or int(found[3] or 0) > 59:
+        return None
+    sign = -1 if found[1] == "-" else 1
+    return sign * (int(found[2]) * 3600 + int(found[3] or 0) * 60) * SECOND
+
+
+def read_timestamp(text: str, *, zoned: bool) -> int | None:
+    """An ISO timestamp as microseconds (digits beyond them are cut); a zone counts if ``zoned``."""
+    found = _READ_TIMESTAMP.match(text)
+    if found is None:
+        return None
+    days = civil(int(found["y"]), int(found["m"] or 1), int(found["d"] or 1))
+    offset = _offset(found["zone"])
+    clock = clock_micros(int(found["h"] or 0), int(found["min"] or 0), int(found["s"] or 0))
+    if days is None or offset is None or clock is None:
+        return None
+    micros = days * DAY + clock + int((found["f"] or "")[:6].ljust(6, "0"))
+    return _stored(micros - (offset if zoned else 0))
+
+
+def _stored(micros: int) -> int | None:
+    return micros if -(1 << 63) <= micros < 1 << 63 else None
+
+
+def clock_micros(hour: int, minute: int, second: int) -> int | None:
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return ((hour * 60 + minute) * 60 + second) * SECOND
+
+
+def write_date(days: int) -> str:
+    year, month, day = civil_from_days(days)
+    return f"{_year(year, 4)}-{month:02}-{day:02}"
+
+
+def _year(year: int, width: int) -> str:
+    sign = "-" if year < 0 else "+" if width >= 4 and year > 9999 else ""
+    return sign + str(abs(year)).zfill(width)
+
+
+def write_timestamp(micros: int) -> str:
+    days, rest = divmod(micros, DAY)
+    seconds, part = divmod(rest, SECOND)
+    text = f"{write_date(days)} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{part:06}".rstrip("0") if part else text
+
+
+# -- patterns ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatternField:
+    """``letter`` repeated ``width`` times, or literal ``text`` (letter empty)."""
+
+    letter: str
+    width: int
+    text: str = ""
+
+
+_LETTERS = {  # letter: the widths that exist
+    "y": (1, 2, 3, 4, 5, 6),
+    "u": (1, 4),
+    "M": (1, 2, 3, 4),
+    "L": (1, 2, 3, 4),
+    "d": (1, 2),
+    "D": (1, 2, 3),
+    "E": (1, 2, 3, 4),
+    "Q": (1, 2),
+    "q": (1, 2),
+    "a": (1,),
+    "H": (1, 2),
+    "h": (1, 2),
+    "m": (1, 2),
+    "s": (1, 2),
+    "S": tuple(range(1, 10)),
+    "X": (1, 2, 3),
+    "Z": (1, 2, 3),
+}
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
+    """A pattern as fields. EvaluationError names a letter that is not known."""
+    fields: list[PatternField] = []
+    at = 0
+    while at < len(pattern):
+        c = pattern[at]
+        if c == "'":
+            end = pattern.find("'", at + 1)
+            if end < 0:
+                raise EvaluationError("value", f"the pattern {pattern!r} has an open quote")
+            fields.append(PatternField("", 0, pattern[at + 1 : end] or "'"))
+            at = end + 1
+            continue
+        width = len(pattern[at:]) - len(pattern[at:].lstrip(c))
+        if c.isascii() and c.isalpha():
+            if width not in _LETTERS.get(c, ()):
+                known = "y M d D E Q a H h m s S X Z"
+                raise EvaluationError(
+                    "value", f"{c * width} is no pattern of date_format (letters: {known})"
+                )
+            fields.append(PatternField(c, width))
+        else:
+            fields.append(PatternField("", 0, c * width))
+        at += width
+    return tuple(fields)
+
+
+def date_format(micros: int, pattern: str) -> str:
+    days, rest = divmod(micros, DAY)
+    return "".join(f.text or _written(f, days, rest) for f in compile_pattern(pattern))
+
+
+def _written(field: PatternField, days: int, rest: int) -> str:
+    year, month, day = civil_from_days(days)
+    hour, width = rest // (3600 * SECOND), field.width
+    match field.letter:
+        case "y" | "u":
+            return f"{year % 100:02}" if width == 2 else _year(year, width)
+        case "M" | "L" if width >= 3:
+            name = MONTH_NAMES[month - 1]
+            return name if width == 4 else name[:3]
+        case "E":
+            name = DAY_NAMES[weekday(days)]
+            return name if width == 4 else name[:3]
+        case "a":
+            return "PM" if hour >= 12 else "AM"
+        case "S":
+            return f"{rest % SECOND:06}000"[:width]
+        case "X":
+            return "Z"
+        case "Z":
+            return "+0000"
+    number = {
+        "M": month,
+        "L": month,
+        "d": day,
+        "D": dayofyear(days),
+        "Q": quarter(days),
+        "q": quarter(days),
+        "H": hour,
+        "h": (hour + 11) % 12 + 1,
+        "m": rest // (60 * SECOND) % 60,
+        "s": rest // SECOND % 60,
+    }[field.letter]
+    return str(number).zfill(width)
+
+
+def _reader(field: PatternField, followed: bool) -> str:
+    """A regular expression for one field; adjacent numbers have exactly their width."""
+    match field.letter, field.width:
+        case "", _:
+            return re.escape(field.text)
+        case (("M" | "L"), width) if width >= 3:
+            return "(" + "|".join(n if width == 4 else n[:3] for n in MONTH_NAMES) + ")"
+        case "E", width:
+            return "(" + "|".join(n if width == 4 else n[:3] for n in DAY_NAMES) + ")"
+        case "a", _:
+            return "([AaPp][Mm])"
+        case (("X" | "Z"), _):
+            return "(Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
+        case (("Q" | "q" | "D"), _):
+            raise EvaluationError("value", f"{field.letter} can be written, not read")
+        case letter, width:
+            if width > 1 or followed:
+                return f"([0-9]{{{width}}})"
+            return "([0-9]{1,7})" if letter in "yu" else "([0-9]{1,2})"
+
+
+@lru_cache(maxsize=512)
+def _compiled_reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    fields = compile_pattern(pattern)
+    follows = [k + 1 < len(fields) and fields[k + 1].letter != "" for k in range(len(fields))]
+    text = "".join(_reader(f, n) for f, n in zip(fields, follows, strict=True))
+    letters = tuple(
+        f.letter + ("2" if f.letter in "yu" and f.width == 2 else "") for f in fields if f.letter
+    )
+    return re.compile(text + r"\Z"), letters
+
+
+def check_pattern(pattern: str, *, reading: bool) -> None:
+    """EvaluationError if the pattern cannot be used so."""
+    if reading:
+        _compiled_reader(pattern)
+    else:
+        compile_pattern(pattern)
+
+
+def _parse(text: str, pattern: str) -> int | None:
+    expression, letters = _compiled_reader(pattern)
+    found = expression.match(text)
+    if found is None:
+        return None
+    part = dict(zip(letters, found.groups(), strict=True))
+    month = part.get("M", part.get("L", "1"))
+    if not month.isdigit():
+        month = str(next(k for k, n in enumerate(MONTH_NAMES, 1) if n.startswith(month)))
+    year = part.get("y", part.get("u", "1970"))
+    short = part.get("y2", part.get("u2"))
+    days = civil(2000 + int(short) if short else int(year), int(month), int(part.get("d", "1")))
+    hour = int(part.get("H", "0"))
+    if "h" in part:
+        if not 1 <= int(part["h"]) <= 12:
+            return None
+        hour = int(part["h"]) % 12 + (12 if part.get("a", "am").lower() == "pm" else 0)
+    clock = clock_micros(hour, int(part.get("m", "0")), int(part.get("s", "0")))
+    offset = _offset(part.get("X", part.get("Z")))
+    if days is None or clock is None or offset is None:
+        return None
+    fraction = int(part.get("S", "0")[:6].ljust(6, "0"))
+    return _stored(days * DAY + clock + fraction - offset)
+
+
+def parse_timestamp(text: str, pattern: str) -> int:
+    micros = _parse(text, pattern)
+    if micros is None:
+        raise EvaluationError("cast", f"the text {text[:40]!r} does not match {pattern!r}")
+    return micros
+
+
+def parse_date(text: str, pattern: str) -> int:
+    return parse_timestamp(text, pattern) // DAY

@@ -1,0 +1,267 @@
+"""What is known of an expression without data: constants, whether it can fail, whether it rises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cql.errors import unreachable
+from cql.planner.coercion import cast_can_fail
+from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, children, columns_of, rebuild
+from cql.types import BOOLEAN, DataType, Kind
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Calls that see NULL arguments, or leave some arguments unevaluated.
+NOT_STRICT = _words(
+    """
+    and or coalesce in_list is_null is_not_null null_safe_eq is_distinct_from least greatest
+    concat_ws isnan
+    """
+)
+_ALWAYS = _words(
+    """
+    eq ne lt le gt ge not and or coalesce in_list is_null is_not_null null_safe_eq
+    is_distinct_from least greatest isnan sqrt cbrt exp ln log2 log10 log pow sign sin cos tan
+    asin acos atan sinh cosh tanh atan2 degrees radians bit_and bit_or bit_xor bit_not
+    shiftleft shiftright year quarter month day dayofweek weekday dayofyear week hour minute
+    second millisecond unix_seconds unix_millis unix_micros timestamp_micros upper lower
+    length octet_length trim ltrim rtrim substring left right concat concat_ws replace
+    translate reverse locate startswith endswith contains initcap ascii chr dayname monthname
+    """
+)
+_PATTERNED = {
+    "like": 1,
+    "ilike": 1,
+    "rlike": 1,
+    "regexp_replace": 1,
+    "date_format": 1,
+    "split_part": 2,
+    "lpad": 1,
+    "rpad": 1,
+}
+
+
+# -- failing -----------------------------------------------------------------------------------
+
+
+def can_fail(expr: Expr) -> bool:
+    """Whether evaluating ``expr`` on some row can be an error (never wrongly False)."""
+    return _fails(expr) or any(can_fail(c) for c in children(expr))
+
+
+def _fails(expr: Expr) -> bool:
+    match expr:
+        case Column() | Literal() | Case():
+            return False
+        case Cast():
+            return not expr.safe and cast_can_fail(expr.arg.type, expr.type)
+        case Call():
+            return expr.fn not in _ALWAYS and _call_fails(expr)
+    return unreachable(expr)
+
+
+def _call_fails(call: Call) -> bool:
+    to = call.type
+    match call.fn:
+        case "add" | "sub" | "mul" | "neg" | "abs" if to.is_fraction:
+            return False
+        case "add" | "sub" | "mul" if to.kind is Kind.DECIMAL:
+            return _digits_needed(call) > to.precision
+        case "neg" | "abs":
+            return to.kind is not Kind.DECIMAL
+        case "floor" | "ceil":
+            return call.args[0].type.is_fraction
+        case "round" | "bround":
+            return not to.is_fraction and to.precision in (0, 18)
+        case "div" | "int_div" | "mod" | "pmod":
+            return _division_fails(call)
+        case "date_trunc" | "trunc":
+            return False
+    constant = _PATTERNED.get(call.fn)
+    if constant is None:
+        return True
+    # A constant pattern was tried when the call was resolved.
+    argument = call.args[constant]
+    if call.fn == "split_part":
+        return not (isinstance(argument, Literal) and argument.value != 0)
+    return not isinstance(argument, Literal)
+
+
+def _digits_needed(call: Call) -> int:
+    a, b = (x.type for x in call.args)
+    if call.fn == "mul":
+        return a.precision + b.precision
+    return max(a.precision, b.precision) + 1
+
+
+def _division_fails(call: Call) -> bool:
+    divisor = call.args[1]
+    if not (isinstance(divisor, Literal) and divisor.value not in (None, 0)):
+        return True
+    if call.fn in ("mod", "pmod") or call.type.is_fraction:
+        return False
+    return call.fn == "div" or divisor.value == -1 or divisor.type.kind is Kind.DECIMAL
+
+
+# -- constants ---------------------------------------------------------------------------------
+
+
+def fold(expr: Expr) -> Expr:
+    """``expr`` with constant parts computed. A part that fails stays as it is: the error belongs to
+    the row that evaluates it, and what is guarded stays guarded."""
+    folded = rebuild(expr, fold)
+    match folded:
+        case Column() | Literal():
+            return folded
+        case Case():
+            return _fold_case(folded)
+        case Call(fn="and") | Call(fn="or"):
+            return _fold_logic(folded)
+        case Call(fn="coalesce"):
+            return _fold_coalesce(folded)
+        case Cast() if folded.arg.type == folded.type:
+            return folded.arg
+        case Cast() | Call():
+            return _fold_strict(folded)
+    return unreachable(folded)
+
+
+def _fold_strict(expr: Call | Cast) -> Expr:
+    args = children(expr)
+    if all(isinstance(a, Literal) for a in args):
+        try:
+            return Literal(evaluate(expr, ()), expr.type, expr.pos)
+        except EvaluationError:
+            return expr
+    strict = isinstance(expr, Cast) or expr.fn not in NOT_STRICT
+    if strict and any(_is_null(a) for a in args) and not any(can_fail(a) for a in args):
+        return Literal(None, expr.type, expr.pos)
+    return expr
+
+
+def _is_null(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.value is None
+
+
+def _fold_logic(call: Call) -> Expr:
+    """Neutral constants go; a deciding one cuts off what stands right of it."""
+    deciding = call.fn == "or"
+    kept: list[Expr] = []
+    for arg in call.args:
+        if isinstance(arg, Literal) and arg.value is (not deciding):
+            continue
+        kept.append(arg)
+        if isinstance(arg, Literal) and arg.value is deciding:
+            break
+    if kept and isinstance(kept[-1], Literal) and kept[-1].value is deciding:
+        while len(kept) > 1 and not can_fail(kept[-2]):
+            del kept[-2]
+    if not kept:
+        return Literal(not deciding, BOOLEAN, call.pos)
+    if len(kept) == 1:
+        return kept[0]
+    return replace(call, args=tuple(kept), nullable=any(a.nullable for a in kept))
+
+
+def _fold_coalesce(call: Call) -> Expr:
+    kept: list[Expr] = []
+    for arg in call.args:
+        if _is_null(arg):
+            continue
+        kept.append(arg)
+        if not arg.nullable:
+            break
+    if not kept:
+        return Literal(None, call.type, call.pos)
+    if len(kept) == 1:
+        return kept[0]
+    return replace(call, args=tuple(kept), nullable=all(a.nullable for a in kept))
+
+
+def _fold_case(case: Case) -> Expr:
+    branches: list[tuple[Expr, Expr]] = []
+    otherwise = case.otherwise
+    for condition, value in case.branches:
+        if isinstance(condition, Literal):
+            if not condition.value:
+                continue
+            otherwise = value
+            break
+        branches.append((condition, value))
+    if not branches:
+        return Literal(None, case.type, case.pos) if otherwise is None else otherwise
+    nullable = otherwise is None or otherwise.nullable or any(v.nullable for _, v in branches)
+    return replace(case, branches=tuple(branches), otherwise=otherwise, nullable=nullable)
+
+
+# -- rising ------------------------------------------------------------------------------------
+
+_RISING = _words(
+    """
+    floor ceil round bround date_trunc trunc year last_day unix_seconds unix_millis
+    unix_micros timestamp_seconds timestamp_millis timestamp_micros add_months
+    timestamp_add_months date_add sqrt cbrt exp sinh tanh atan degrees radians sign
+    """
+)
+
+
+def monotone(expr: Expr, column: int) -> bool:
+    """Whether ``expr`` never falls when ``column`` rises, and reads no other column."""
+    if columns_of(expr) != {column}:
+        return False
+    return _rises(expr)
+
+
+def _rises(expr: Expr) -> bool:
+    match expr:
+        case Column():
+            return True
+        case Literal():
+            return False
+        case Cast():
+            return _keeps_order(expr.arg.type, expr.type) and _rises(expr.arg)
+        case Case():
+            return False
+        case Call():
+            return _call_rises(expr)
+    return unreachable(expr)
+
+
+def _keeps_order(source: DataType, to: DataType) -> bool:
+    ordered = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+    return (source.is_numeric and to.is_numeric) or (
+        (source.kind in ordered or source.is_numeric) and (to.kind in ordered or to.is_numeric)
+    )
+
+
+def _sign_of(expr: Expr) -> int | None:
+    """Sign of a constant number, None of anything else."""
+    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
+        return (expr.value > 0) - (expr.value < 0)
+    return None
+
+
+def _constant(expr: Expr) -> bool:
+    return not columns_of(expr)
+
+
+def _call_rises(call: Call) -> bool:
+    args = call.args
+    match call.fn:
+        case "add":
+            return all(_rises(a) or _constant(a) for a in args)
+        case "sub" | "date_sub":
+            return _rises(args[0]) and _constant(args[1])
+        case "mul":
+            return any(_rises(a) and (_sign_of(b) or -1) > 0 for a, b in (args, args[::-1]))
+        case "div" | "int_div":
+            return _rises(args[0]) and (_sign_of(args[1]) or -1) > 0
+        case "least" | "greatest" | "coalesce":
+            return call.fn != "coalesce" and all(_rises(a) or _constant(a) for a in args)
+    if call.fn not in _RISING:
+        return False
+    return all(_rises(a) or _constant(a) for a in args)

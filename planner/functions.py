@@ -1,0 +1,92 @@
+"""The registry of scalar functions and operators: names and argument types to typed expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from cql.errors import BindError, NotSupportedError, Position, did_you_mean
+from cql.planner.coercion import cast, common_type, unify
+from cql.planner.expr import Expr
+from cql.planner.folding import can_fail, fold, monotone
+from cql.planner.function_library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
+from cql.planner.function_operators import OPERATORS, case
+from cql.planner.signature import Signature
+
+__all__ = [
+    "FUNCTIONS",
+    "Signature",
+    "can_fail",
+    "case",
+    "cast",
+    "common_type",
+    "fold",
+    "monotone",
+    "resolve",
+    "unify",
+]
+
+
+def _registry() -> dict[str, Signature]:
+    named = {s.name: s for s in (*MATH, *TIME, *TEXT, *CONDITIONAL)}
+    for alias, name in ALIASES.items():
+        target = named[name]
+        usage = target.usage.replace(name, alias, 1) if name in target.usage else target.usage
+        named[alias] = replace(target, name=alias, usage=usage, help=f"The same as {name}.")
+    return dict(sorted(named.items()))
+
+
+#: What users can call by name, with a line of help each.
+FUNCTIONS: Mapping[str, Signature] = _registry()
+_OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
+    "||": FUNCTIONS["concat"],
+    "&": next(s for s in OPERATORS if s.name == "bit_and"),
+    "|": next(s for s in OPERATORS if s.name == "bit_or"),
+    "^": next(s for s in OPERATORS if s.name == "bit_xor"),
+    "~": next(s for s in OPERATORS if s.name == "bit_not"),
+}
+
+_NOT_REPLAYABLE = """
+    now current_timestamp current_date current_time curdate localtimestamp getdate rand random
+    randn uuid shuffle randstr uniform monotonically_increasing_id input_file_name
+    spark_partition_id current_user session_user user current_timezone
+"""
+
+
+def resolve(name: str, args: Sequence[Expr], pos: Position | None) -> Expr:
+    """The call of a function or operator: casts inserted, type and nullability set.
+
+    ``name`` is matched without regard to case. BindError for an unknown name (with candidates) and
+    for arguments that no form takes (with the usage); NotSupportedError for functions whose value
+    would change when a stream is replayed."""
+    folded = name.lower()
+    signature = FUNCTIONS.get(folded) or _OPERATORS.get(folded)
+    if signature is None:
+        raise _unknown(name, pos)
+    least, most = signature.arity
+    if len(args) < least or (most is not None and len(args) > most):
+        wanted = (
+            str(least) if least == most else f"{least} to {most}" if most else f"{least} or more"
+        )
+        raise BindError(
+            f"{signature.name} takes {wanted} argument{'' if wanted == '1' else 's'}, "
+            f"not {len(args)}",
+            position=pos,
+            hint=f"usage: {signature.usage}",
+        )
+    return signature.build(tuple(args), pos)
+
+
+def _unknown(name: str, pos: Position | None) -> BindError | NotSupportedError:
+    folded = name.lower()
+    if folded in _NOT_REPLAYABLE.split():
+        return NotSupportedError(
+            f"{folded}() is not deterministic in a replayed stream",
+            position=pos,
+            hint="use the event time of the row, or pass a value as a parameter (:name)",
+        )
+    return BindError(
+        f"unknown function {name}",
+        position=pos,
+        hint=did_you_mean(folded, FUNCTIONS) or "SHOW FUNCTIONS lists them",
+    )

@@ -1,0 +1,242 @@
+"""Constants: literals of the text and values of parameters, as typed ``Literal`` nodes.
+
+Nothing is rounded: a value that its type cannot hold exactly is refused.
+"""
+
+from __future__ import annotations
+
+import numbers
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from sqlglot import exp
+
+from cql import types as t
+from cql.dialect.duration import to_duration
+from cql.errors import BindError, CqlError, NotSupportedError, Position
+from cql.planner.expr import Literal, Value
+from cql.types import MAX_DECIMAL_DIGITS, DataType, Kind, decimal
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TIMESTAMP = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?"
+)
+_INT32 = 2**31
+_INT64 = 2**63
+
+
+def number(text: str, pos: Position | None) -> Literal:
+    """``7`` is an int (or bigint), ``1.5`` a decimal(2,1), ``1e3`` a double."""
+    lowered = text.lower()
+    if "e" in lowered:
+        return Literal(float(lowered), t.DOUBLE, pos)
+    if "." in lowered:
+        return _decimal(Decimal(lowered), text, pos)
+    digits = lowered.lstrip("-").lstrip("0")
+    value = int(lowered) if len(digits) <= 19 else _INT64
+    if -_INT32 <= value < _INT32:
+        return Literal(value, t.INT, pos)
+    if -_INT64 <= value < _INT64:
+        return Literal(value, t.BIGINT, pos)
+    raise BindError(
+        f"the integer {_short(text)} does not fit in 64 bits",
+        position=pos,
+        hint=f"write {_short(text)}e0 for a double",
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _decimal(value: Decimal, text: str, pos: Position | None) -> Literal:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(0, -exponent)
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1) * 10 ** max(0, exponent)
+    precision = max(len(str(abs(unscaled))), scale, 1)
+    if precision > MAX_DECIMAL_DIGITS:
+        raise BindError(
+            f"the number {_short(text)} has {precision} digits; decimals hold {MAX_DECIMAL_DIGITS}",
+            position=pos,
+            hint=f"write {_short(text)}e0 for a double",
+        )
+    return Literal(unscaled, decimal(precision, scale), pos)
+
+
+def timestamp(text: str, pos: Position | None, type_: DataType = t.TIMESTAMP) -> Literal:
+    """``TIMESTAMP '2024-01-31 10:00:00.5'``: UTC unless the text names another offset."""
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        raise BindError(
+            f"'{_short(text)}' is not a timestamp",
+            position=pos,
+            hint="write 'YYYY-MM-DD hh:mm:ss[.ffffff][+hh:mm]'",
+        )
+    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    digits = (fraction or "").ljust(6, "0")
+    if digits[6:].strip("0"):
+        raise BindError(
+            f"'{text}' is finer than a microsecond", position=pos, hint="write 6 decimals at most"
+        )
+    try:
+        whole = datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            tzinfo=UTC,
+        )
+    except ValueError as error:
+        raise BindError(f"'{text}' is not a timestamp: {error}", position=pos) from None
+    shift = 0 if type_.kind is Kind.TIMESTAMP_NTZ else _zone_minutes(zone, text, pos)
+    micros = (whole - _EPOCH) // _MICROSECOND + int(digits[:6]) - shift * 60_000_000
+    return Literal(micros, type_, pos)
+
+
+def _zone_minutes(zone: str | None, text: str, pos: Position | None) -> int:
+    if zone in (None, "Z", "UTC"):
+        return 0
+    assert zone is not None
+    digits = zone[1:].replace(":", "")
+    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
+    total = int(hours) * 60 + int(minutes)
+    if int(minutes) > 59 or total > 18 * 60:
+        raise BindError(f"'{text}' names an offset that does not exist", position=pos)
+    return total if zone[0] == "+" else -total
+
+
+def day(text: str, pos: Position | None) -> Literal:
+    """``DATE '2024-01-31'``, as days since 1970-01-01."""
+    found = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text.strip())
+    if found is None:
+        raise BindError(f"'{_short(text)}' is not a date", position=pos, hint="write 'YYYY-MM-DD'")
+    try:
+        value = date(*(int(part) for part in found.groups()))
+    except ValueError as error:
+        raise BindError(f"'{text}' is not a date: {error}", position=pos) from None
+    return Literal((value - _EPOCH.date()).days, t.DATE, pos)
+
+
+def interval(node: exp.Expr, pos: Position | None) -> Literal:
+    """``INTERVAL '5' SECOND`` in microseconds; months and years have no fixed length."""
+    duration = to_duration(node)
+    if duration is None:
+        raise BindError(
+            "this is not an interval", position=pos, hint="for example INTERVAL '5' SECOND"
+        )
+    if duration.unit in ("MONTH", "QUARTER", "YEAR"):
+        raise NotSupportedError(
+            f"an interval of {duration.unit.lower()}s is not supported: its length varies",
+            position=pos,
+            hint="write it in days",
+        )
+    if duration.microseconds is None:
+        raise BindError("this interval is finer than a microsecond", position=pos)
+    if not -_INT64 <= duration.microseconds < _INT64:
+        raise BindError("this interval does not fit in 64 bits", position=pos)
+    return Literal(duration.microseconds, t.INTERVAL, pos)
+
+
+def from_python(value: object, what: str, pos: Position | None) -> Literal:
+    """The value of a parameter. A datetime without time zone is taken as UTC."""
+    try:
+        return _from_python(value, pos)
+    except CqlError as error:
+        error.message = f"{what}: {error.message}"
+        raise
+
+
+def _from_python(value: object, pos: Position | None) -> Literal:
+    match value:
+        case None:
+            return Literal(None, t.NULL, pos)
+        case bool():
+            return Literal(value, t.BOOLEAN, pos)
+        case str():
+            return Literal(value, t.STRING, pos)
+        case bytes():
+            return Literal(value, t.BINARY, pos)
+        case datetime():
+            zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
+            return Literal((zoned - _EPOCH) // _MICROSECOND, t.TIMESTAMP, pos)
+        case date():
+            return Literal((value - _EPOCH.date()).days, t.DATE, pos)
+        case timedelta():
+            return Literal(value // _MICROSECOND, t.INTERVAL, pos)
+        case Decimal() if value.is_finite():
+            return _decimal(value, str(value), pos)
+        case numbers.Integral():
+            return number(str(int(value)), pos)
+        case numbers.Real():
+            return Literal(float(value), t.DOUBLE, pos)
+    raise BindError(
+        f"a value of type {type(value).__name__} has no SQL type",
+        position=pos,
+        hint="pass an int, float, str, bytes, bool, None, datetime, date, timedelta or Decimal",
+    )
+
+
+_TYPES: dict[exp.DType, DataType] = {
+    exp.DType.BOOLEAN: t.BOOLEAN,
+    exp.DType.TINYINT: t.TINYINT,
+    exp.DType.SMALLINT: t.SMALLINT,
+    exp.DType.INT: t.INT,
+    exp.DType.BIGINT: t.BIGINT,
+    exp.DType.FLOAT: t.FLOAT,
+    exp.DType.DOUBLE: t.DOUBLE,
+    exp.DType.DATE: t.DATE,
+    exp.DType.DATE32: t.DATE,
+    exp.DType.TIMESTAMP: t.TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: t.TIMESTAMP,
+    exp.DType.TIMESTAMPLTZ: t.TIMESTAMP,
+    exp.DType.TIMESTAMPNTZ: t.TIMESTAMP_NTZ,
+    exp.DType.INTERVAL: t.INTERVAL,
+    exp.DType.TEXT: t.STRING,
+    exp.DType.VARCHAR: t.STRING,
+    exp.DType.CHAR: t.STRING,
+    exp.DType.BINARY: t.BINARY,
+    exp.DType.VARBINARY: t.BINARY,
+    exp.DType.NULL: t.NULL,
+}
+
+
+def data_type(node: exp.Expr, pos: Position | None) -> DataType:
+    """The type that a text names. Lengths of strings and precisions of timestamps are ignored, as
+    in Spark's reading of them: columns hold any length, and microseconds."""
+    kind = node.this if isinstance(node, exp.DataType) else None
+    if kind == exp.DType.DECIMAL:
+        return _decimal_type(node, pos)
+    if isinstance(kind, exp.DType) and kind in _TYPES:
+        return _TYPES[kind]
+    raise NotSupportedError(
+        f"the type {node.sql()} is not supported",
+        position=pos,
+        hint="columns are boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s),"
+        " date, timestamp, timestamp_ntz, interval, string or binary",
+    )
+
+
+def _decimal_type(node: exp.Expr, pos: Position | None) -> DataType:
+    sizes = [int(p.name) for p in node.expressions if p.name.isdecimal()] or [10]
+    precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
+    if not 1 <= precision <= MAX_DECIMAL_DIGITS:
+        raise NotSupportedError(
+            f"decimal({precision},{scale}) is not supported",
+            position=pos,
+            hint=f"decimals hold 1 to {MAX_DECIMAL_DIGITS} digits",
+        )
+    if scale > precision:
+        raise BindError(f"decimal({precision},{scale}) has more decimals than digits", position=pos)
+    return decimal(precision, scale)
+
+
+def as_int(value: Value) -> int | None:
+    """An integer value of a literal, None for anything else (booleans too)."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

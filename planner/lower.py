@@ -1,0 +1,211 @@
+"""From the logical to the physical plan: one operator per node, each with the reason for it.
+
+What this version cannot run is refused here, naming the clause and its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cql.errors import NotSupportedError, PlanError, Position
+from cql.planner import choose
+from cql.planner.expr import Column, Expr
+from cql.planner.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    RelationToStream,
+    Scan,
+    Sort,
+    SortKey,
+    Union,
+    Unsupported,
+    Values,
+    Windowed,
+    inputs,
+)
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    OneRowExec,
+    Physical,
+    PhysicalPlan,
+    ProjectExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    WidAggregateExec,
+    bounded,
+    progressing,
+    sources,
+    window_columns,
+)
+from cql.window import Window, WindowKind
+
+
+def plan(
+    logical: Logical, settings: Mapping[str, Any], *, keep_bad_rows: bool | None = None
+) -> PhysicalPlan:
+    """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause.
+
+    Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
+    refuse(logical)
+    root = _lower(logical)
+    runtime, why = choose.runtime(settings)
+    keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
+    return PhysicalPlan(root, runtime, why, keep)
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+_WINDOW_CLAUSES = {
+    WindowKind.RANGE: "RANGE without SLIDE",
+    WindowKind.NOW: "[NOW]",
+    WindowKind.UNBOUNDED: "[RANGE UNBOUNDED]",
+    WindowKind.ROWS: "ROWS",
+    WindowKind.SESSION: "SESSION",
+    WindowKind.CUMULATE: "CUMULATE",
+}
+
+
+def refuse(node: Logical) -> None:
+    """Raises for the first clause, outermost first, that this version cannot run."""
+    match node:
+        case Unsupported():
+            raise _refusal(node.clause, node.pos, node.hint)
+        case Join():
+            raise _refusal("join" if node.kind != "asof" else "ASOF join", node.pos, None)
+        case RelationToStream():
+            raise _refusal(node.kind.upper(), node.pos, None)
+        case Windowed():
+            _refuse_window(node)
+        case Aggregate() | Bucket() if node.window is not None:
+            if node.window.kind is not WindowKind.SLIDING:
+                raise _refuse_kind(node.window, node.pos)
+        case _:
+            pass
+    for child in inputs(node):
+        refuse(child)
+
+
+def _refuse_window(node: Windowed) -> None:
+    inner = _inner_refusal(node.input)
+    if inner is not None:
+        raise inner
+    if node.window.kind is WindowKind.SLIDING:
+        raise NotSupportedError(
+            "a window with SLIDE needs an aggregate over it",
+            position=node.pos,
+            hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
+        )
+    raise _refuse_kind(node.window, node.pos)
+
+
+def _inner_refusal(node: Logical) -> NotSupportedError | None:
+    try:
+        refuse(node)
+    except NotSupportedError as error:
+        return error
+    return None
+
+
+def _refuse_kind(window: Window, pos: Position | None) -> NotSupportedError:
+    clause = _WINDOW_CLAUSES[window.kind]
+    if window.partition_by:
+        clause = f"PARTITION BY … {clause}"
+    hint = "windows of RANGE with SLIDE run: [RANGE 10 MINUTES SLIDE 1 MINUTE]"
+    return _refusal(f"{clause} window", pos, hint)
+
+
+def _refusal(clause: str, pos: Position | None, hint: str | None) -> NotSupportedError:
+    return NotSupportedError(
+        f"{clause} is not supported by this version", position=pos, hint=hint
+    )
+
+
+# -- lowering ------------------------------------------------------------------------------------
+
+
+def _lower(node: Logical) -> Physical:
+    match node:
+        case Scan():
+            return SourceExec(node.relation, node.columns, choose.why_source(node), node.pos)
+        case Values():
+            return OneRowExec("SELECT without FROM")
+        case Filter():
+            return FilterExec(_lower(node.input), node.condition)
+        case Project():
+            return ProjectExec(_lower(node.input), node.exprs, node.names)
+        case Union():
+            children = tuple(_lower(i) for i in node.inputs)
+            union = UnionExec(children, node.schema.names)
+            return replace(union, why=choose.why_union(union))
+        case Aggregate():
+            return _aggregate(node)
+        case Bucket():
+            return BucketExec(_lower(node.input), node.window, "tags each row with its windows")
+        case Sort():
+            return _sort(node)
+        case Windowed() | Join() | RelationToStream() | Unsupported():
+            raise AssertionError("refused above")
+
+
+def _aggregate(node: Aggregate) -> WidAggregateExec:
+    child = _lower(node.input)
+    if node.window is None:
+        if not bounded(child):
+            names = ", ".join(s.name for s in sources(child) if not s.relation.bounded)
+            raise PlanError(
+                f"an aggregate without a window over unbounded input ({names}) never ends",
+                position=node.pos,
+                hint="add a window: FROM s [RANGE 10 MINUTES SLIDE 1 MINUTE]",
+            )
+    elif node.window.wa not in progressing(child):
+        raise PlanError(
+            "the window attribute does not progress in this plan: no window would ever close",
+            position=node.pos,
+            hint="declare ORDERED BY or WATERMARK on every input of the query",
+        )
+    aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
+    return replace(aggregate, why=choose.why_aggregate(aggregate))
+
+
+def _sort(node: Sort) -> Physical:
+    """Sort keys become columns: those that are expressions are computed below, dropped above."""
+    child = _lower(node.input)
+    if node.window_end is None and not bounded(child):
+        raise PlanError(
+            "ORDER BY over unbounded input has no end to wait for",
+            position=node.pos,
+            hint="order within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …",
+        )
+    if node.window_end is not None and node.window_end not in window_columns(child):
+        raise PlanError("ORDER BY cannot tell when a window of its input is complete", position=node.pos)
+    width = len(child.schema)
+    exprs: list[Expr] = [Column(i, f.name, f.type, f.nullable) for i, f in enumerate(child.schema)]
+    keys: list[SortKey] = []
+    for key in node.keys:
+        if isinstance(key.expr, Column):
+            keys.append(key)
+            continue
+        column = Column(len(exprs), f"sort_key_{len(exprs)}", key.expr.type, key.expr.nullable)
+        exprs.append(key.expr)
+        keys.append(replace(key, expr=column))
+    names = child.schema.names
+    if len(exprs) > width:
+        more = tuple(f"sort_key_{i}" for i in range(width, len(exprs)))
+        child = ProjectExec(child, tuple(exprs), (*names, *more), "computes the sort keys")
+    why = (
+        "rows of a window leave in order when punctuation closes it"
+        if node.window_end is not None
+        else "bounded input: rows leave in order at its end"
+    )
+    sort = SortExec(child, tuple(keys), node.limit, node.offset, node.window_end, why)
+    if len(exprs) == width:
+        return sort
+    return ProjectExec(sort, tuple(exprs[:width]), names, "drops the sort keys")

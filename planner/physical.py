@@ -1,0 +1,279 @@
+"""The physical plan: operators by name, plain immutable data, with the reason for each choice.
+
+Nothing here runs: ``cql.executor.build`` turns nodes into running operators, and
+``cql.planner.explain`` prints them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from cql.errors import Position
+from cql.model import Field, Schema
+from cql.planner import functions
+from cql.planner.catalog import Relation
+from cql.planner.expr import Call, Expr, columns_of
+from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, SortKey
+from cql.types import BIGINT
+from cql.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class SourceExec:
+    """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1)."""
+
+    relation: Relation
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(tuple(self.relation.schema[i] for i in self.columns))
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.relation.name)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRowExec:
+    """SELECT without FROM: one row without columns."""
+
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(())
+
+
+@dataclass(frozen=True, slots=True)
+class FilterExec:
+    input: Physical
+    condition: Expr
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectExec:
+    input: Physical
+    exprs: tuple[Expr, ...]
+    names: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        pairs = zip(self.names, self.exprs, strict=True)
+        return Schema(tuple(Field(n, e.type, e.nullable) for n, e in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketExec:
+    """Each row once per window that holds it (WID's Bucket)."""
+
+    input: Physical
+    window: Window
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, *_window_fields(self.input.schema, self.window)))
+
+
+@dataclass(frozen=True, slots=True)
+class UnionExec:
+    """Pass-through union: no tuple state, progress is the minimum over the inputs (§5.4)."""
+
+    inputs: tuple[Physical, ...]
+    names: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        schemas = [i.schema for i in self.inputs]
+        fields = (
+            Field(name, schemas[0][k].type, any(s[k].nullable for s in schemas))
+            for k, name in enumerate(self.names)
+        )
+        return Schema(tuple(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class WidAggregateExec:
+    """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
+    None is one window over the whole input, closed at its end."""
+
+    input: Physical
+    window: Window | None
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
+        fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+        if self.window is not None:
+            fields += _window_fields(self.input.schema, self.window)
+        return Schema(tuple(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class SortExec:
+    """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
+    ``offset``; ``window_end`` None: the whole input, at its end."""
+
+    input: Physical
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    window_end: int | None
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+Physical: TypeAlias = (
+    SourceExec
+    | OneRowExec
+    | FilterExec
+    | ProjectExec
+    | BucketExec
+    | UnionExec
+    | WidAggregateExec
+    | SortExec
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalPlan:
+    """A whole query: its operators, the runtime that drives them, and the policies it runs under.
+
+    ``keep_bad_rows``: bad rows go to the ledger and the query goes on (else the first one fails it).
+    """
+
+    root: Physical
+    runtime: str
+    why_runtime: str
+    keep_bad_rows: bool
+    notes: tuple[str, ...] = ()
+
+
+def inputs(node: Physical) -> tuple[Physical, ...]:
+    match node:
+        case SourceExec() | OneRowExec():
+            return ()
+        case UnionExec():
+            return node.inputs
+        case _:
+            return (node.input,)
+
+
+def sources(node: Physical) -> tuple[SourceExec, ...]:
+    """All sources, left to right: the order of the executor's input ports."""
+    if isinstance(node, SourceExec):
+        return (node,)
+    return tuple(s for child in inputs(node) for s in sources(child))
+
+
+def bounded(node: Physical) -> bool:
+    return all(s.relation.bounded for s in sources(node))
+
+
+def progressing(node: Physical) -> tuple[int, ...]:
+    """Output columns on which punctuation flows, in ascending order."""
+    match node:
+        case SourceExec():
+            spec = node.relation.stream
+            declared = {p.column.lower() for p in spec.progress} if spec else set()
+            return tuple(i for i, f in enumerate(node.schema) if f.name.lower() in declared)
+        case OneRowExec():
+            return ()
+        case FilterExec():
+            return progressing(node.input)
+        case SortExec():
+            # Rows wait for their window's end, so only the window columns keep their promise.
+            return () if node.window_end is None else window_columns(node.input)
+        case ProjectExec():
+            live = progressing(node.input)
+            return tuple(
+                i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
+            )
+        case BucketExec():
+            live = progressing(node.input)
+            width = len(node.input.schema)
+            return (*live, *range(width, width + 3)) if node.window.wa in live else live
+        case UnionExec():
+            common = set.intersection(*(set(progressing(i)) for i in node.inputs))
+            return tuple(sorted(common))
+        case WidAggregateExec():
+            if node.window is None or node.window.wa not in progressing(node.input):
+                return ()
+            first = len(node.keys) + len(node.calls)
+            return tuple(range(first, first + 3))
+
+
+def window_columns(node: Physical) -> tuple[int, ...]:
+    """Output columns that are functions of one window's bounds (they close together)."""
+    match node:
+        case WidAggregateExec():
+            return progressing(node)
+        case BucketExec():
+            return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
+        case FilterExec() | SortExec():
+            return window_columns(node.input)
+        case ProjectExec():
+            live = window_columns(node.input)
+            return tuple(
+                i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
+            )
+        case UnionExec():
+            common = set.intersection(*(set(window_columns(i)) for i in node.inputs))
+            return tuple(sorted(common))
+        case _:
+            return ()
+
+
+def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
+    """The progressing input column that ``expr`` is a non-decreasing function of, if there is one."""
+    used = columns_of(expr)
+    if len(used) != 1:
+        return None
+    (column,) = used
+    if column in live and expr.type.can_progress and functions.monotone(expr, column):
+        return column
+    return None
+
+
+def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
+    match node:
+        case SourceExec() | OneRowExec():
+            return node
+        case UnionExec():
+            return replace(node, inputs=new)
+        case _:
+            return replace(node, input=new[0])
+
+
+def needs_sequence(calls: tuple[AggregateCall, ...]) -> bool:
+    """Whether the aggregates order by (window attribute, arrival)."""
+    return any(c.fn in ("first", "last") for c in calls)
+
+
+def is_identity(expr: Expr) -> bool:
+    return not isinstance(expr, Call)
+
+
+def _window_fields(schema: Schema, window: Window) -> list[Field]:
+    assert window.wa is not None
+    wa = schema[window.wa].type
+    kind = BIGINT if wa.is_integer else wa
+    return [Field(name, kind, False) for name in WINDOW_COLUMNS]

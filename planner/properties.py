@@ -1,0 +1,149 @@
+"""Stream properties, derived bottom-up: which output columns of a plan progress.
+
+A column progresses when the operators below can promise a rising lower bound on it. Only such a
+column can be a window attribute (WA).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from cql.planner.functions import monotone
+from cql.planner.catalog import TimeUnit
+from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of
+from cql.planner.logical import (
+    WINDOW_COLUMNS,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    RelationToStream,
+    Scan,
+    Sort,
+    Union,
+    Unsupported,
+    Values,
+    Windowed,
+)
+from cql.window import WindowKind
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressInfo:
+    """``unit`` is what one step of an integer column means (None: not declared; timestamps and
+    dates need none); ``declared`` is the clause that the promise comes from."""
+
+    unit: TimeUnit | None
+    declared: str
+
+
+Progressing = Mapping[int, ProgressInfo]
+
+
+def progressing(node: Logical) -> Progressing:
+    """Output columns of ``node`` that progress, by index, in the order they were declared."""
+    match node:
+        case Scan():
+            return _of_scan(node)
+        case Values():
+            return {}
+        case Filter() | Windowed() | Sort() | RelationToStream():
+            return progressing(node.input)
+        case Project():
+            return _of_project(node)
+        case Union():
+            return reduce(_both, (progressing(i) for i in node.inputs))
+        case Aggregate():
+            return _of_aggregate(node)
+        case Bucket():
+            below = progressing(node.input)
+            return {**below, **_window_columns(node.input, node.window.wa, len(node.input.schema))}
+        case Join():
+            return _of_join(node)
+        case Unsupported():
+            return _of_unsupported(node)
+
+
+def _of_scan(node: Scan) -> Progressing:
+    if node.relation.stream is None:
+        return {}
+    schema = node.relation.schema
+    found: dict[int, ProgressInfo] = {}
+    for progress in node.relation.stream.progress:
+        index = schema.find(progress.column)
+        if index is not None and index in node.columns:
+            at = node.columns.index(index)
+            found.setdefault(at, ProgressInfo(progress.unit, progress.declared))
+    return found
+
+
+def _of_project(node: Project) -> Progressing:
+    below = progressing(node.input)
+    found: dict[int, ProgressInfo] = {}
+    for column, info in below.items():
+        for at, expr in enumerate(node.exprs):
+            if columns_of(expr) == {column} and monotone(expr, column):
+                found.setdefault(at, replace(info, unit=_unit(expr, info.unit)))
+    return found
+
+
+def _unit(expr: Expr, unit: TimeUnit | None) -> TimeUnit | None:
+    """The unit of a monotone expression: kept by shifts and integer casts, unknown otherwise."""
+    match expr:
+        case Column():
+            return unit
+        case Cast() if expr.type.is_integer and expr.arg.type.is_integer:
+            return _unit(expr.arg, unit)
+        case Call(fn="add" | "sub", args=(inner, Literal())):
+            return _unit(inner, unit)
+        case Call(fn="add", args=(Literal(), inner)):
+            return _unit(inner, unit)
+        case _:
+            return None
+
+
+def _both(one: Progressing, other: Progressing) -> Progressing:
+    """A union promises what every input promises, at the pace of the slowest."""
+    return {
+        at: info if info.unit == other[at].unit else replace(info, unit=None)
+        for at, info in one.items()
+        if at in other
+    }
+
+
+def _window_columns(node: Logical, wa: int | None, first: int) -> Progressing:
+    """The three pseudo-columns of a window over ``node``, which start at index ``first``."""
+    assert wa is not None
+    info = progressing(node).get(wa, ProgressInfo(None, "WA"))
+    return {first + k: info for k in range(len(WINDOW_COLUMNS))}
+
+
+def _of_aggregate(node: Aggregate) -> Progressing:
+    if node.window is None or node.window.kind is not WindowKind.SLIDING:
+        return {}
+    return _window_columns(node.input, node.window.wa, len(node.keys) + len(node.calls))
+
+
+def _of_join(node: Join) -> Progressing:
+    """Both timestamps are kept and both progress (out-of-order paper §3.2), but not the side that
+    an outer join pads with NULL."""
+    left = progressing(node.left) if node.kind not in ("right", "full") else {}
+    if node.kind in ("semi", "anti", "left", "full", "asof"):
+        return left
+    width = len(node.left.schema)
+    right = {width + at: info for at, info in progressing(node.right).items()}
+    return {**left, **right}
+
+
+def _of_unsupported(node: Unsupported) -> Progressing:
+    """Such a clause appends columns to its first input, or makes a relation of its own."""
+    if not node.inputs:
+        return {}
+    below = node.inputs[0].schema.fields
+    if node.schema.fields[: len(below)] != below:
+        return {}
+    return progressing(node.inputs[0])

@@ -1,0 +1,330 @@
+"""Which names an expression can see, and the row that a SELECT's expressions are bound over.
+
+Expressions of a SELECT are bound before it is known where in the plan they will stand. Their
+columns therefore index a *virtual row*: the columns of FROM, then, at offsets of their own, the
+aggregates, the window columns, the columns that subqueries and OVER would add, and the row of the
+query around. ``bind_place`` moves them to their real places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from cql.errors import Position, did_you_mean
+from cql.planner.context import Binder, Env, match_name
+from cql.planner.expr import Column, Expr, Literal
+from cql.planner.literals import from_python
+from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical
+from cql.types import BIGINT, DataType
+from cql.window import Window
+
+#: Where each part of the virtual row starts.
+AGGREGATES = 1_000_000
+WINDOW = 2_000_000
+EXTRAS = 3_000_000
+OUTER = 4_000_000
+#: ``window.start`` and the pseudo-columns are the same.
+WINDOW_PARTS = ("start", "end", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A FROM item: ``name`` is what its columns may be qualified with (an alias has one part, a
+    table up to three)."""
+
+    name: tuple[str, ...]
+
+    def answers_to(self, qualifier: Sequence[str]) -> bool:
+        tail = self.name[-len(qualifier) :]
+        return len(tail) == len(qualifier) and all(
+            a.lower() == b.lower() for a, b in zip(tail, qualifier, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return ".".join(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeColumn:
+    """``shown`` by ``*``; ``bare``: may be named without its source (the right side of USING may
+    not); ``hidden``: a window column of a derived stream, found only when nothing else is."""
+
+    source: Source | None
+    name: str
+    expr: Expr
+    shown: bool = True
+    bare: bool = True
+    hidden: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"{self.source}.{self.name}" if self.source else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWindow:
+    """The window of a query with aggregates. ``columns`` are its start, end and time in the virtual
+    row; ``window`` None stands for one that this version cannot run (its columns are real).
+
+    ``origin`` is "bracket"; "table" for a window table function, whose columns are ordinary columns
+    of its FROM item; "function" for ``window(ts, …)`` and ``TUMBLE(ts, …)`` in an expression."""
+
+    window: Window | None
+    columns: tuple[Column, Column, Column]
+    text: str
+    origin: str = "bracket"
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def is_table(self) -> bool:
+        return self.origin == "table"
+
+
+def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
+    """The pseudo-columns of a sliding window over an attribute of type ``wa``."""
+    kind = BIGINT if wa.is_integer else wa
+    start, end, time = (
+        Column(WINDOW + k, name, kind, False) for k, name in enumerate(WINDOW_COLUMNS)
+    )
+    return start, end, time
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A column that a clause which cannot run would append: a subquery's value, OVER."""
+
+    inputs: tuple[Logical, ...]
+    clause: str
+    name: str
+    type: DataType
+    hint: str | None
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(slots=True)
+class Row:
+    """What the expressions of one SELECT add to the columns of its FROM."""
+
+    width: int
+    calls: list[AggregateCall] = field(default_factory=list)
+    call_names: list[str] = field(default_factory=list)
+    extras: list[Extra] = field(default_factory=list)
+
+    def add_call(self, call: AggregateCall, name: str) -> Column:
+        """The column of ``call``; equal calls share one."""
+        if call not in self.calls:
+            self.calls.append(call)
+            self.call_names.append(name)
+        at = self.calls.index(call)
+        return Column(AGGREGATES + at, self.call_names[at], call.type, call.nullable, call.pos)
+
+    def add_extra(self, extra: Extra) -> Column:
+        self.extras.append(extra)
+        at = EXTRAS + len(self.extras) - 1
+        return Column(at, extra.name, extra.type, True, extra.pos)
+
+
+@dataclass(slots=True)
+class Scope:
+    """The visible names of one SELECT (or of ON)."""
+
+    binder: Binder
+    sources: tuple[Source, ...]
+    columns: tuple[ScopeColumn, ...]
+    env: Env
+    window: QueryWindow | None = None
+    #: select-list aliases, in order; which clauses see them, and when, is the caller's affair
+    aliases: list[tuple[str, Expr]] = field(default_factory=list)
+
+    # ------------------------------------------------------------------ lookup
+
+    def has(self, name: str) -> bool:
+        return any(_same(c.name, name) for c in self.columns)
+
+    def resolve(self, node: exp.Column, *, aliases_first: bool, aliases: bool) -> Expr:
+        """The expression that a (qualified) name stands for; BindError with candidates."""
+        parts = [p.name for p in node.parts]
+        if len(parts) > 1:
+            return self._qualified(node, parts[:-1], parts[-1])
+        name = parts[0]
+        quick = self._alias(node, name) if aliases_first and aliases else None
+        found = quick or self._column(node, name)
+        if found is None and aliases:
+            found = self._alias(node, name)
+        if found is None:
+            found = self._hidden(name) or self.constant(node, name) or self._outer(node)
+        if found is None:
+            raise self._unknown(node, name, aliases)
+        return found
+
+    def _column(self, node: exp.Expr, name: str) -> Expr | None:
+        found = [c for c in self.columns if c.bare and not c.hidden and _same(c.name, name)]
+        pseudo = self._pseudo(name)
+        if pseudo is not None and found:
+            raise self.binder.error(
+                f"{name} is ambiguous: a column of the input, or of this query's window",
+                node,
+                hint=f"write {found[0].path}, or window.{name.removeprefix('window_')}",
+            )
+        if pseudo is not None:
+            return replace(pseudo, pos=self.binder.pos(node))
+        return self._only(node, name, found)
+
+    def _only(self, node: exp.Expr, name: str, found: Sequence[ScopeColumn]) -> Expr | None:
+        if len(found) > 1:  # an exact spelling wins, as in Schema.find
+            exact = [c for c in found if c.name == name]
+            found = exact if len(exact) == 1 else found
+        if len(found) > 1:
+            paths = [c.path for c in found]
+            distinct = len(set(paths)) > 1
+            raise self.binder.error(
+                f"column {name} is ambiguous",
+                node,
+                hint="write " + " or ".join(paths)
+                if distinct
+                else f"{paths[0]} stands for {len(found)} columns: give them names of their own",
+            )
+        return self._placed(found[0].expr, node) if found else None
+
+    def _placed(self, expr: Expr, node: exp.Expr) -> Expr:
+        return replace(expr, pos=self.binder.pos(node))
+
+    def _pseudo(self, name: str) -> Column | None:
+        if self.window is None or self.window.is_table or name.lower() not in WINDOW_COLUMNS:
+            return None
+        return self.window.columns[WINDOW_COLUMNS.index(name.lower())]
+
+    def _hidden(self, name: str) -> Expr | None:
+        found = [c for c in self.columns if c.hidden and _same(c.name, name)]
+        return found[0].expr if len(found) == 1 else None
+
+    def _alias(self, node: exp.Expr, name: str) -> Expr | None:
+        found = [expr for alias, expr in self.aliases if _same(alias, name)]
+        if any(f != found[0] for f in found):
+            raise self.binder.error(
+                f"{name} is the alias of {len(found)} columns of the select list", node
+            )
+        return self._placed(found[0], node) if found else None
+
+    def _outer(self, node: exp.Column) -> Expr | None:
+        """A column of the query around this one (only inside subqueries of expressions)."""
+        if self.env.outer is None:
+            return None
+        outer = self.env.outer
+        if len(node.parts) == 1 and not any(_same(c.name, node.name) for c in outer.columns):
+            return None
+        found = outer.resolve(node, aliases_first=False, aliases=False)
+        if isinstance(found, Column) and found.index < OUTER:
+            return replace(found, index=OUTER + found.index)
+        return found
+
+    def constant(self, node: exp.Expr, name: str) -> Literal | None:
+        """The declared constant or parameter of that name."""
+        context, pos = self.binder.context, self.binder.pos(node)
+        constant = context.constant(name)
+        if constant is not None:
+            return replace(constant, pos=pos)
+        missing = object()
+        parameters = {k: (v,) for k, v in context.parameters.items()}
+        value = match_name(parameters, name) or missing
+        return from_python(value[0], f"parameter {name}", pos) if isinstance(value, tuple) else None
+
+    def _qualified(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
+        sources = [s for s in self.sources if s.answers_to(qualifier)]
+        if not sources:
+            return self._of_window(node, qualifier, name)
+        if len(sources) > 1:
+            raise self.binder.error(
+                f"{'.'.join(qualifier)} is ambiguous",
+                node,
+                hint="give the FROM items aliases: " + ", ".join(str(s) for s in sources),
+            )
+        of_source = [c for c in self.columns if c.source is sources[0] and _same(c.name, name)]
+        shown = [c for c in of_source if not c.hidden] or of_source
+        found = self._only(node, name, shown)
+        if found is None:
+            pseudo = self._pseudo(name)
+            found = self._placed(pseudo, node) if pseudo else None
+        if found is None:
+            known = [c.name for c in self.columns if c.source is sources[0] and not c.hidden]
+            raise self.binder.error(
+                f"{sources[0]} has no column {name}",
+                node,
+                hint=did_you_mean(name, known, what="its columns"),
+            )
+        return found
+
+    def _of_window(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
+        """``window.start``, a column of the query around, or an unknown qualifier."""
+        if len(qualifier) == 1 and qualifier[0].lower() == "window":
+            if self.window is not None and name.lower() in WINDOW_PARTS:
+                at = WINDOW_PARTS.index(name.lower())
+                return self._placed(self.window.columns[at], node)
+            hint = "window.start, window.end or window.time"
+            what = "has no part " + name if self.window else "needs a window in this query"
+            raise self.binder.error(f"window {what}", node, hint=hint)
+        if self.env.outer is not None and (found := self._outer(node)) is not None:
+            return found
+        if any(_same(c.name, qualifier[-1]) for c in self.columns):
+            raise self.binder.error(
+                f"column {qualifier[-1]} has no parts", node, hint="it is not a struct"
+            )
+        raise self.binder.error(
+            f"there is no {'.'.join(qualifier)} in FROM",
+            node,
+            hint=did_you_mean(qualifier[-1], [s.name[-1] for s in self.sources], what="FROM has"),
+        )
+
+    def _unknown(self, node: exp.Column, name: str, aliases: bool) -> Exception:
+        if not aliases and any(_same(alias, name) for alias, _ in self.aliases):
+            return self.binder.error(
+                f"{name} is an alias of the select list and not known here",
+                node,
+                hint="repeat the expression, or compute it in a subquery in FROM",
+            )
+        if name.lower() in WINDOW_COLUMNS:
+            return self.binder.error(
+                f"there is no window that {name} could belong to",
+                node,
+                hint="an aggregate over [RANGE …, SLIDE …], or FROM TUMBLE(…), has one",
+            )
+        context = self.binder.context
+        known = {c.name for c in self.columns if not c.hidden}
+        known |= {alias for alias, _ in self.aliases} if aliases else set()
+        others = {*context.constants, *context.parameters}
+        hint = did_you_mean(name, known, what="columns") or did_you_mean(name, others)
+        if not known:
+            hint = "there is no FROM; write strings in single quotes"
+        return self.binder.error(f"there is no column {name}", node, hint=hint)
+
+    # ------------------------------------------------------------------ stars
+
+    def star(self, node: exp.Expr, qualifier: Sequence[str] = ()) -> list[ScopeColumn]:
+        """The columns of ``*`` or ``t.*``."""
+        if not self.columns and not self.sources:
+            raise self.binder.error("* needs a FROM", node)
+        if not qualifier:
+            return [c for c in self.columns if c.shown and not c.hidden]
+        sources = [s for s in self.sources if s.answers_to(qualifier)]
+        if len(sources) != 1:
+            what = "is ambiguous" if sources else "is not in FROM"
+            names = [s.name[-1] for s in self.sources]
+            raise self.binder.error(
+                f"{'.'.join(qualifier)} {what}",
+                node,
+                hint=did_you_mean(qualifier[-1], names, what="FROM has"),
+            )
+        return [c for c in self.columns if c.source is sources[0] and not c.hidden]
+
+
+def _same(a: str, b: str) -> bool:
+    return a == b or a.lower() == b.lower()
+
+
+def column_of(plan: Logical, at: int) -> Column:
+    """Column ``at`` of a plan's output."""
+    f = plan.schema[at]
+    return Column(at, f.name, f.type, f.nullable)

@@ -1,0 +1,116 @@
+"""Typed expressions as short SQL text, for plans and error messages."""
+
+from __future__ import annotations
+
+import datetime
+
+from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
+from cql.types import Kind
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "int_div": "DIV",
+    "mod": "%",
+    "eq": "=",
+    "ne": "<>",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "null_safe_eq": "<=>",
+    "is_distinct_from": "IS DISTINCT FROM",
+    "and": "AND",
+    "or": "OR",
+    "like": "LIKE",
+    "ilike": "ILIKE",
+    "rlike": "RLIKE",
+    "bit_and": "&",
+    "bit_or": "|",
+    "bit_xor": "^",
+}
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+def show(expr: Expr) -> str:
+    """``expr`` as text; nested operators in parentheses."""
+    match expr:
+        case Column():
+            return expr.name
+        case Literal():
+            return _literal(expr)
+        case Cast():
+            word = "TRY_CAST" if expr.safe else "CAST"
+            return f"{word}({show(expr.arg)} AS {expr.type})"
+        case Case():
+            parts = [f"WHEN {show(c)} THEN {show(v)}" for c, v in expr.branches]
+            if expr.otherwise is not None:
+                parts.append(f"ELSE {show(expr.otherwise)}")
+            return f"CASE {' '.join(parts)} END"
+        case Call():
+            return _call(expr)
+
+
+def _call(call: Call) -> str:
+    args = [_operand(a) for a in call.args]
+    if call.fn in _INFIX and len(args) >= 2:
+        return f" {_INFIX[call.fn]} ".join(args)
+    match call.fn:
+        case "neg":
+            return f"-{args[0]}"
+        case "not":
+            return f"NOT {args[0]}"
+        case "bit_not":
+            return f"~{args[0]}"
+        case "is_null":
+            return f"{args[0]} IS NULL"
+        case "is_not_null":
+            return f"{args[0]} IS NOT NULL"
+        case "in_list":
+            return f"{args[0]} IN ({', '.join(args[1:])})"
+    return f"{call.fn}({', '.join(show(a) for a in call.args)})"
+
+
+def _operand(expr: Expr) -> str:
+    nested = isinstance(expr, Call) and (expr.fn in _INFIX or expr.fn in ("not", "in_list"))
+    return f"({show(expr)})" if nested else show(expr)
+
+
+def _literal(literal: Literal) -> str:
+    value = literal.value
+    match literal.type.kind, value:
+        case _, None:
+            return "NULL"
+        case _, bool():
+            return "TRUE" if value else "FALSE"
+        case Kind.DECIMAL, int():
+            sign, digits = "-" if value < 0 else "", str(abs(value)).zfill(literal.type.scale + 1)
+            point = len(digits) - literal.type.scale
+            return f"{sign}{digits[:point]}.{digits[point:]}".rstrip(".")
+        case Kind.INTERVAL, int():
+            return f"INTERVAL {value} MICROSECONDS" if value % 1_000_000 else _seconds(value)
+        case Kind.DATE, int():
+            try:
+                return f"DATE '{_EPOCH + datetime.timedelta(value)}'"
+            except OverflowError:
+                return f"date({value})"
+        case ((Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ), int()):
+            start = datetime.datetime(1970, 1, 1)
+            try:
+                return f"TIMESTAMP '{start + datetime.timedelta(microseconds=value)}'"
+            except OverflowError:
+                return f"timestamp_micros({value})"
+        case _, bytes():
+            return f"X'{value.hex().upper()}'"
+        case _, str():
+            return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def _seconds(micros: int) -> str:
+    for unit, size in (("DAYS", 86400), ("HOURS", 3600), ("MINUTES", 60)):
+        if micros and micros % (size * 1_000_000) == 0:
+            return f"INTERVAL {micros // (size * 1_000_000)} {unit}"
+    return f"INTERVAL {micros // 1_000_000} SECONDS"

@@ -1,0 +1,93 @@
+"""What a registered function is, and the pieces that most of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cql.errors import BindError, Position
+from cql.planner.coercion import cast
+from cql.planner.expr import Call, Expr, Literal
+from cql.types import DataType
+
+Builder: TypeAlias = Callable[[tuple[Expr, ...], Position | None], Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function as users see it (SHOW FUNCTIONS, completion), and how its calls are typed.
+
+    ``arity`` is the least and the largest number of arguments (None: any)."""
+
+    name: str
+    category: str
+    usage: str
+    help: str
+    arity: tuple[int, int | None] = field(repr=False)
+    build: Builder = field(repr=False, compare=False)
+
+
+def wrong(usage: str, args: Sequence[Expr], pos: Position | None) -> BindError:
+    """The error for arguments that no form of the function takes."""
+    given = ", ".join(str(a.type) for a in args) or "no arguments"
+    name = usage.split("(", 1)[0]
+    return BindError(f"{name} does not take ({given})", position=pos, hint=f"{name} is {usage}")
+
+
+def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | None) -> Expr:
+    """``expr`` implicitly cast to a parameter's type; BindError names argument and usage."""
+    try:
+        return cast(expr, to, expr.pos or pos, implicit=True)
+    except BindError:
+        name = usage.split("(", 1)[0]
+        raise BindError(
+            f"argument {number} of {name} is {to}, not {expr.type}",
+            position=expr.pos or pos,
+            hint=f"usage: {usage}",
+        ) from None
+
+
+def strict(
+    fn: str, args: Sequence[Expr], to: DataType, pos: Position | None, *, nullable: bool = False
+) -> Call:
+    """A call that is NULL if an argument is (and perhaps otherwise: ``nullable``)."""
+    return Call(fn, tuple(args), to, nullable or any(a.nullable for a in args), pos)
+
+
+def fixed(
+    fn: str,
+    category: str,
+    usage: str,
+    help: str,
+    params: Sequence[DataType],
+    to: DataType,
+    *,
+    least: int | None = None,
+    nullable: bool = False,
+) -> Signature:
+    """A strict function of given parameter types; the ones from ``least`` on may be left out."""
+
+    def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        typed = [
+            argument(a, p, usage, k, pos)
+            for k, (a, p) in enumerate(zip(args, params, strict=False), 1)
+        ]
+        return strict(fn, typed, to, pos, nullable=nullable)
+
+    name = usage.split("(", 1)[0]
+    arity = (len(params) if least is None else least, len(params))
+    return Signature(name, category, usage, help, arity, build)
+
+
+def literal_text(expr: Expr, what: str, pos: Position | None) -> str:
+    """The value of an argument that must be a constant string."""
+    if isinstance(expr, Literal) and isinstance(expr.value, str):
+        return expr.value
+    raise BindError(f"{what} must be a constant string", position=expr.pos or pos)
+
+
+def literal_int(expr: Expr, what: str, pos: Position | None) -> int:
+    if isinstance(expr, Literal) and expr.type.is_integer and isinstance(expr.value, int):
+        return expr.value
+    raise BindError(f"{what} must be a constant whole number", position=expr.pos or pos)

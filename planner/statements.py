@@ -1,0 +1,194 @@
+"""What ``bind`` makes of a statement: a closed union of plain, frozen data.
+
+Names are tuples of one to three parts, as written (the catalog folds case). Every node that an
+error may later point at keeps its position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from cql.errors import Position
+from cql.model import Schema
+from cql.planner.catalog import StreamDefinition
+from cql.planner.expr import Literal
+from cql.planner.logical import Logical
+
+Name: TypeAlias = tuple[str, ...]
+
+
+class Emit(Enum):
+    """When results leave: as windows close, or every early change."""
+
+    FINAL = "final"
+    CHANGES = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """``/*+ name(args) */``: a setting for this query alone; checked by the settings table."""
+
+    name: str
+    args: tuple[str, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A bound SELECT. ``emit`` None means the default of its plan; ``keep_bad_rows`` None the
+    default of its inputs; ``late_output`` is the table that keeps late rows."""
+
+    plan: Logical
+    hints: tuple[Hint, ...] = ()
+    emit: Emit | None = None
+    keep_bad_rows: bool | None = None
+    late_output: Name | None = None
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.plan.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO ``target``. The plan's columns are named and typed as those of the target that
+    they fill (``columns``, in this order); the sink fills the others with NULL."""
+
+    target: Name
+    columns: tuple[str, ...]
+    query: Query
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    name: Name
+    definition: StreamDefinition
+    if_not_exists: bool = False
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedQuery:
+    """A view, or a named intermediate stream (CREATE STREAM … AS SELECT; ``kind`` "stream"): its
+    parsed text, expanded anew wherever the name is used. ``columns`` renames all of its columns;
+    ``text`` is the query printed, for SHOW and for storing."""
+
+    kind: str
+    query: exp.Expr
+    text: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE VIEW or CREATE STREAM … AS: the session keeps ``definition`` under ``name``;
+    ``schema`` is what it has now."""
+
+    name: Name
+    definition: NamedQuery
+    schema: Schema
+    if_not_exists: bool = False
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE; with ``query``, its rows are inserted."""
+
+    name: Name
+    schema: Schema
+    format: str | None
+    query: Query | None = None
+    if_not_exists: bool = False
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConstant:
+    name: str
+    value: Literal
+    replace: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """``kind`` is stream, table, view or constant."""
+
+    kind: str
+    name: Name
+    if_exists: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """SET name = value; ``value`` None shows the setting, and ``name`` None shows all."""
+
+    name: str | None
+    value: str | int | float | bool | None
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """RESET name; None resets all."""
+
+    name: str | None
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """``mode`` is lower case: logical, physical (the default), analyze, …"""
+
+    mode: str
+    statement: Statement
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW STREAMS | TABLES | QUERIES | FUNCTIONS | … (``what``, lower case) [LIKE pattern]."""
+
+    what: str
+    like: str | None = None
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    name: Name
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StopQuery:
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+
+
+Statement: TypeAlias = (
+    Query
+    | Insert
+    | CreateStream
+    | CreateView
+    | CreateTable
+    | CreateConstant
+    | Drop
+    | Set
+    | Reset
+    | Explain
+    | Show
+    | Describe
+    | StopQuery
+)

@@ -1,0 +1,420 @@
+"""The reference: what a query means, slowly and obviously, in pure Python.
+
+``evaluate(plan, inputs)`` runs a logical plan over whole finite inputs: lists of tuples in arrival
+order, values in storage form (see ``naive_values``). Each construct is one function whose docstring
+shows one worked example (run by ``test_naive.py``). Nothing of the executor is used here: it is the
+second answer that the engine's is compared with.
+
+Own watermark. A row carries, for each progressing column, the progress of its source just before
+it: the largest value of that column so far, minus the declared slack. It is made at the source,
+before any filter, and depends on nothing else. A row below its own watermark is a straggler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cmp_to_key, partial
+from typing import Any
+
+from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
+from naive_expr import evaluate as value_of
+from naive_expr import is_true
+from naive_values import BadRowError, group_key, order_key
+
+from cql.planner.expr import Column, Expr, columns_of
+from cql.planner.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    RelationToStream,
+    Scan,
+    Sort,
+    SortKey,
+    Union,
+    Unsupported,
+    Values,
+    Windowed,
+)
+from cql.window import Window
+
+__all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
+
+Inputs = Mapping[str, Sequence[tuple[Any, ...]]]
+NEVER = -math.inf  # the watermark before anything was promised
+
+
+@dataclass(frozen=True)
+class Row:
+    """``marks[i]`` is the own watermark on column *i*, None where the column does not progress.
+    ``arrival`` orders the rows of one named stream."""
+
+    values: tuple[Any, ...]
+    marks: tuple[float | None, ...]
+    arrival: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows in an order that the semantics allow, the (row, window) pairs left out as late, and the
+    bad rows left out. ``undetermined`` says that a tie at a LIMIT makes several answers right."""
+
+    rows: list[tuple[Any, ...]]
+    late_pairs: int = 0
+    bad_rows: int = 0
+    undetermined: bool = False
+
+
+@dataclass
+class _Run:
+    inputs: Inputs
+    keep_bad: bool
+    late: int = 0
+    bad: int = 0
+    undetermined: bool = False
+
+    def fails(self, error: BadRowError) -> None:
+        """A bad row: FAIL ends the query, KEEP counts it and goes on without it."""
+        if not self.keep_bad:
+            raise QueryFailsError(f"bad row: {error}") from error
+        self.bad += 1
+
+
+def evaluate(plan: Logical, inputs: Inputs, *, keep_bad: bool = False) -> Answer:
+    """The answer of ``plan``. ``inputs`` maps the last part of a relation's name to its rows, with
+    all columns of the relation's schema. Raises QueryFailsError where the query must fail."""
+    run = _Run(inputs, keep_bad)
+    rows = [row.values for row in _rows(plan, run)]
+    return Answer(rows, run.late, run.bad, run.undetermined)
+
+
+def _rows(node: Logical, run: _Run) -> list[Row]:
+    match node:
+        case Scan():
+            return _scan(node, run)
+        case Values():
+            return [Row((), ())]
+        case Filter():
+            return list(_filter(node, run))
+        case Project():
+            return list(_project(node, run))
+        case Union():
+            return _union(node, run)
+        case Aggregate():
+            return _aggregate(node, run)
+        case Bucket():
+            return list(_bucket(node, run))
+        case Sort():
+            return _sort(node, run)
+        case Windowed() | Join() | RelationToStream() | Unsupported():
+            raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
+
+
+def _scan(node: Scan, run: _Run) -> list[Row]:
+    """The rows of an input, each with its own watermark per progressing column.
+
+    Times 10, 30, 20 with a slack of 5 have the own watermarks -inf, 5 and 25: the last row is a
+    straggler. NULL times move nothing.
+
+    >>> from naive_tables import stream
+    >>> s = stream("s", "t bigint", slack=5)
+    >>> [row.marks[0] for row in _scan(s, _Run({"s": [(10,), (30,), (None,), (20,)]}, False))]
+    [-inf, 5, 25, 25]
+    """
+    relation = node.relation
+    progress = relation.stream.progress if relation.stream else ()
+    slack = {relation.schema.find(p.column): p.slack for p in progress}
+    marks: dict[int | None, float] = dict.fromkeys(slack, NEVER)
+    found = []
+    for arrival, row in enumerate(run.inputs[relation.name[-1]]):
+        values = tuple(row[i] for i in node.columns)
+        found.append(Row(values, tuple(marks.get(i) for i in node.columns), arrival))
+        for i in slack:
+            if i is not None and row[i] is not None:
+                marks[i] = max(marks[i], row[i] - slack[i])
+    return found
+
+
+def _filter(node: Filter, run: _Run) -> Iterator[Row]:
+    """Keeps the rows whose condition is true; NULL is not true. Marks stay as they are.
+
+    >>> from naive_tables import call, column, stream
+    >>> s = stream("s", "t bigint, v bigint")
+    >>> big = Filter(s, call("gt", column(s, "v"), 1))
+    >>> evaluate(big, {"s": [(1, 1), (2, None), (3, 3)]}).rows
+    [(3, 3)]
+    """
+    for row in _rows(node.input, run):
+        try:
+            if is_true(node.condition, row.values):
+                yield row
+        except BadRowError as error:
+            run.fails(error)
+
+
+def _project(node: Project, run: _Run) -> Iterator[Row]:
+    """One value per expression. A row in which any of them fails is one bad row.
+
+    >>> from naive_tables import call, column, stream
+    >>> s = stream("s", "t bigint, v bigint")
+    >>> share = Project(s, (call("int_div", 6, column(s, "v")),), ("share",))
+    >>> evaluate(share, {"s": [(1, 4), (2, 0), (3, None)]}, keep_bad=True)
+    Answer(rows=[(1,), (None,)], late_pairs=0, bad_rows=1, undetermined=False)
+    """
+    for row in _rows(node.input, run):
+        try:
+            values = tuple(value_of(e, row.values) for e in node.exprs)
+        except BadRowError as error:
+            run.fails(error)
+            continue
+        marks = tuple(_moved_mark(e, row) for e in node.exprs)
+        yield Row(values, marks, row.arrival)
+
+
+def _moved_mark(expr: Expr, row: Row) -> float | None:
+    """The own watermark of a computed column: where the expression rises with one progressing
+    column (the binder lets only such be a WA), it is the expression of that column's mark."""
+    used = columns_of(expr)
+    if len(used) != 1:
+        return None
+    (index,) = used
+    mark = row.marks[index]
+    if mark is None or mark == NEVER or isinstance(expr, Column):
+        return mark
+    try:
+        moved = value_of(expr, (*row.values[:index], mark, *row.values[index + 1 :]))
+    except BadRowError:
+        return NEVER
+    whole = isinstance(moved, int) and not isinstance(moved, bool)
+    return moved if whole else None  # type: ignore[return-value]
+
+
+def _union(node: Union, run: _Run) -> list[Row]:
+    """A bag: all rows of all inputs. Each keeps the watermark of its own source, so that a row is
+    late or not whatever the other inputs do.
+
+    Here 5 is on time in its own stream, although the other one is at 100 already.
+
+    >>> from naive_tables import stream, tumbling
+    >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
+    >>> counted = tumbling(Union((a, b)), 10, count="count")
+    >>> sorted(evaluate(counted, {"a": [(100,)], "b": [(5,), (7,)]}).rows)
+    [(1, 100, 110, 109), (2, 0, 10, 9)]
+    """
+    return [row for part in node.inputs for row in _rows(part, run)]
+
+
+# Windows ------------------------------------------------------------------------------------------
+
+
+def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
+    """``[start, end)`` of every window that holds ``time``, by the definition: window k covers
+    ``[k * slide + offset, k * slide + offset + range)``.
+
+    >>> from cql.window import WindowKind
+    >>> windows_of(Window(WindowKind.SLIDING, 0, range=10, slide=5), -1)
+    [(-10, 0), (-5, 5)]
+    >>> windows_of(Window(WindowKind.SLIDING, 0, range=2, slide=5), 3)
+    []
+    """
+    length, slide = window.range, window.slide
+    assert length is not None
+    assert slide is not None
+    some = (time - window.offset) // slide  # its window is the last that starts at or before time
+    starts = [k * slide + window.offset for k in range(some - length // slide - 1, some + 2)]
+    return [(s, s + length) for s in starts if s <= time < s + length]
+
+
+def _on_time(window: Window, row: Row, run: _Run) -> list[tuple[int, int]]:
+    """The windows that a row still reaches. A (row, window) pair is left out and counted as late
+    iff the window's end is at or below the row's own watermark.
+
+    The mark is 15 when 8 arrives: of its windows [0, 10) is over, [5, 15) too; 12 reaches
+    [10, 20) only.
+
+    >>> from naive_tables import sliding, stream
+    >>> s = sliding(stream("s", "t bigint"), 10, 5, count="count")
+    >>> evaluate(s, {"s": [(15,), (8,), (12,)]})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Answer(rows=[(2, 10, 20, 19), (1, 15, 25, 24)], late_pairs=3, bad_rows=0, undetermined=False)
+    """
+    assert window.wa is not None
+    time, mark = row.values[window.wa], row.marks[window.wa]
+    if time is None:
+        raise BadRowError("event time is NULL")
+    held = windows_of(window, time)
+    kept = [w for w in held if mark is None or w[1] > mark]
+    run.late += len(held) - len(kept)
+    return kept
+
+
+def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
+    """One row per non-empty (window, group): keys, aggregates, window_start, window_end,
+    window_time. Rows of the result are never late. Windows leave by their end.
+
+    A NULL key is a group of its own; -0.0 and 0.0 are one group, and so is NaN.
+
+    >>> from naive_tables import stream, tumbling
+    >>> s = tumbling(stream("s", "t bigint, k string, v int"), 10, by="k", total=("sum", "v"))
+    >>> for row in evaluate(s, {"s": [(1, "a", 1), (2, None, 2), (3, "a", 3), (25, "a", 4)]}).rows:
+    ...     print(row)
+    ('a', 4, 0, 10, 9)
+    (None, 2, 0, 10, 9)
+    ('a', 4, 20, 30, 29)
+
+    Without a window the whole input is one window; without keys it always has one row.
+
+    >>> from naive_tables import whole
+    >>> s = stream("s", "t bigint, v int")
+    >>> evaluate(whole(s, n="count", total=("sum", "v")), {"s": []}).rows
+    [(0, None)]
+    """
+    window = node.window
+    groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
+    for row in _rows(node.input, run):
+        try:
+            member = _member(node, row)
+            spans = [()] if window is None else _on_time(window, row, run)
+        except BadRowError as error:
+            run.fails(error)
+            continue
+        for span in spans:
+            groups[(span, *map(group_key, member.keys))].append(member)
+    if window is None and not node.keys and not groups:
+        groups[((),)] = []
+    rows = [_group_row(node, key[0], members) for key, members in groups.items()]
+    bounds = len(node.keys) + len(node.calls)
+    return sorted(rows, key=lambda row: row.values[bounds + 1 : bounds + 2])
+
+
+@dataclass(frozen=True)
+class _Member:
+    keys: tuple[Any, ...]
+    args: tuple[tuple[Any, ...] | None, ...]  # per call; None where FILTER leaves the row out
+    time: Any
+    arrival: int
+
+
+def _member(node: Aggregate, row: Row) -> _Member:
+    """Keys and arguments are evaluated once per row, windows or not; FILTER guards its call.
+
+    >>> from naive_tables import call, column, stream, tumbling
+    >>> s = stream("s", "t bigint, v bigint")
+    >>> share = call("int_div", 6, column(s, "v"))
+    >>> guarded = tumbling(s, 10, total=("sum", share, call("ne", column(s, "v"), 0)))
+    >>> evaluate(guarded, {"s": [(1, 0), (2, 3)]}).rows
+    [(2, 0, 10, 9)]
+    """
+    time = None if node.window is None or node.window.wa is None else row.values[node.window.wa]
+    if node.window is not None and time is None:
+        raise BadRowError("event time is NULL")
+    args = []
+    for one in node.calls:
+        taken = one.where is None or is_true(one.where, row.values)
+        args.append(tuple(value_of(a, row.values) for a in one.args) if taken else None)
+    return _Member(
+        tuple(value_of(k, row.values) for k in node.keys), tuple(args), time, row.arrival
+    )
+
+
+def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -> Row:
+    """``first`` and ``last`` go by (WA, arrival).
+
+    >>> from naive_tables import stream, tumbling
+    >>> s = stream("s", "t bigint, v int", slack=9)
+    >>> last = tumbling(s, 10, a=("first", "v"), b=("last", "v"))
+    >>> evaluate(last, {"s": [(5, 1), (2, 2), (5, 3)]}).rows
+    [(2, 3, 0, 10, 9)]
+    """
+    if node.window is not None:
+        members = sorted(members, key=lambda m: (m.time, m.arrival))
+    values: list[Any] = list(members[0].keys) if members else []
+    for i, one in enumerate(node.calls):
+        values.append(aggregate(one, [m.args[i] for m in members if m.args[i] is not None]))  # type: ignore[misc]
+    marks: list[float | None] = [None] * len(values)
+    if span:
+        start, end = span
+        values += [start, end, end - 1]
+        marks += [NEVER] * 3
+    return Row(tuple(values), tuple(marks))
+
+
+def _bucket(node: Bucket, run: _Run) -> Iterator[Row]:
+    """Each row once per window that it still reaches, with the window's columns appended.
+
+    >>> from cql.window import WindowKind
+    >>> from naive_tables import stream
+    >>> s = Bucket(stream("s", "t bigint"), Window(WindowKind.SLIDING, 0, range=10, slide=5))
+    >>> evaluate(s, {"s": [(7,)]}).rows
+    [(7, 0, 10, 9), (7, 5, 15, 14)]
+    """
+    for row in _rows(node.input, run):
+        try:
+            for start, end in _on_time(node.window, row, run):
+                values = (*row.values, start, end, end - 1)
+                yield Row(values, (*row.marks, NEVER, NEVER, NEVER), row.arrival)
+        except BadRowError as error:
+            run.fails(error)
+
+
+# Order --------------------------------------------------------------------------------------------
+
+
+def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Negative, zero or positive; NULL goes where each key says.
+
+    >>> from naive_tables import column, stream
+    >>> key = SortKey(column(stream("s", "v bigint"), "v"), descending=True, nulls_first=False)
+    >>> [compare_rows([key], (x,), (y,)) for x, y in ((1, 2), (2, 2), (None, 1))]
+    [1, 0, 1]
+    """
+    for key in keys:
+        x, y = value_of(key.expr, a), value_of(key.expr, b)
+        if x is None or y is None:
+            if x is not y:
+                return -1 if (x is None) == key.nulls_first else 1
+            continue
+        left: Any = order_key(x)
+        right: Any = order_key(y)
+        if left != right:
+            return -1 if (left < right) != key.descending else 1
+    return 0
+
+
+def _sort(node: Sort, run: _Run) -> list[Row]:
+    """ORDER BY … LIMIT … OFFSET, within each window when ``window_end`` names one, else over the
+    whole input. Ties are in any order; a tie across the cut leaves the answer open.
+
+    >>> from naive_tables import column, stream
+    >>> s = stream("s", "e bigint, v bigint")
+    >>> top = Sort(s, (SortKey(column(s, "v"), True, False),), limit=1, offset=0, window_end=0)
+    >>> evaluate(top, {"s": [(10, 1), (10, 3), (20, 2), (10, 2)]}).rows
+    [(10, 3), (20, 2)]
+    """
+    rows = []
+    for row in _rows(node.input, run):
+        try:
+            compare_rows(node.keys, row.values, row.values)
+            rows.append(row)
+        except BadRowError as error:
+            run.fails(error)
+    by_keys = cmp_to_key(partial(compare_rows, node.keys))
+    parts: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        parts[None if node.window_end is None else row.values[node.window_end]].append(row)
+    kept = []
+    for end in sorted(parts) if node.window_end is not None else list(parts):
+        part = sorted(parts[end], key=lambda row: by_keys(row.values))
+        stop = len(part) if node.limit is None else node.offset + node.limit
+        for cut in (node.offset, stop):
+            if 0 < cut < len(part):
+                a, b = part[cut - 1].values, part[cut].values
+                tie = compare_rows(node.keys, a, b) == 0
+                run.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
+        kept += part[node.offset : stop]
+    return kept

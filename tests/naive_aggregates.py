@@ -1,0 +1,163 @@
+"""The reference's aggregate functions: each over the whole list of a group's values.
+
+``AGGREGATES[name](values, call)``: ``values`` are the argument tuples of the rows that passed the
+FILTER clause, in (WA, arrival) order, after DISTINCT. Rows with a NULL argument are already gone,
+but for ``first`` and ``last``, which see NULL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from naive_values import BadRowError, group_key, number, order_key, stored
+
+from cql.planner.logical import AggregateCall
+from cql.types import DataType
+
+Values = Sequence[tuple[Any, ...]]
+NULL_AWARE = frozenset({"first", "last", "any_value"})
+
+
+class QueryFailsError(Exception):
+    """The query as a whole fails (overflow in an aggregate, or a bad row under FAIL)."""
+
+
+class UndeterminedError(Exception):
+    """The semantics leave the outcome open: a sum fits and some partial sum may not."""
+
+
+def aggregate(call: AggregateCall, values: Values) -> object:
+    """One aggregate of one group.
+
+    >>> from cql.planner.expr import Column
+    >>> from cql.types import BIGINT
+    >>> total = AggregateCall("sum", (Column(0, "v", BIGINT),), BIGINT, True)
+    >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
+    (3, None)
+    """
+    if call.fn not in NULL_AWARE:
+        values = [v for v in values if None not in v]
+    if call.distinct:
+        values = list({tuple(group_key(x) for x in v): v for v in values}.values())
+    return AGGREGATES[call.fn](values, call)
+
+
+def _count(values: Values, call: AggregateCall) -> int:
+    return len(values)
+
+
+def _count_if(values: Values, call: AggregateCall) -> int:
+    return sum(1 for (v,) in values if v)
+
+
+def _exact(values: Values, kind: DataType) -> list[Any]:
+    return [number(v, kind) for (v,) in values]
+
+
+def _plain(values: list[Any]) -> bool:
+    """Whether exact arithmetic applies (no NaN, no infinity)."""
+    return all(not isinstance(v, float) or math.isfinite(v) for v in values)
+
+
+def _float_sum(values: list[Any]) -> float:
+    """Exact where it can be; NaN and infinities by the rules of floats."""
+    if _plain(values):
+        return float(sum(Fraction(v) for v in values))
+    return float(sum(v for v in values if not math.isfinite(v)))
+
+
+def _sum(values: Values, call: AggregateCall) -> object:
+    if not values:
+        return None
+    numbers = _exact(values, call.args[0].type)
+    if call.type.is_fraction:
+        return stored(_float_sum(numbers), call.type)
+    try:
+        total = stored(sum(numbers), call.type)
+    except BadRowError as error:
+        raise QueryFailsError("overflow in sum") from error
+    try:
+        low = sum(n for n in numbers if n < 0)
+        high = sum(n for n in numbers if n > 0)
+        stored(low, call.type)
+        stored(high, call.type)
+    except BadRowError as error:
+        raise UndeterminedError("a partial sum may overflow") from error
+    return total
+
+
+def _avg(values: Values, call: AggregateCall) -> object:
+    if not values:
+        return None
+    numbers = _exact(values, call.args[0].type)
+    if not _plain(numbers):
+        return _float_sum(numbers) / len(numbers)
+    mean = Fraction(sum(Fraction(n) for n in numbers), len(numbers))
+    try:
+        return stored(mean, call.type)
+    except BadRowError as error:
+        raise QueryFailsError("overflow in avg") from error
+
+
+def _variance(values: Values, call: AggregateCall, taken: int) -> float | None:
+    """``taken`` is 1 for a sample (NULL of a single value), 0 for the population."""
+    count = len(values)
+    if count == 0 or count - taken == 0:
+        return None
+    numbers = _exact(values, call.args[0].type)
+    if not _plain(numbers):
+        return math.nan
+    mean = Fraction(sum(Fraction(n) for n in numbers), count)
+    return float(sum((Fraction(n) - mean) ** 2 for n in numbers) / (count - taken))
+
+
+def _deviation(values: Values, call: AggregateCall, taken: int) -> float | None:
+    variance = _variance(values, call, taken)
+    return None if variance is None else math.sqrt(variance)
+
+
+def _min(values: Values, call: AggregateCall) -> object:
+    """NaN is larger than anything; strings compare by their UTF-8 bytes."""
+    return min((v for (v,) in values), key=order_key, default=None)
+
+
+def _max(values: Values, call: AggregateCall) -> object:
+    return max((v for (v,) in values), key=order_key, default=None)
+
+
+def _first(values: Values, call: AggregateCall) -> object:
+    """By (WA, arrival), NULL or not."""
+    return values[0][0] if values else None
+
+
+def _last(values: Values, call: AggregateCall) -> object:
+    return values[-1][0] if values else None
+
+
+def _bool_and(values: Values, call: AggregateCall) -> object:
+    return all(v for (v,) in values) if values else None
+
+
+def _bool_or(values: Values, call: AggregateCall) -> object:
+    return any(v for (v,) in values) if values else None
+
+
+AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
+    "count": _count,
+    "count_if": _count_if,
+    "sum": _sum,
+    "avg": _avg,
+    "min": _min,
+    "max": _max,
+    "var_samp": lambda values, call: _variance(values, call, 1),
+    "var_pop": lambda values, call: _variance(values, call, 0),
+    "stddev_samp": lambda values, call: _deviation(values, call, 1),
+    "stddev_pop": lambda values, call: _deviation(values, call, 0),
+    "first": _first,
+    "last": _last,
+    "bool_and": _bool_and,
+    "bool_or": _bool_or,
+}

@@ -1,0 +1,112 @@
+"""The reference's scalar evaluator: one typed expression over one row.
+
+All arguments of a call are evaluated, left to right, before NULL is looked at; only CASE, AND, OR
+and COALESCE guard. A NULL argument makes a strict function NULL. A value that does not fit, a
+division by zero and a failing cast raise ``BadRowError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import naive_functions
+import naive_texts
+import naive_times
+from naive_cast import cast
+from naive_registry import FUNCTIONS, NULL_AWARE
+from naive_values import BadRowError
+
+from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
+
+# Importing these fills FUNCTIONS.
+_FILLED_BY = (naive_functions, naive_texts, naive_times)
+
+
+def evaluate(expr: Expr, row: Sequence[object]) -> object:
+    """The value of ``expr`` where column *i* is ``row[i]``.
+
+    >>> from cql.types import BIGINT
+    >>> evaluate(Call("add", (Column(0, "a", BIGINT), Literal(1, BIGINT)), BIGINT), (41,))
+    42
+    """
+    match expr:
+        case Column():
+            return row[expr.index]
+        case Literal():
+            return expr.value
+        case Case():
+            return _case(expr, row)
+        case Cast():
+            return _cast(expr, row)
+        case Call(fn="and" | "or"):
+            return _connective(expr, row)
+        case Call(fn="coalesce"):
+            return _coalesce(expr, row)
+        case Call():
+            return _call(expr, row)
+
+
+def is_true(expr: Expr, row: Sequence[object]) -> bool:
+    """Whether a condition holds: NULL is not true."""
+    return evaluate(expr, row) is True
+
+
+def _case(expr: Case, row: Sequence[object]) -> object:
+    """The first branch whose condition is true; the others are not evaluated.
+
+    >>> from cql.types import BIGINT, BOOLEAN
+    >>> column = Column(0, "a", BIGINT)
+    >>> zero = Call("eq", (column, Literal(0, BIGINT)), BOOLEAN)
+    >>> share = Call("int_div", (Literal(6, BIGINT), column), BIGINT)
+    >>> guarded = Case(((zero, Literal(None, BIGINT)),), share, BIGINT)
+    >>> evaluate(guarded, (0,)), evaluate(guarded, (4,))
+    (None, 1)
+    """
+    for condition, value in expr.branches:
+        if is_true(condition, row):
+            return evaluate(value, row)
+    return None if expr.otherwise is None else evaluate(expr.otherwise, row)
+
+
+def _cast(expr: Cast, row: Sequence[object]) -> object:
+    """NULL stays NULL; TRY_CAST turns a failure of the cast itself into NULL."""
+    value = evaluate(expr.arg, row)
+    if value is None:
+        return None
+    try:
+        return cast(value, expr.arg.type, expr.type)
+    except BadRowError:
+        if expr.safe:
+            return None
+        raise
+
+
+def _connective(expr: Call, row: Sequence[object]) -> object:
+    """Three-valued AND and OR; the first operand that decides ends the evaluation.
+
+    >>> from cql.types import BOOLEAN
+    >>> operands = Literal(None, BOOLEAN), Literal(False, BOOLEAN)
+    >>> [evaluate(Call(fn, operands, BOOLEAN), ()) for fn in ("and", "or")]
+    [False, None]
+    """
+    decides = expr.fn == "or"
+    result: object = not decides
+    for arg in expr.args:
+        value = evaluate(arg, row)
+        if value is decides:
+            return decides
+        if value is None:
+            result = None
+    return result
+
+
+def _coalesce(expr: Call, row: Sequence[object]) -> object:
+    """The first that is not NULL; those behind it are not evaluated."""
+    return next((v for v in (evaluate(a, row) for a in expr.args) if v is not None), None)
+
+
+def _call(expr: Call, row: Sequence[object]) -> object:
+    values = [evaluate(a, row) for a in expr.args]
+    if expr.fn not in NULL_AWARE and any(v is None for v in values):
+        return None
+    return FUNCTIONS[expr.fn](expr, *values)

@@ -1,0 +1,26 @@
+"""The reference's functions, by registry name: ``FUNCTIONS[name](call, *values) -> value``.
+
+Functions in ``NULL_AWARE`` see NULL; all others are called with values only. The result is fitted
+into the type of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# Values are of the types that the registry promises for each call: Any keeps the page readable.
+Function = Callable[..., Any]
+FUNCTIONS: dict[str, Function] = {}
+NULL_AWARE: set[str] = set()
+
+
+def function(*names: str, nulls: bool = False) -> Callable[[Function], Function]:
+    def register(fn: Function) -> Function:
+        for name in names:
+            FUNCTIONS[name] = fn
+        if nulls:
+            NULL_AWARE.update(names)
+        return fn
+
+    return register

@@ -1,0 +1,296 @@
+"""Random differential cases: query shape × data × disorder × morsel size × runtime.
+
+A case is named ``shape:seed`` and made from that alone::
+
+    python tests/random_cases.py 17:4711     # shows the case, runs it, shrinks it if it fails
+    python tests/random_cases.py --shape 17  # the query of a shape
+
+``check(case)`` runs it on the engine and compares it with the reference (``naive``): rows, late
+pairs and bad rows. ``shrink(case, fails)`` makes a failing case small.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from naive import Answer, QueryFailsError, UndeterminedError, evaluate
+from naive_compare import assert_same
+from naive_tables import NaiveRelation
+from random_data import SCHEMAS, TIMES, Stream, random_stream, shown, to_table
+from random_shapes import Shape, shape
+
+from cql.errors import CqlError, RunError
+from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.logical import Logical
+from cql.query import Query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import cql
+
+RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
+MORSELS = (1, 7, 64, None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that decides the outcome; ``seed`` alone makes it again."""
+
+    seed: str
+    shape: Shape
+    streams: tuple[Stream, ...]
+    params: Mapping[str, Any]
+    keep_bad: bool
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return f"{self.shape.text} ON BAD ROW {'KEEP' if self.keep_bad else 'FAIL'}"
+
+    def describe(self) -> str:
+        """The case for a person: query, parameters, settings, and the rows while they are few."""
+        lines = [f"case {self.seed}", f"  {self.text}"]
+        lines += [f"  :{name} = {value!r}" for name, value in self.params.items()]
+        lines.append(f"  settings {dict(self.settings)}")
+        for stream in self.streams:
+            schema = SCHEMAS[stream.name]
+            lines.append(
+                f"  {stream.name}: {len(stream.rows)} rows, slack {stream.slack}, "
+                f"cut at {list(stream.splits)}"
+            )
+            for row in stream.rows[:12]:
+                pairs = zip(schema, row, strict=True)
+                lines.append("    " + ", ".join(f"{f.name}={shown(v, f.type)}" for f, v in pairs))
+        lines.append(f"  again: python tests/random_cases.py {self.seed}")
+        return "\n".join(lines)
+
+
+def make_case(shape_index: int, seed: int, *, fuse: bool | None = None) -> Case:
+    """The case ``shape_index:seed``. ``fuse`` None draws it, at the price of a second kernel."""
+    made = shape(shape_index)
+    rng = random.Random(f"case {shape_index}:{seed}")
+    streams = tuple(random_stream(rng, name) for name in made.streams)
+    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES)}
+    morsel = rng.choice(MORSELS)
+    if morsel is not None:
+        settings["morsel_rows"] = morsel
+    drawn = rng.random() < 0.8
+    settings["fuse"] = drawn if fuse is None else fuse
+    params = made.draw(rng)
+    keep = rng.random() < 0.85
+    return Case(f"{shape_index}:{seed}", made, streams, params, keep, settings)
+
+
+def cases(count: int, seed: int, shapes: int) -> Iterator[Case]:
+    """``count`` cases over the first ``shapes`` shapes, in turn."""
+    for i in range(count):
+        yield make_case(i % shapes, seed + i // shapes)
+
+
+# The reference's side -----------------------------------------------------------------------------
+
+
+class _Catalog:
+    """Just enough of a catalog for ``bind``."""
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self._relations = {s.name: _relation(s) for s in streams}
+
+    def find(self, name: tuple[str, ...]) -> Relation | None:
+        return self._relations.get(name[-1])
+
+    def names(self) -> list[tuple[str, ...]]:
+        return [(name,) for name in self._relations]
+
+
+def _relation(stream: Stream) -> NaiveRelation:
+    spec = StreamSpec((Progress("t", stream.slack),))
+    return NaiveRelation((stream.name,), SCHEMAS[stream.name], spec)
+
+
+def logical_plan(case: Case) -> Logical:
+    from cql.dialect import parse_one
+    from cql.planner.bind import bind
+    from cql.planner.context import Context
+    from cql.planner.statements import Query as Bound
+
+    context = Context(parameters=case.params)
+    statement = bind(parse_one(case.text), cast(Catalog, _Catalog(case.streams)), context)
+    assert isinstance(statement, Bound)
+    return statement.plan
+
+
+def reference(case: Case, plan: Logical) -> Answer:
+    inputs = {s.name: s.rows for s in case.streams}
+    return evaluate(plan, inputs, keep_bad=case.keep_bad)
+
+
+# The engine's side --------------------------------------------------------------------------------
+
+
+def open_session(case: Case) -> cql.Session:
+    import cql
+
+    session = cql.connect(**case.settings)
+    for stream in case.streams:
+        session.create_stream(stream.name, to_table(stream), ordered_by="t", slack=_slack(stream))
+    return session
+
+
+def _slack(stream: Stream) -> Any:
+    """A duration for times, a bare number for integers."""
+    import datetime
+
+    match TIMES[stream.name]:
+        case "timestamp":
+            return datetime.timedelta(microseconds=stream.slack)
+        case "date":
+            return datetime.timedelta(days=stream.slack)
+        case _:
+            return stream.slack
+
+
+def run_engine(case: Case) -> tuple[pa.Table, int, int]:
+    """Rows, late pairs and bad rows."""
+    from cql.session import CqlWarning
+
+    with open_session(case) as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore", CqlWarning)  # SLIDE larger than RANGE is meant
+        query = session.sql(case.text, **case.params)
+        assert isinstance(query, Query)
+        table = query.to_arrow()
+        progress = query.progress()
+        return table, progress.late, progress.bad
+
+
+def check(case: Case) -> str:
+    """Compares engine and reference; returns what happened (same, fails, open). AssertionError,
+    with the description of the case, when they differ."""
+    try:
+        return _check(case)
+    except Exception as error:
+        raise AssertionError(f"{type(error).__name__}: {error}\n{case.describe()}") from error
+
+
+def _check(case: Case) -> str:
+    plan = logical_plan(case)
+    try:
+        answer = reference(case, plan)
+    except UndeterminedError:
+        return "open"
+    except QueryFailsError as error:
+        try:
+            table, _, _ = run_engine(case)
+        except RunError:
+            return "fails"
+        raise AssertionError(f"must fail ({error}), gave {table.num_rows} rows") from error
+    table, late, bad = run_engine(case)
+    assert_same(answer, table, plan)
+    assert late == answer.late_pairs, f"{late} late, not {answer.late_pairs}"
+    assert bad == answer.bad_rows, f"{bad} bad rows, not {answer.bad_rows}"
+    return "same"
+
+
+# Shrinking ----------------------------------------------------------------------------------------
+
+
+def shrink(case: Case, fails: Callable[[Case], bool], *, tries: int = 400) -> Case:
+    """A smaller case for which ``fails`` still holds: fewer rows in ever smaller steps (each
+    stream), no cuts, no slack, NULLs in place of values, plain settings."""
+    assert fails(case)
+    left = [tries]
+
+    def better(candidate: Case) -> bool:
+        left[0] -= 1
+        return left[0] >= 0 and fails(candidate)
+
+    for simpler in _plainer(case):
+        if better(simpler):
+            case = simpler
+    for i in range(len(case.streams)):
+        case = _fewer_rows(case, i, better)
+    for i in range(len(case.streams)):
+        case = _fewer_values(case, i, better)
+    return case
+
+
+def _plainer(case: Case) -> Iterator[Case]:
+    uncut = tuple(replace(s, splits=()) for s in case.streams)
+    yield replace(case, streams=uncut)
+    yield replace(case, streams=uncut, settings={})
+
+
+def _with_rows(case: Case, index: int, rows: Sequence[tuple[Any, ...]]) -> Case:
+    streams = list(case.streams)
+    splits = tuple(min(cut, len(rows)) for cut in streams[index].splits)
+    streams[index] = replace(streams[index], rows=tuple(rows), splits=splits)
+    return replace(case, streams=tuple(streams))
+
+
+def _fewer_rows(case: Case, index: int, fails: Callable[[Case], bool]) -> Case:
+    size = len(case.streams[index].rows)
+    while size:
+        begin = 0
+        while begin < len(case.streams[index].rows):
+            rows = case.streams[index].rows
+            candidate = _with_rows(case, index, rows[:begin] + rows[begin + size :])
+            if fails(candidate):
+                case = candidate
+            else:
+                begin += size
+        size //= 2
+    return case
+
+
+def _fewer_values(case: Case, index: int, fails: Callable[[Case], bool]) -> Case:
+    """Whole columns of NULL, then values one by one."""
+    width = len(SCHEMAS[case.streams[index].name])
+    for column in range(1, width):
+        rows = [(*r[:column], None, *r[column + 1 :]) for r in case.streams[index].rows]
+        candidate = _with_rows(case, index, rows)
+        if candidate != case and fails(candidate):
+            case = candidate
+    return case
+
+
+def failing(case: Case) -> bool:
+    """Whether ``check`` finds a difference (an error of the engine that is not ours counts)."""
+    try:
+        check(case)
+    except (AssertionError, CqlError):
+        return True
+    return False
+
+
+def main(args: list[str]) -> int:
+    if args[:1] == ["--shape"]:
+        print(shape(int(args[1])).text)
+        return 0
+    if len(args) != 1 or ":" not in args[0]:
+        print(__doc__)
+        return 2
+    number, seed = (int(part) for part in args[0].split(":"))
+    case = make_case(number, seed)
+    print(case.describe())
+    try:
+        print(check(case))
+    except AssertionError as error:
+        print(error)
+        print("\nshrunk:")
+        small = shrink(case, failing)
+        try:
+            check(small)
+        except AssertionError as last:
+            print(last)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
