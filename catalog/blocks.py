@@ -63,6 +63,33 @@ class IteratorFeed:
             self._close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Raw rows of a block; ``first`` is the number of their first one within ``where``."""
+
+    raw: pa.RecordBatch
+    where: str
+    first: int
+
+
+def _runs(parts: list[_Part]) -> Iterator[_Part]:
+    """Parts that follow one another in one place, joined before their conversion: many tiny
+    batches would otherwise pay for it one by one (3.5 us a row at 10 rows a batch)."""
+    run: list[pa.RecordBatch] = []
+    for i, part in enumerate(parts):
+        run.append(part.raw)
+        later = parts[i + 1] if i + 1 < len(parts) else None
+        if (
+            later is None
+            or later.where != part.where
+            or later.first != part.first + part.raw.num_rows
+            or later.raw.schema != part.raw.schema
+        ):
+            raw = run[0] if len(run) == 1 else pa.concat_batches(run)
+            yield _Part(raw, part.where, part.first + part.raw.num_rows - raw.num_rows)
+            run = []
+
+
 class BlockReader:
     """A Reader over a feed; ``row`` is the number of the next row in the whole stream."""
 
@@ -87,7 +114,7 @@ class BlockReader:
 
     def _next(self, timeout: float | None) -> Block | None:
         room = BLOCK_ROWS - self._row % BLOCK_ROWS
-        parts: list[pa.RecordBatch] = []
+        parts: list[_Part] = []
         have = 0
         promise: tuple[tuple[str, int], ...] = ()
         while have < room and not self._ended:
@@ -102,7 +129,7 @@ class BlockReader:
             if count == 0:
                 continue
             raw = piece.batch.slice(start, count)
-            parts.append(self._shaper.shape(raw, row=piece.first + start, where=piece.where))
+            parts.append(_Part(raw, piece.where, piece.first + start))
             have += count
             self._offset = piece.after(start + count)
             promise = piece.promise(start + count) if piece.promise is not None else ()
@@ -112,7 +139,10 @@ class BlockReader:
             empty = Block(empty_batch(self._shaper.fields), self._offset)
             return None if self._ended else empty
         self._row += have
-        return Block(join(self._shaper.fields, parts), self._offset, promise)
+        shaped = [
+            self._shaper.shape(run.raw, row=run.first, where=run.where) for run in _runs(parts)
+        ]
+        return Block(join(self._shaper.fields, shaped), self._offset, promise)
 
     def _take(self, limit: int, timeout: float | None) -> tuple[Piece, int] | End | None:
         if self._rest is not None:

@@ -111,14 +111,21 @@ def first_failure(array: Column, attempt: Callable[[Column], object]) -> int:
 def cast(array: Column, target: pa.DataType, *, column: str, where: str, row: int) -> Column:
     """A safe cast; CatalogError names the first value that does not fit, and its row."""
     try:
-        return array.cast(target)
+        return _cast(array, target)
     except (pa.ArrowException, ValueError) as error:
-        bad = first_failure(array, lambda part: part.cast(target))
+        bad = first_failure(array, lambda part: _cast(part, target))
         value = array[bad]
         raise CatalogError(
             f"{where}, row {row + bad}, column {column}: {value} does not fit {target}",
             hint=_cast_hint(array.type, target),
         ) from error
+
+
+def _cast(array: Column, target: pa.DataType) -> Column:
+    if pa.types.is_integer(array.type) and pa.types.is_decimal128(target):
+        # Arrow wants room for every integer of the type: the values are checked one step later.
+        array = array.cast(pa.decimal128(38, target.scale))
+    return array.cast(target)
 
 
 def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:

@@ -23,6 +23,7 @@ from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import Column, Shaper, assignable, empty_columns, pick, read_schema, widens
 from cql.catalog.formats import Format, format_of, make_format
 from cql.catalog.options import Options
+from cql.catalog.reading import guarded, trusted
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -248,6 +249,8 @@ class FileSource:
         self, file: DataFile, fields: Sequence[Field], own: Sequence[Field], batch: pa.RecordBatch
     ) -> pa.RecordBatch:
         """The columns asked for, from a batch of the file's own and the names of its folders."""
+        with guarded(file.path):
+            trusted(batch)
         if not fields:
             return empty_columns(batch.num_rows)
         values = {k.lower(): v for k, v in file.partitions.items()}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, skipped, too_short
+from cql.catalog.reading import guarded, named, skipped, too_short
 from cql.catalog.text import CsvFormat, JsonFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
@@ -52,8 +52,7 @@ class ParquetFormat:
 
     def infer(self, path: str) -> pa.Schema:
         with guarded(path), self._open(path) as file:
-            schema: pa.Schema = file.schema_arrow
-            return schema
+            return named(file.schema_arrow)
 
     def check(self, path: str) -> pa.Schema | None:
         return self.infer(path)
@@ -111,7 +110,7 @@ class ArrowFormat:
 
     def infer(self, path: str) -> pa.Schema:
         with guarded(path):
-            return self._open(path)[0]
+            return named(self._open(path)[0])
 
     def check(self, path: str) -> pa.Schema | None:
         return self.infer(path)

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -303,35 +304,50 @@ def _column(values: list[Any], field: Field, what: str, row: int) -> Column:
     """Arrow guesses the type and a safe cast follows: asking Arrow for the target type directly
     would cut 1.5 to 1 and a datetime to its date without a word."""
     target = field.type.to_arrow()
-    try:
-        array = pa.array(values, from_pandas=False)
-        found = from_arrow(array.type)
-        fits = found is not None and _accepts(found, field.type)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        fits = False
-    if not fits:
-        bad, value = _first_misfit(values, field.type)
-        raise CatalogError(
-            f"{what}, row {row + bad}, column {field.name}: {value!r} "
-            f"({type(value).__name__}) is not {_article(field.type)}",
-            hint="convert the value, or declare the column with the type that fits all values",
-        )
+    array = _guess(values) if _alike(values) else None
+    found = None if array is None else from_arrow(array.type)
+    if array is None or found is None or not _accepts(found, field.type):
+        return _one_by_one(values, field, what, row)
     return cast(array, target, column=field.name, where=what, row=row)
+
+
+def _alike(values: list[Any]) -> bool:
+    """Whether Arrow may look at all values at once: of several types (or of times with and without
+    a zone) it would take the first one's and bend the others to it."""
+    kinds = set(map(type, values)) - {type(None)}
+    if kinds == {datetime}:
+        return len({value.tzinfo is None for value in values if value is not None}) == 1
+    return len(kinds) <= 1 or kinds == {int, float}
+
+
+def _guess(values: list[Any]) -> Column | None:
+    """The values in the type that Arrow sees in them, None where it sees none."""
+    try:
+        return pa.array(values, from_pandas=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+
+
+def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
+    """For values of several Python types: each may fit by itself (an int among Decimals), and the
+    first that does not is named."""
+    parts = []
+    for i, value in enumerate(values):
+        array = _guess([value])
+        found = None if array is None else from_arrow(array.type)
+        if array is None or found is None or not _accepts(found, field.type):
+            raise CatalogError(
+                f"{what}, row {row + i}, column {field.name}: {value!r} "
+                f"({type(value).__name__}) is not {_article(field.type)}",
+                hint="convert the value, or declare the column with the type that fits all values",
+            )
+        target = field.type.to_arrow()
+        parts.append(cast(array, target, column=field.name, where=what, row=row + i))
+    return pa.concat_arrays(parts)
 
 
 def _article(kind: DataType) -> str:
     return f"an {kind}" if str(kind)[0] in "aeiou" else f"a {kind}"
-
-
-def _first_misfit(values: list[Any], target: DataType) -> tuple[int, Any]:
-    for i, value in enumerate(values):
-        try:
-            found = from_arrow(pa.array([value], from_pandas=False).type)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            return i, value
-        if found is None or not _accepts(found, target):
-            return i, value
-    return 0, values[0]
 
 
 class _LiveFeed:

@@ -244,8 +244,10 @@ class LocalCatalog:
             if inner is None:
                 raise CatalogError(
                     f"table {dotted(table)}, which {what} reads, does not exist",
-                    hint=did_you_mean(dotted(table), [dotted(n) for n in self.names()])
-                    or f"create it again, or DROP STREAM {dotted(name)}",
+                    hint=did_you_mean(
+                        dotted(table), [dotted(n) for n in self.names() if _key(n) != _key(name)]
+                    )
+                    or f"create it, or DROP STREAM {dotted(name)}",
                 )
             if _key(inner.name) == _key(name):
                 raise CatalogError(f"{what} would read itself", hint="give it another name")

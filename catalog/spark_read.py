@@ -263,7 +263,10 @@ class _ArrowMessages:
                 return
             if length < 0:
                 return
-            yield stream.read(length)
+            message = stream.read(length)
+            if len(message) < length:
+                raise EOFError("the JVM closed the connection")
+            yield message
 
 
 def _through_spark(
@@ -315,5 +318,6 @@ def _file_through_spark(
     with spark_call(session, doing):
         frame = session.table(files.table)
         path = frame.metadataColumn("_metadata").getField("file_path")
-        frame = frame.where(path == F.lit(file.uri))
+        # Listings say file:///a where rows say file:/a.
+        frame = frame.where(path.isin(file.uri, file.uri.replace("file:///", "file:/", 1)))
     return _through_spark(session, frame, files.schema, names, doing)

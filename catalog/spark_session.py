@@ -440,8 +440,8 @@ def _is_worth_logging(record: logging.LogRecord) -> bool:
 
 
 def _is_worth_telling(record: logging.LogRecord) -> bool:
-    # pyspark prints every error of a query to the terminal as a line of JSON, stack included, before
-    # it raises it. In a session that the user made, that is left alone outside our own calls.
+    # pyspark prints every error of a query to the terminal as a line of JSON, stack included, and
+    # then raises it. In a session that the user made it may, outside our own calls.
     return _own is None and getattr(_calls, "depth", 0) == 0
 
 

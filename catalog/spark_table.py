@@ -155,7 +155,7 @@ def default_location(session: SparkSession, full: Sequence[str]) -> Path:
     database = ".".join(full[1:-1])
     with spark_call(session, f"looking up the database {database}"):
         uri: str = session.catalog.getDatabase(quoted(full[:-1])).locationUri
-    folder = local_path(uri)
+    folder = local_path(unquote(uri))  # encoded, unlike the location of a table
     if folder is None:
         raise CatalogError(
             f"the database {database} is in {uri}, and tables can only be written to a local "

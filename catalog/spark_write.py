@@ -411,8 +411,9 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
     if (folder / "_spark_metadata").exists():
         raise _unfit(table, "is the sink of a Spark stream")
     for column in entry.schema.fields:
-        if type(column.dataType).__name__ in ("CharType", "VarcharType"):
-            raise _unfit(table, f"has the {column.dataType.simpleString()} column {column.name}")
+        limited = (column.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING")
+        if limited is not None:
+            raise _unfit(table, f"has the {limited} column {column.name}")
     partition_columns = tuple(
         found
         for column in entry.partition_columns

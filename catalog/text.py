@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cql.catalog.convert import Column
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, too_short
+from cql.catalog.reading import guarded, named, too_short
 from cql.errors import CatalogError
 from cql.model import Field
 from cql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
@@ -193,7 +193,7 @@ class CsvFormat(TextFormat):
                 parse_options=self._parse_options(len(head) == 1),
                 convert_options=self._convert_options({}, []),
             )
-            found = reader.schema
+            found = named(reader.schema)
         # A column of NULLs and times of day have no type of their own here: text keeps them whole.
         odd = [pa.types.is_null(f.type) or pa.types.is_time(f.type) for f in found]
         types = [pa.string() if o else f.type for o, f in zip(odd, found, strict=True)]
@@ -336,7 +336,7 @@ class JsonFormat(TextFormat):
                     f"file {path} is empty", hint="declare the columns of the stream"
                 )
             block = pj.ReadOptions(block_size=max(len(sample), 1024))
-            found = pj.read_json(io.BytesIO(sample), read_options=block).schema
+            found = named(pj.read_json(io.BytesIO(sample), read_options=block).schema)
             texts = [f.name for f in found if _maybe_text(f.type)]
             asked = pa.schema([pa.field(n, pa.string()) for n in texts])
             table = pj.read_json(
@@ -418,7 +418,8 @@ def _whole_lines(stream: Any) -> bytes:
 
 
 def _maybe_text(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    tests = (pa.types.is_timestamp, pa.types.is_string, pa.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _guess(texts: Column) -> pa.DataType:

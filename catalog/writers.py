@@ -87,12 +87,13 @@ class _JsonWriter:
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
-        return batch.to_pylist()
+        rows: list[dict[str, Any]] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
         raise CatalogError(
             f"a time cannot be written as text: {error}",
             hint="JSON takes the years 1 to 9999; write Parquet",
         ) from error
+    return rows
 
 
 def _plain(value: Any) -> str:

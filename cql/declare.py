@@ -8,22 +8,23 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from cql.errors import BindError, CatalogError, SettingError, did_you_mean
+from cql.errors import BindError, CqlError, NotSupportedError, did_you_mean
+from cql.render import duration_text
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from cql.catalog.catalogs import Catalogs
     from cql.model import Schema
-    from cql.planner.catalog import StreamSpec
+    from cql.planner.catalog import Catalog, StreamSpec
 
 Slack: TypeAlias = "str | int | timedelta"
 Names: TypeAlias = "str | Sequence[str]"
+Name: TypeAlias = tuple[str, ...]
 
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours", "days")
@@ -35,7 +36,7 @@ def is_path(text: str) -> bool:
     return not named or text.lower().endswith(_SUFFIXES) or os.path.exists(text)
 
 
-def parts_of(name: str) -> tuple[str, ...]:
+def parts_of(name: str) -> Name:
     """``db.t`` as its parts; BindError for what no name can be."""
     parts = tuple(name.split("."))
     if not 1 <= len(parts) <= 3 or not all(p.strip() for p in parts):
@@ -52,9 +53,7 @@ def peeked(data: Any) -> tuple[Any, Any]:
     return itertools.chain(first, data), first
 
 
-def schema_of(
-    name: tuple[str, ...], data: Any, bounded: bool, options: Mapping[str, Any]
-) -> Schema:
+def schema_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) -> Schema:
     """The columns that a stream over ``data`` has."""
     from cql.catalog.local import LocalCatalog
 
@@ -65,44 +64,205 @@ def schema_of(
     return found.schema
 
 
-def bound_spec(
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """The clauses of CREATE STREAM as Python arguments. ``slack`` is text (``'5 seconds'``), a
+    timedelta, or a number of the column's units; it belongs to all columns of ``ordered_by`` and
+    to ``watermark``, which may name its own instead: ``{'ts': '5 seconds'}``."""
+
+    ordered_by: Names | None = None
+    unit: str | None = None
+    watermark: Mapping[str, Slack] | str | None = None
+    slack: Slack | None = None
+    update_key: Names | None = None
+    rate: float | None = None
+
+    def text(self) -> tuple[str, dict[str, Slack]]:
+        """The clauses in the dialect, and the parameters in them."""
+        said: list[str] = []
+        given: dict[str, Slack] = {}
+        if self.slack is not None and self.ordered_by is None and self.watermark is None:
+            raise BindError("slack belongs to a column", hint="say ordered_by='…' as well")
+        if self.unit is not None and self.ordered_by is None:
+            raise BindError("unit belongs to a column", hint="say ordered_by='…' as well")
+        unit = "" if self.unit is None else f" IN {_unit(self.unit)}"
+        for column in _listed(self.ordered_by):
+            said.append(f"ORDERED BY {quoted(column)}{unit}")
+            if self.slack is not None:
+                given[f"slack_{len(given)}"] = self.slack
+                said.append(f"WITHIN :slack_{len(given) - 1}")
+        for column, slack in self._watermarks():
+            given[f"slack_{len(given)}"] = slack
+            said.append(f"WATERMARK {quoted(column)} DELAY :slack_{len(given) - 1}")
+        if self.update_key is not None:
+            said.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
+        if self.rate is not None:
+            said.append(f"RATE {Decimal(str(self.rate)):f} HZ")
+        return " ".join(said), given
+
+    def _watermarks(self) -> Iterator[tuple[str, Slack]]:
+        if isinstance(self.watermark, str):
+            yield self.watermark, 0 if self.slack is None else self.slack
+        elif self.watermark is not None:
+            yield from self.watermark.items()
+
+    def bind(self, schema: Schema) -> StreamSpec:
+        """What the clauses mean for columns of ``schema``; raises BindError."""
+        from cql.dialect import parse_one
+        from cql.planner import statements as st
+        from cql.planner.bind import bind
+        from cql.planner.context import Context
+
+        clauses, given = self.text()
+        try:
+            tree = parse_one(f"CREATE STREAM s FROM TABLE source {clauses}")
+            bound = bind(tree, cast("Catalog", _OneTable(schema)), Context(parameters=given))
+        except CqlError as error:
+            # Its position points into a text that the user has not written.
+            raise type(error)(error.message, hint=error.hint) from None
+        assert isinstance(bound, st.CreateStream)
+        spec = bound.definition.spec
+        shown = (replace(p, declared=_filled(p.declared, given)) for p in spec.progress)
+        return replace(spec, progress=tuple(shown))
+
+
+def declare(
     catalog: Catalogs,
-    schema: Schema,
+    name: Name,
+    data: Any,
+    clauses: Clauses,
+    bounded: bool | None,
+    options: Mapping[str, Any],
     *,
-    ordered_by: Names | None,
-    unit: str | None,
-    watermark: Mapping[str, Slack] | str | None,
-    slack: Slack | None,
-    update_key: Names | None,
-    rate: float | None,
-) -> StreamSpec:
-    """What the clauses mean for columns of ``schema``; raises BindError."""
-    from sqlglot import exp
-
-    from cql.dialect import nodes
-    from cql.planner import statements as st
-    from cql.planner.bind import bind
-    from cql.planner.context import Context
-
-    if slack is not None and ordered_by is None and not isinstance(watermark, str):
-        raise BindError("slack belongs to a column", hint="say ordered_by='…' or watermark='…'")
-    if unit is not None and ordered_by is None:
-        raise BindError("unit belongs to a column", hint="say ordered_by='…'")
-    columns = [
-        exp.ColumnDef(this=_identifier(f.name), kind=exp.DataType.build("int")) for f in schema
-    ]
-    tree = nodes.CreateStream(
-        this=exp.to_table("s"),
-        from_table=exp.to_table("source"),
-        ordered_by=_ordered(ordered_by, unit, slack),
-        watermark=_watermarks(watermark, slack),
+    replace: bool,
+) -> None:
+    """CREATE STREAM ``name`` over ``data``; see ``Session.create_stream``."""
+    if isinstance(data, str) and not is_path(data):
+        _over_table(catalog, name, parts_of(data), clauses, bounded, options, replace=replace)
+        return
+    ends = True if bounded is None else bounded
+    schema = None
+    if _is_spark_frame(data):
+        data, schema = _spark_rows(data, name)
+    data, sample = peeked(data)
+    found = schema_of(name, sample, ends, options) if schema is None else schema
+    catalog.local.register(
+        name,
+        data,
+        spec=clauses.bind(found),
+        schema=schema,
+        bounded=ends,
+        options=options or None,
+        replace=replace,
     )
-    assert columns
-    if update_key is not None:
-        tree.set("update_key", nodes.UpdateKey(expressions=_identifiers(update_key)))
-    if rate is not None:
-        number = exp.Literal.number(format(Decimal(str(rate)), "f"))
-        tree.set("rate", nodes.Rate(this=number, unit="HZ"))
-    bound = bind(tree, _OneTable(catalog, schema), Context())
-    assert isinstance(bound, st.CreateStream)
-    return bound.definition.spec
+
+
+_views = itertools.count(1)
+
+
+def _is_spark_frame(data: Any) -> bool:
+    return type(data).__module__.startswith("pyspark.") and hasattr(data, "createTempView")
+
+
+def _spark_rows(frame: Any, name: Name) -> tuple[Callable[[], Iterator[Any]], Schema]:
+    """A Spark DataFrame as a function that computes its rows anew, and its columns. The rows come
+    back in the same order only if Spark computes them so."""
+    from cql.catalog.convert import read_schema
+    from cql.catalog.spark_read import query_batches
+    from cql.catalog.spark_session import spark_call
+    from cql.catalog.spark_types import to_arrow
+
+    if frame.isStreaming:
+        raise NotSupportedError(
+            "a streaming DataFrame as a stream is not supported",
+            hint="write it to a table and declare the stream over that",
+        )
+    view, session = f"cql_frame_{next(_views)}", frame.sparkSession
+    with spark_call(session, f"naming the DataFrame of stream {'.'.join(name)}"):
+        schema, _ = read_schema(to_arrow(frame.schema), f"stream {'.'.join(name)}")
+        frame.createTempView(view)
+
+    def batches() -> Iterator[Any]:
+        return (part.batch for part in query_batches(session, view, schema.names))
+
+    return batches, schema
+
+
+def _over_table(
+    catalog: Catalogs,
+    name: Name,
+    table: Name,
+    clauses: Clauses,
+    bounded: bool | None,
+    options: Mapping[str, Any],
+    *,
+    replace: bool,
+) -> None:
+    from cql.planner.catalog import StreamDefinition
+
+    relation = catalog.find(table)
+    if relation is None:
+        known = [".".join(n) for n in catalog.names()]
+        raise BindError(
+            f"there is no table {'.'.join(table)}",
+            hint=did_you_mean(".".join(table), known, what="there are"),
+        )
+    if options or bounded not in (None, relation.bounded):
+        raise BindError(
+            "bounded and options belong to files and iterables",
+            hint=f"leave them out: {'.'.join(table)} is a table",
+        )
+    spec = clauses.bind(relation.schema)
+    catalog.create_stream(name, StreamDefinition(None, spec, table=table), replace=replace)
+
+
+def _filled(clause: str, given: Mapping[str, Slack]) -> str:
+    """A clause with its parameters written out, for EXPLAIN and DESCRIBE."""
+
+    def value(found: re.Match[str]) -> str:
+        slack = given[found.group(1)]
+        return duration_text(slack.total_seconds()) if isinstance(slack, timedelta) else str(slack)
+
+    return re.sub(r":(slack_\d+)", value, clause)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _listed(names: Names | None) -> Sequence[str]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _unit(unit: str) -> str:
+    word = unit.lower().rstrip("s") + "s"
+    if word not in _UNITS:
+        hint = did_you_mean(unit, _UNITS, what="units are")
+        raise BindError(f"'{unit}' is not a unit of time", hint=hint)
+    return word.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A relation of which only the columns are known."""
+
+    schema: Schema
+    name: tuple[str, ...] = ("source",)
+    kind: str = "table"
+    stream: None = None
+    bounded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _OneTable:
+    """A catalog for the binder, with one table."""
+
+    schema: Schema
+
+    def find(self, name: tuple[str, ...]) -> _Columns | None:
+        return _Columns(self.schema) if name == ("source",) else None
+
+    def names(self) -> Sequence[tuple[str, ...]]:
+        return [("source",)]

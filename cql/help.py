@@ -20,7 +20,7 @@ class Page:
     examples: tuple[str, ...] = ()
 
     def text(self) -> str:
-        shown = [f"{self.topic}: {self.summary}", "", self.body.strip()]
+        shown = [f"{self.topic}: {self.summary}", "", self.body.strip("\n")]
         if self.examples:
             shown += ["", "Examples:"]
             for example in self.examples:
@@ -230,12 +230,15 @@ Tab completes keywords, tables, columns and settings; Up and Ctrl-R search the h
 def _settings_page() -> Page:
     lines = []
     for setting in SETTINGS.values():
-        default = setting.format(setting.default)
-        lines.append(f"  {setting.name} = {default}    ({setting.takes()})")
-        lines.append(f"      {setting.help}")
+        lines += [f"  {setting.name} = {setting.format(setting.default)}", _indented(setting.help)]
+        lines.append(_indented(f"Takes {setting.takes()}."))
         if setting.later:
-            lines.append(f"      Not supported yet: {', '.join(setting.later)}.")
+            lines.append(_indented(f"Not supported yet: {', '.join(setting.later)}."))
     return Page("SETTINGS", "all settings, with their defaults", "\n".join(lines))
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, 92, initial_indent="      ", subsequent_indent="      ")
 
 
 def _functions_page() -> Page:

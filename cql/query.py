@@ -220,7 +220,8 @@ class Query:
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame (the extra ``pandas``)."""
         import_extra("pandas")
-        return self.to_arrow().to_pandas()
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def to_polars(self) -> pl.DataFrame:
         """All rows as a polars frame (the extra ``polars``)."""

@@ -206,7 +206,7 @@ def _fit(wide: Sequence[int], width: int) -> tuple[int, int]:
 def _is_number(kind: pa.DataType) -> bool:
     import pyarrow.types as t
 
-    return t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
 def type_name(arrow: pa.DataType) -> str:

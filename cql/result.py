@@ -40,7 +40,8 @@ class Result:
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        return self.to_arrow().to_pandas()
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def show(self) -> None:
         """Prints it."""

@@ -13,9 +13,12 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cql import render
+from cql.declare import Clauses, Names, Slack, declare, parts_of
 from cql.errors import (
     BindError,
     CqlError,
@@ -33,7 +36,6 @@ from cql.settings import Settings, find_setting
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from cql.catalog.catalogs import Catalogs
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
@@ -45,6 +47,16 @@ if TYPE_CHECKING:
 Name: TypeAlias = tuple[str, ...]
 RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
 
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a statement comes from: its text, the whole text, and the settings it runs under."""
+
+    text: str
+    source: str
+    settings: Settings
+
+
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -55,9 +67,10 @@ class CqlWarning(UserWarning):
 def connect(spark: Any = None, **settings: Any) -> Session:
     """A new session.
 
-    ``spark`` is a SparkSession whose tables the queries may use; without one, a local Spark is
-    started when a Spark name is first used. ``settings`` are those of ``SET``, which the shell's
-    ``\\help SETTINGS`` explains; an unknown one raises SettingError."""
+    With ``spark`` a SparkSession, every name that the session does not know is looked up there.
+    Without one, a local Spark is started when a name with a database (``default.flights``) is
+    first used; ``spark=False`` never starts one. ``settings`` are those of ``SET``, which
+    ``\\help SETTINGS`` in the shell explains; an unknown one raises SettingError."""
     return Session(spark, settings=Settings.of(**settings))
 
 
@@ -70,9 +83,9 @@ class Session:
     def __init__(
         self, spark: Any = None, *, settings: Settings | None = None, run: RunPlan | None = None
     ) -> None:
-        from cql.catalog.catalogs import Catalogs
+        from cql.names import SessionCatalog
 
-        self.catalog: Catalogs = Catalogs(spark)
+        self.catalog = SessionCatalog(spark)
         self.on_notice: Callable[[str], None] = _warn
         self._settings = settings if settings is not None else Settings()
         self._run = run if run is not None else _execution
@@ -134,33 +147,58 @@ class Session:
         from cql.planner.bind import bind
         from cql.planner.context import Context
 
+        settings = self._hinted(tree)
         context = Context(
             parameters=parameters,
             constants=self._constants,
             views=self._views,
             streams=self._streams,
-            settings=self._settings,
+            settings=settings,
         )
         bound = bind(tree, self.catalog, context)
         meta = tree.meta
         own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
         self._tell(context)
-        return self._execute(bound, text, own)
+        return self._execute(bound, Origin(own, text, settings))
 
-    def _execute(self, bound: st.Statement, source: str, text: str) -> Query | Result:
+    def _hinted(self, tree: exp.Expression) -> Settings:
+        """The settings under the hints of a statement, which stand behind its first SELECT."""
+        from cql.dialect import nodes, position_of
+
+        outermost = _outermost(tree)
+        clause = outermost.args.get("hint") if outermost is not None else None
+        settings = self._settings
+        known = clause.expressions if clause is not None else []
+        for hint in tree.find_all(nodes.PlanHint):
+            place, name = position_of(hint), str(hint.this)
+            if not any(hint is k for k in known):
+                raise PlanError(
+                    "a hint stands behind the first SELECT of a statement",
+                    position=place,
+                    hint=f"move {name} there: it holds for the whole statement",
+                )
+            find_setting(name, place)
+            if len(hint.expressions) != 1:
+                raise PlanError(
+                    f"the hint {name} takes one value", position=place, hint=f"{name}(value)"
+                )
+            settings = settings.with_(name, hint.expressions[0].name, place)
+        return settings
+
+    def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result:
         from cql.planner import statements as st
 
         match bound:
             case st.Query():
-                return self._select(bound, source, text)
+                return self._select(bound, origin)
             case st.Insert():
-                return self._insert(bound, source, text)
+                return self._insert(bound, origin)
             case st.CreateStream():
                 return self._create_stream(bound)
             case st.CreateView():
                 return self._create_view(bound)
             case st.CreateTable():
-                return self._create_table(bound, source, text)
+                return self._create_table(bound, origin)
             case st.CreateConstant():
                 return self._create_constant(bound)
             case st.Drop():
@@ -170,7 +208,7 @@ class Session:
             case st.Reset():
                 return self._reset(bound)
             case st.Explain():
-                return self._explain(bound, source, text)
+                return self._explain(bound, origin)
             case st.Show():
                 from cql import listing
 
@@ -186,53 +224,44 @@ class Session:
 
     # ----------------------------------------------------------------- queries
 
-    def _select(self, bound: st.Query, source: str, text: str) -> Query:
-        query = Query(self._recipe(bound, source, text), name=f"q{next(self._numbers)}")
+    def _select(self, bound: st.Query, origin: Origin) -> Query:
+        query = Query(self._recipe(bound, origin), name=f"q{next(self._numbers)}")
         self._selects.add(query)
         self._latest = query
         return query
 
-    def _insert(self, bound: st.Insert, source: str, text: str) -> Query:
-        recipe = self._recipe(bound.query, source, text)
-        arrow, name = recipe.schema, bound.target
-        epoch = None if recipe.bounded else self._settings.epoch_ms / 1000
-        target = Target(".".join(name), lambda: self.catalog.sink(name, arrow, create=False), epoch)
+    def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
+        recipe = self._recipe(bound.query, origin)
+        name, schema = bound.target, recipe.schema
+        epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000
+        target = Target(
+            ".".join(name), lambda: self.catalog.sink(name, schema, create=create), epoch
+        )
         query = Query(recipe, target, f"q{next(self._numbers)}")
         self._inserts.append(query)
         self._latest = query
         return query
 
-    def _recipe(self, bound: st.Query, source: str, text: str) -> Recipe:
+    def _recipe(self, bound: st.Query, origin: Origin) -> Recipe:
         """Optimizes and plans; every refusal of the planner comes from here."""
         from cql.planner import lower, physical, rules
 
-        settings = self._hinted(bound)
         _refuse_clauses(bound)
         logical = rules.optimize(bound.plan)
-        plan = lower.plan(logical, settings)
+        plan = lower.plan(logical, origin.settings, keep_bad_rows=bound.keep_bad_rows)
+
+        def run() -> Run:
+            return self._run(plan, origin.settings)
+
         return Recipe(
-            text=text,
-            source=source,
+            text=origin.text,
+            source=origin.source,
             schema=bound.schema,
             bounded=physical.bounded(plan.root),
-            run=lambda: self._run(plan, settings),
-            explain=lambda mode, run: _explanation(mode, bound.plan, plan, settings, run),
+            run=run,
+            explain=lambda mode, latest: _explanation(mode, logical, plan, latest or run()),
             event_time_type=_event_time_type(plan),
         )
-
-    def _hinted(self, bound: st.Query) -> Settings:
-        """The settings under the hints and clauses of one query."""
-        settings = self._settings
-        for hint in bound.hints:
-            find_setting(hint.name, hint.pos)
-            if len(hint.args) != 1:
-                raise PlanError(
-                    f"the hint {hint.name} takes one value", position=hint.pos, hint="name(value)"
-                )
-            settings = settings.with_(hint.name, hint.args[0], hint.pos)
-        if bound.keep_bad_rows is not None:
-            settings = settings.with_("on_bad_row", "keep" if bound.keep_bad_rows else "fail")
-        return settings
 
     def queries(self) -> list[Query]:
         """Queries that run or have run: all that are running, and the latest INSERTs."""
@@ -267,13 +296,13 @@ class Session:
         ended = query.stop()
         return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
 
-    def _explain(self, bound: st.Explain, source: str, text: str) -> Result:
+    def _explain(self, bound: st.Explain, origin: Origin) -> Result:
         from cql.planner import statements as st
 
         inner = bound.statement
         if not isinstance(inner, st.Query | st.Insert):
-            raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos, text=source)
-        query = self._execute(inner, source, text)
+            raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
+        query = self._execute(inner, origin)
         assert isinstance(query, Query)
         return explained(query.explain(bound.mode))
 
@@ -300,6 +329,40 @@ class Session:
         relation = self.catalog.find(name)
         return None if relation is None else relation.schema
 
+    def create_stream(
+        self,
+        name: str,
+        data: Any,
+        ordered_by: Names | None = None,
+        *,
+        unit: str | None = None,
+        watermark: Mapping[str, Slack] | str | None = None,
+        slack: Slack | None = None,
+        update_key: Names | None = None,
+        rate: float | None = None,
+        bounded: bool | None = None,
+        replace: bool = False,
+        **options: Any,
+    ) -> None:
+        """Declares a stream over ``data``: an Arrow table or batch reader, a pandas, polars or
+        Spark frame, the name of a table, a path (with the ``options`` of its format), or an
+        iterable or function of batches, mappings or tuples.
+
+        ``ordered_by``: the columns that progress; ``unit``: what one step of an integer one is
+        (``'seconds'``); ``slack``: by how much they may fall back (``'5 seconds'``, a timedelta, or
+        a number of their units). ``watermark`` is another spelling: ``{'ts': '5 seconds'}``.
+        ``bounded=False``: an iterable that never ends, or a folder to follow."""
+        self._check_open()
+        clauses = Clauses(ordered_by, unit, watermark, slack, update_key, rate)
+        with self._lock:
+            declare(self.catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
+
+    def register_table(self, name: str, data: Any, *, replace: bool = False) -> None:
+        """Makes a table in memory, with the rows of ``data`` (anything of columns or rows)."""
+        self._check_open()
+        with self._lock:
+            self.catalog.local.create_table(parts_of(name), data, replace=replace)
+
     def _create_stream(self, bound: st.CreateStream) -> Result:
         if self._taken(bound, "stream"):
             return done(f"stream {'.'.join(bound.name)} exists already")
@@ -315,18 +378,27 @@ class Session:
         table[bound.name] = bound.definition
         return done(f"{kind} {name} created")
 
-    def _create_table(self, bound: st.CreateTable, source: str, text: str) -> Query | Result:
-        if self._taken(bound, "table"):
-            return done(f"table {'.'.join(bound.name)} exists already")
-        self.catalog.create_table(
-            bound.name, bound.schema, format=bound.format, replace=bound.replace
-        )
-        if bound.query is None:
-            return done(f"table {'.'.join(bound.name)} created")
+    def _create_table(self, bound: st.CreateTable, origin: Origin) -> Query | Result:
         from cql.planner import statements as st
 
-        insert = st.Insert(bound.name, bound.schema.names, bound.query, bound.pos)
-        return self._insert(insert, source, text)
+        name = ".".join(bound.name)
+        if self._taken(bound, "table"):
+            return done(f"table {name} exists already")
+        if bound.query is not None:
+            if bound.replace:
+                raise NotSupportedError(
+                    "CREATE OR REPLACE TABLE … AS is not supported",
+                    position=bound.pos,
+                    hint=f"DROP TABLE IF EXISTS {name}, then CREATE TABLE {name} AS …",
+                )
+            if bound.format is not None:
+                self.catalog.check_format(bound.name, bound.format)
+            insert = st.Insert(bound.name, bound.schema.names, bound.query, bound.pos)
+            return self._insert(insert, origin, create=True)
+        if bound.replace:
+            self.catalog.drop(bound.name, "table")
+        self.catalog.create_table(bound.name, bound.schema, format=bound.format)
+        return done(f"table {name} created")
 
     def _create_constant(self, bound: st.CreateConstant) -> Result:
         old = next((n for n in self._constants if n.lower() == bound.name.lower()), None)
@@ -499,10 +571,48 @@ def _refuse_clauses(bound: st.Query) -> None:
         )
 
 
-def _explanation(
-    mode: str, logical: Logical, plan: PhysicalPlan, settings: Settings, run: Run | None
-) -> str:
-    raise AssertionError((mode, logical, plan, settings, run))
+def _explanation(mode: str, logical: Logical, plan: PhysicalPlan, run: Run) -> str:
+    from cql.planner import explain
+
+    match mode:
+        case "logical":
+            return str(explain.tree(logical, mode))
+        case "kernel":
+            if not run.kernel_sources():
+                # Asked to stop before it begins, a run compiles and reads nothing.
+                run.request_stop()
+                deque(run.batches(), maxlen=0)
+            parts = run.kernel_sources().items()
+            return "\n\n".join(f"# {name}\n{source}" for name, source in parts)
+        case "analyze":
+            return f"{explain.tree(plan, 'physical')}\n\n{_measured(run)}"
+        case _:
+            return str(explain.tree(plan, mode))
+
+
+def _measured(run: Run) -> str:
+    """What a run has counted, a line for each operator."""
+    lines = []
+    for entry in run.metrics():
+        counts = (f"{k} {v:,}" for k, v in entry.items() if isinstance(v, int))
+        lines.append(f"{entry['operator']}: {', '.join(counts)}")
+    progress = run.progress()
+    lines.append(f"elapsed: {render.duration_text(progress.elapsed)}")
+    return "\n".join(lines)
+
+
+def _outermost(tree: exp.Expression) -> exp.Expression | None:
+    """The SELECT whose hints hold for a whole statement; None if it runs no query."""
+    from sqlglot import exp
+
+    from cql.dialect import nodes
+
+    node: Any = tree.this if isinstance(tree, nodes.Explain) else tree
+    if isinstance(node, nodes.InsertInto | nodes.CreateTable):
+        node = node.args.get("query")
+    while isinstance(node, exp.SetOperation | exp.Subquery):
+        node = node.this
+    return node if isinstance(node, exp.Select) else None
 
 
 def _event_time_type(plan: PhysicalPlan) -> DataType | None:

@@ -220,12 +220,6 @@ class Settings(Mapping[str, Any]):
     morsel_rows: int = _setting(
         SettingType.INTEGER, 65_536, "Rows in one morsel, the unit that flows.", high=65_536
     )
-    tuple_burst: int = _setting(
-        SettingType.INTEGER,
-        1,
-        "Morsels admitted from the sources before the queued schedulers drain the plan.",
-        high=1_000_000,
-    )
     slice_us: int = _setting(
         SettingType.INTEGER,
         1_000,

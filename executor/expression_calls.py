@@ -45,7 +45,7 @@ _REALS = {
     "sinh": "math.sinh({0})",
     "cosh": "math.cosh({0})",
     "tanh": "math.tanh({0})",
-    "atan2": "math.atan2({0}, {1})",
+    "atan2": "math.atan2({0} + 0.0, {1} + 0.0)",
     "degrees": "{0} * 57.29577951308232",
     "radians": "{0} * 0.017453292519943295",
 }

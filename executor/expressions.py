@@ -12,6 +12,7 @@ from __future__ import annotations
 from cql.errors import unreachable
 from cql.executor.expression_calls import emit_call
 from cql.executor.expression_casts import emit_cast
+from cql.executor.expression_division import emit_scaled, scaled
 from cql.executor.expression_logic import compared, emit_order, is_cheap
 from cql.executor.expression_scope import (
     Code,
@@ -63,7 +64,13 @@ from cql.executor.kernels.calendar import (
     weekday_of,
     year_of,
 )
-from cql.executor.kernels.intrinsics import add_flagged, mul_flagged, mul_high, sub_flagged
+from cql.executor.kernels.intrinsics import (
+    add_flagged,
+    mul_flagged,
+    mul_high,
+    sub_flagged,
+    unsigned_mul_high,
+)
 from cql.executor.kernels.scalar import (
     cube_root,
     decimal_quotient,
@@ -134,6 +141,10 @@ def _call(call: Call, scope: Scope) -> Code:
             return _in_list(call, scope)
         case "least" | "greatest":
             return _extreme(call, scope)
+    product = scaled(call)
+    if product is not None:
+        outer, x, factor, divisor = product
+        return emit_scaled(outer, _emit(x, scope), factor, divisor, scope)
     codes = [_emit(a, scope) for a in call.args]
     match call.fn:
         case "is_null":

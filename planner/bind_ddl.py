@@ -351,7 +351,7 @@ def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) ->
     plan = bound.shown()
     if names and len(names) != bound.width:
         raise binder.error(
-            f"{len(names)} column names for {bound.width} columns", node.expressions[0]
+            f"{len(names)} names cannot name {bound.width} columns", node.expressions[0]
         )
     fields = plan.schema.fields
     if names:
@@ -445,7 +445,7 @@ def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Ex
         return functions.cast(column, field.type, binder.pos(node), implicit=not both_numbers)
     except BindError as error:
         raise binder.error(
-            f"column {field.name} is a {field.type}, and the query gives a {column.type}"
+            f"column {field.name} has type {field.type}, and the query gives {column.type}"
             f" ({column.name})",
             node,
             hint=f"CAST({column.name} AS {field.type})" if error.hint else None,

@@ -9,7 +9,8 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from cql import types as t
-from cql.dialect import to_sql
+from cql.dialect import Cql
+from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow
 from cql.errors import did_you_mean
 from cql.planner import aggregates, functions, literals
@@ -70,7 +71,7 @@ _OVER_ONLY: dict[str, DataType | None] = {
     "nth_value": None,
 }
 #: Flink's auxiliary functions of a group window, and the part of the window they stand for.
-_AUXILIARY = {
+AUXILIARY = {
     f"{kind}_{word}": at
     for kind in ("tumble", "hop", "session")
     for word, at in (("start", 0), ("end", 1), ("rowtime", 2))
@@ -95,6 +96,12 @@ class ExprBinder:
     aliases: str | None = None
 
     def bind(self, node: Node) -> Expr:
+        """The typed expression; BindError or NotSupportedError with the place of what is wrong."""
+        made = self._bound(node)
+        self.binder.check_size(made, node)
+        return made
+
+    def _bound(self, node: Node) -> Expr:
         kind = type(node)
         if kind in _BINARY:
             left = self.bind(node.this)
@@ -199,12 +206,15 @@ class ExprBinder:
         pos, inner = self.binder.pos(node), node.this
         to = literals.data_type(node.args["to"], self.binder.pos(node.args["to"]) or pos)
         safe = isinstance(node, exp.TryCast)
-        if isinstance(inner, exp.Literal) and inner.is_string and not safe:
-            if to.is_timestamp:
-                return literals.timestamp(inner.name, pos, to)
-            if to == t.DATE:
-                return literals.day(inner.name, pos)
-        return functions.cast(self.bind(inner), to, pos, safe=safe)
+        made = functions.cast(self.bind(inner), to, pos, safe=safe)
+        is_text = isinstance(inner, exp.Literal) and inner.is_string
+        if is_text and (to.is_timestamp or to == t.DATE) and not isinstance(made, Literal):
+            # DATE '…' and TIMESTAMP '…' are literals: a wrong one is no matter of the rows
+            form = "YYYY-MM-DD" if to == t.DATE else "YYYY-MM-DD hh:mm:ss[.ffffff][+hh:mm]"
+            raise self.binder.error(
+                f"'{inner.name[:40]}' is not a {to}", node, hint=f"write '{form}'"
+            )
+        return made
 
     def _case(self, node: exp.Case) -> Expr:
         pos, operand = self.binder.pos(node), node.args.get("this")
@@ -267,8 +277,8 @@ class ExprBinder:
 
     def _function(self, node: exp.Func) -> Expr:
         name, pos = function_name(node), self.binder.pos(node)
-        if name in _AUXILIARY:
-            return self._window_part(node, _AUXILIARY[name])
+        if name in AUXILIARY:
+            return self._window_part(node, AUXILIARY[name])
         if name == "window_time" and self.scope.window is not None:
             return self._window_part(node, WINDOW_COLUMNS.index(name))
         if aggregates.is_aggregate(name):
@@ -508,8 +518,9 @@ def function_arguments(node: exp.Expr) -> list[exp.Expr]:
 
 
 def printed(node: exp.Expr) -> str:
-    """The text of an expression, as the name of its column."""
-    return to_sql(node)
+    """The text of an expression, which names its column; functions in lower case, as in Spark."""
+    generator = CqlGenerator(dialect=Cql(), comments=False, normalize_functions="lower")
+    return generator.generate(node, copy=False)
 
 
 def _shown(node: exp.Expr) -> str:

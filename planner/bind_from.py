@@ -159,7 +159,7 @@ def rename(
 ) -> Logical:
     """``plan`` with its first ``width`` columns called ``names``."""
     if len(names) != width:
-        raise binder.error(f"{len(names)} column names for {width} columns", at)
+        raise binder.error(f"{len(names)} names cannot name {width} columns", at)
     fields = plan.schema.fields
     exprs = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(fields))
     kept = tuple(f.name for f in fields[width:])
@@ -190,7 +190,9 @@ def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | Non
     if len(name) == 1:
         for known, (query, columns, around) in env.ctes.items():
             if known.lower() == name[0].lower():
-                bound = binder.query(query, around)
+                binder.used.add(id(query))
+                with binder.expanding(node):
+                    bound = binder.query(query, around)
                 if not columns:
                     return bound
                 return replace(bound, plan=rename(binder, bound.plan, columns, bound.width, node))

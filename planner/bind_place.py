@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from cql.errors import BindError
 from cql.model import Field, Schema
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
@@ -157,10 +158,10 @@ def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) ->
 def _bucket(binder: Binder, parts: Parts, window: QueryWindow, moves: Moves) -> Logical:
     assert window.window is not None
     if window.origin == "function" and parts.grouped:
-        raise binder.error(
-            f"{window.text} is not in GROUP BY",
-            parts.node,
-            hint=f"add it: GROUP BY {window.text}",
+        raise BindError(
+            "the window is not in GROUP BY",
+            position=window.pos,
+            hint=f"add GROUP BY {window.text}",
         )
     plan = Bucket(parts.plan, window.window, window.pos)
     first = len(parts.plan.schema)

@@ -39,7 +39,19 @@ def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
 
 def bind_outermost(binder: Binder, node: exp.Expr, env: Env) -> Bound:
     """A query whose own statement-wide clauses the caller reads."""
+    if node.args.get("with_") is None:
+        return _body(binder, node, env)
     env = _with_ctes(binder, node, env)
+    bound = _body(binder, node, env)
+    for cte in reversed(node.args["with_"].expressions):
+        # errors of a query that nothing uses show, too
+        query, _, around = env.ctes[cte.alias]
+        if id(query) not in binder.used:
+            binder.query(query, around)
+    return bound
+
+
+def _body(binder: Binder, node: exp.Expr, env: Env) -> Bound:
     match node:
         case exp.Select():
             return bind_select(binder, node, env)
@@ -52,9 +64,7 @@ def bind_outermost(binder: Binder, node: exp.Expr, env: Env) -> Bound:
 
 def _with_ctes(binder: Binder, node: exp.Expr, env: Env) -> Env:
     """``env`` with the names of WITH; each sees the ones before it."""
-    clause = node.args.get("with_")
-    if clause is None:
-        return env
+    clause = node.args["with_"]
     if clause.args.get("recursive"):
         raise binder.unsupported("WITH RECURSIVE", clause)
     seen: set[str] = set()
@@ -67,9 +77,6 @@ def _with_ctes(binder: Binder, node: exp.Expr, env: Env) -> Env:
         known = {k: v for k, v in env.ctes.items() if k.lower() != name.lower()}
         known[name] = (cte.this, tuple(c.name for c in columns), env.alone())
         env = replace(env, ctes=known)
-    for cte in clause.expressions:  # errors of a CTE that nothing uses show, too
-        query, _, around = env.ctes[cte.alias]
-        binder.query(query, around)
     return env
 
 

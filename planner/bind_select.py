@@ -13,12 +13,13 @@ from typing import Any
 
 from sqlglot import exp
 
-from cql.dialect import nodes
+from cql.dialect import nodes, to_duration
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
 from cql.errors import Position
 from cql.planner import bind_window
-from cql.planner.bind_expr import ExprBinder, parameter
+from cql.planner.bind_expr import AUXILIARY, ExprBinder, parameter
+from cql.planner.bind_expr import printed as column_name
 from cql.planner.bind_from import From, as_column, bind_from
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
 from cql.planner.context import Binder, Bound, Env
@@ -127,8 +128,30 @@ def _group_windows(node: exp.Select) -> Iterator[GroupWindow]:
         part = parts.pop(0)
         if isinstance(part, GroupWindow):
             yield part
+        elif isinstance(part, exp.Anonymous) and part.name.lower() in AUXILIARY:
+            yield _of_auxiliary(part)
         elif not isinstance(part, exp.Query):
             parts += list(part.iter_expressions())
+
+
+_AUXILIARY_ARGUMENTS = {
+    "TUMBLE": ("size", "offset"),
+    "HOP": ("slide", "size", "offset"),
+    "SESSION": ("gap",),
+}
+
+
+def _of_auxiliary(node: exp.Anonymous) -> GroupWindow:
+    """The window that ``TUMBLE_END(ts, INTERVAL '1' MINUTE)`` belongs to."""
+    kind = node.name.upper().split("_")[0]
+    arguments = [a.copy() for a in node.expressions]
+    args: dict[str, Any] = {"kind": kind}
+    if arguments and to_duration(arguments[0]) is None:
+        args["this"] = arguments.pop(0)
+    args |= dict(zip(_AUXILIARY_ARGUMENTS[kind], arguments, strict=False))
+    made = GroupWindow(**args)
+    made.meta.update(node.meta)
+    return made
 
 
 def _function_window(
@@ -154,6 +177,7 @@ def _function_window(
                     hint="compute it in a subquery: FROM (SELECT *, … AS t FROM s)",
                 )
             wa = bound
+        bind_window.check_arguments(binder, call)
         found.append(bind_window.group_window(binder, call, plan, scope, wa))
         if _meaning(found[-1]) != _meaning(found[0]):
             raise binder.error("this query has two different windows", call)
@@ -195,7 +219,7 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
     elif isinstance(expr, Column):
         name = expr.name
     else:
-        name = printed(inner)
+        name = column_name(inner)
     yield SelectItem(name, expr, inner)
 
 
@@ -246,12 +270,16 @@ def _group_key(block: Block, node: exp.Expr) -> None:
     if isinstance(node, GroupWindow):
         block.parts.by_window = True
         return
+    if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+        raise block.binder.unsupported(
+            "ROLLUP, CUBE and GROUPING SETS", node, "UNION ALL of several GROUP BY"
+        )
     item = _ordinal(block, node, "GROUP BY")
     if item is not None:
         expr, name = item.expr, item.name
     else:
         expr = block.clause("GROUP BY", aliases="last").bind(node)
-        name = expr.name if isinstance(expr, Column) else printed(node)
+        name = expr.name if isinstance(expr, Column) else column_name(node)
     if _holds_aggregate(expr):
         raise block.binder.error("GROUP BY cannot hold an aggregate", node)
     _add_key(block, expr, name)

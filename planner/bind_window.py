@@ -220,18 +220,21 @@ def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribut
             node,
             hint="add WA " + " or WA ".join(dict.fromkeys(names)),
         )
-    candidates = [f.name for f in schema if f.type.is_timestamp] or ["ts"]
-    if isinstance(_origin(plan), Scan):
-        hint = _remedy(_origin(plan), candidates[0])
-    else:
-        hint = "select the progressing column of its input, too"
+    hint = _lost(plan)
+    if hint is None:
+        candidates = [f.name for f in schema if f.type.is_timestamp] or ["ts"]
+        hint = _remedy(plan, candidates[0])
     raise binder.error("no column of the window's input progresses", node, hint=hint)
 
 
-def _origin(plan: Logical) -> Logical:
+def _lost(plan: Logical) -> str | None:
+    """The column that progresses below the select list of a subquery, and is not in it."""
     while isinstance(plan, Filter | Windowed | Project):
         plan = plan.input
-    return plan
+        names = [plan.schema[i].name for i in progressing(plan)]
+        if names:
+            return f"select {names[0]} in the subquery, too"
+    return None
 
 
 # ------------------------------------------------------------------ lengths
@@ -375,6 +378,20 @@ def table_window(
                 find(column)
             return without_operator(binder, kind, plan, wa.type, node)
     return sliding(binder, wa, lengths, None, ("SIZE", "SLIDE"))
+
+
+_NEEDED = {"HOP": ("slide", "size"), "SESSION": ("gap",), "SESSION_WINDOW": ("gap",)}
+
+
+def check_arguments(binder: Binder, node: GroupWindow) -> None:
+    """The parser checks TUMBLE(…); TUMBLE_START(…) is an ordinary call to it."""
+    for key in _NEEDED.get(node.window_kind, ("size",)):
+        if node.args.get(key) is None:
+            raise binder.error(
+                f"the {key} of the window is missing",
+                node,
+                hint="repeat the arguments of the window in GROUP BY",
+            )
 
 
 def group_window(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,16 +12,19 @@ from sqlglot import exp
 from cql.dialect import position_of
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
 from cql.planner.catalog import Catalog
-from cql.planner.expr import Column, Literal
+from cql.planner.expr import Column, Expr, Literal
 from cql.planner.logical import Logical, Project
+from cql.planner.measure import Sizes
 from cql.planner.statements import Name, NamedQuery
 from cql.settings import Settings
 
 if TYPE_CHECKING:
     from cql.planner.scope import Scope
 
-#: Views and CTEs are expanded where they are used; their sizes multiply.
+#: Views and CTEs are expanded where they are used; their sizes multiply. How many inputs a statement
+#: may have then, and how many views and CTEs may stand in one another.
 MAX_INPUTS = 2_000
+MAX_EXPANSIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,10 @@ class Binder:
         self._expanded = False
         self._at: Position | None = None
         self._inputs = 0
+        self._depth = 0
+        self._sizes = Sizes()
+        #: the queries of WITH that something refers to
+        self.used: set[int] = set()
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)
@@ -160,6 +168,30 @@ class Binder:
                 hint="store an intermediate result in a table",
             )
 
+    def check_size(self, expr: Expr, node: exp.Expr) -> None:
+        """Refuses expressions that aliases and repeated operands make too large to handle."""
+        if not self._sizes.fits(expr):
+            raise PlanError(
+                "this expression is too large once its aliases are expanded",
+                position=self.pos(node),
+                hint="compute parts of it in subqueries",
+            )
+
+    @contextmanager
+    def expanding(self, at: exp.Expr) -> Iterator[None]:
+        """One view or CTE further in."""
+        self._depth += 1
+        if self._depth > MAX_EXPANSIONS:
+            raise PlanError(
+                f"more than {MAX_EXPANSIONS} views and CTEs stand in one another",
+                position=self.pos(at),
+                hint="store an intermediate result in a table",
+            )
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
     def expand(self, name: Name, named: NamedQuery, at: exp.Expr) -> Bound:
         """Binds the query behind ``name`` in place; its errors point at the use of the name."""
         if fold(name) in self._inside:
@@ -167,7 +199,8 @@ class Binder:
         before = self._inside, self._expanded, self._at
         self._inside, self._expanded, self._at = (*self._inside, fold(name)), True, self.pos(at)
         try:
-            return self.query(named.query, Env())
+            with self.expanding(at):
+                return self.query(named.query, Env())
         except CqlError as error:
             if not before[1]:
                 error.message = f"in {named.kind} {'.'.join(name)}: {error.message}"

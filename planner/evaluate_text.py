@@ -370,6 +370,8 @@ def translate(text: str, source: str, to: str) -> str:
 
 
 def locate(part: str, text: str, pos: int = 1) -> int:
+    if not part:
+        return int(pos > 0)
     return text.find(part, pos - 1) + 1 if pos > 0 else 0
 
 

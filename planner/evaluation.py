@@ -174,6 +174,8 @@ def _rounded_units(x: float, digits: int, even: bool, narrow: bool) -> int:
     as in Spark: x is compared with the float nearest to the midpoint (2k + 1) / 2 units."""
     p = 10.0 ** abs(digits)
     y = x * p if digits >= 0 else x / p
+    if y == math.inf:
+        return int(x) * 10**digits
     if y >= (2.0**23 if narrow else 2.0**52):
         return math.floor(y + 0.5) if narrow else int(y)  # no digits behind the last place
     k = math.floor(y)
@@ -462,7 +464,7 @@ def _atan2(call: Call, args: list[Value]) -> Value:
     y, x = args
     assert isinstance(y, float)
     assert isinstance(x, float)
-    return math.atan2(y, x)
+    return math.atan2(y + 0.0, x + 0.0)  # without the signs of zeros, as in Spark
 
 
 def _sign(x: float) -> float:

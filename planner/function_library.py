@@ -251,6 +251,12 @@ def _unix(fn: str, name: str) -> Builder:
     return build
 
 
+def _unix_timestamp(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """Whole seconds towards 1970, as in Spark (unix_seconds goes down)."""
+    micros = _unix("unix_micros", "unix_timestamp")(args, pos)
+    return strict("int_div", (micros, Literal(1_000_000, BIGINT, pos)), BIGINT, pos)
+
+
 def _pattern(expr: Expr, what: str, pos: Position | None, *, reading: bool) -> Expr:
     typed = argument(expr, STRING, what, 2, pos)
     if isinstance(typed, Literal) and isinstance(typed.value, str):
@@ -329,7 +335,7 @@ TIME: tuple[Signature, ...] = (
     _fixed_time("last_day", "date", "Last day of the month.", (DATE,), DATE),
     _fixed_time("make_date", "year, month, day", "A date of its parts.", (INT, INT, INT), DATE),
     _time("unix_timestamp", "timestamp", "Seconds since 1970.", (1, 1),
-          _unix("unix_seconds", "unix_timestamp")),
+          _unix_timestamp),
     _time("unix_seconds", "timestamp", "Seconds since 1970.", (1, 1),
           _unix("unix_seconds", "unix_seconds")),
     _time("unix_millis", "timestamp", "Milliseconds since 1970.", (1, 1),

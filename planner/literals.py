@@ -6,7 +6,6 @@ Nothing is rounded: a value that its type cannot hold exactly is refused.
 from __future__ import annotations
 
 import numbers
-import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -16,15 +15,10 @@ from cql import types as t
 from cql.dialect.duration import to_duration
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.planner.expr import Literal, Value
-from cql.types import MAX_DECIMAL_DIGITS, DataType, Kind, decimal
+from cql.types import MAX_DECIMAL_DIGITS, DataType, decimal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})"
-    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?"
-    r"\s*(Z|UTC|[+-]\d{1,2}(?::?\d{2})?)?"
-)
 _INT32 = 2**31
 _INT64 = 2**63
 
@@ -66,62 +60,6 @@ def _decimal(value: Decimal, text: str, pos: Position | None) -> Literal:
             hint=f"write {_short(text)}e0 for a double",
         )
     return Literal(unscaled, decimal(precision, scale), pos)
-
-
-def timestamp(text: str, pos: Position | None, type_: DataType = t.TIMESTAMP) -> Literal:
-    """``TIMESTAMP '2024-01-31 10:00:00.5'``: UTC unless the text names another offset."""
-    found = _TIMESTAMP.fullmatch(text.strip())
-    if found is None:
-        raise BindError(
-            f"'{_short(text)}' is not a timestamp",
-            position=pos,
-            hint="write 'YYYY-MM-DD hh:mm:ss[.ffffff][+hh:mm]'",
-        )
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
-    digits = (fraction or "").ljust(6, "0")
-    if digits[6:].strip("0"):
-        raise BindError(
-            f"'{text}' is finer than a microsecond", position=pos, hint="write 6 decimals at most"
-        )
-    try:
-        whole = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour or 0),
-            int(minute or 0),
-            int(second or 0),
-            tzinfo=UTC,
-        )
-    except ValueError as error:
-        raise BindError(f"'{text}' is not a timestamp: {error}", position=pos) from None
-    shift = 0 if type_.kind is Kind.TIMESTAMP_NTZ else _zone_minutes(zone, text, pos)
-    micros = (whole - _EPOCH) // _MICROSECOND + int(digits[:6]) - shift * 60_000_000
-    return Literal(micros, type_, pos)
-
-
-def _zone_minutes(zone: str | None, text: str, pos: Position | None) -> int:
-    if zone in (None, "Z", "UTC"):
-        return 0
-    assert zone is not None
-    digits = zone[1:].replace(":", "")
-    hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
-    total = int(hours) * 60 + int(minutes)
-    if int(minutes) > 59 or total > 18 * 60:
-        raise BindError(f"'{text}' names an offset that does not exist", position=pos)
-    return total if zone[0] == "+" else -total
-
-
-def day(text: str, pos: Position | None) -> Literal:
-    """``DATE '2024-01-31'``, as days since 1970-01-01."""
-    found = re.fullmatch(r"(\d{4})-(\d{1,2})-(\d{1,2})", text.strip())
-    if found is None:
-        raise BindError(f"'{_short(text)}' is not a date", position=pos, hint="write 'YYYY-MM-DD'")
-    try:
-        value = date(*(int(part) for part in found.groups()))
-    except ValueError as error:
-        raise BindError(f"'{text}' is not a date: {error}", position=pos) from None
-    return Literal((value - _EPOCH.date()).days, t.DATE, pos)
 
 
 def interval(node: exp.Expr, pos: Position | None) -> Literal:

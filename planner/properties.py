@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from cql.planner.functions import monotone
 from cql.planner.catalog import TimeUnit
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of
+from cql.planner.functions import monotone
 from cql.planner.logical import (
     WINDOW_COLUMNS,
     Aggregate,

@@ -159,10 +159,8 @@ def show(expr: Expr) -> str:
 def tree(node: Logical, depth: int = 0) -> str:
     """A plan as indented lines."""
     line = "  " * depth + type(node).__name__.lower() + _details(node)
-    below: list[Logical] = []
-    for key in ("input", "left", "right"):
-        if hasattr(node, key):
-            below.append(getattr(node, key))
+    keys = ("input", "left", "right")
+    below: list[Logical] = [getattr(node, key) for key in keys if hasattr(node, key)]
     below += getattr(node, "inputs", ())
     return "\n".join([line, *(tree(b, depth + 1) for b in below)])
 

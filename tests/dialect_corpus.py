@@ -1,5 +1,6 @@
 """Texts that the dialect reads, by construct; the parse, error and fuzz tests share them."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from pathlib import Path
@@ -50,6 +51,7 @@ UNIONS = [
     "SELECT * FROM A UNION B [ROWS 2] [RANGE 5 s SLIDE 5 s]",
     "SELECT * FROM (A UNION B) AS m JOIN C ON m.a = C.a",
     "SELECT * FROM (A UNION B AS m [ROWS 1]) AS n",
+    "SELECT * FROM (A UNION B) AS m UNION C",
     "SELECT * FROM (SELECT a FROM A) AS x UNION B AS m",
     "SELECT a FROM A UNION SELECT b FROM B",
     "SELECT a FROM A UNION ALL (SELECT b FROM B) ORDER BY 1",
@@ -129,6 +131,7 @@ PLAIN_SQL = [
     "SELECT a LIKE 'x%', a NOT LIKE 'y' ESCAPE '!', a ILIKE 'z', a RLIKE '.*' FROM t",
     "SELECT a IN (1, 2), a NOT IN (SELECT b FROM u), EXISTS(SELECT 1 FROM u) FROM t",
     "SELECT a BETWEEN 1 AND 2, a NOT BETWEEN b AND c FROM t",
+    "SELECT a NOT BETWEEN b AND c = d, a NOT IN (1) <> e, f = a NOT IN (2) FROM t",
     "SELECT ts + INTERVAL '5' SECOND, ts - INTERVAL 1 HOUR, INTERVAL '2 days' FROM t",
     "SELECT a IS NULL, a IS NOT NULL, a IS TRUE, a IS NOT FALSE FROM t",
     "SELECT a IS DISTINCT FROM b, a IS NOT DISTINCT FROM b, a <=> b FROM t",

@@ -230,6 +230,15 @@ def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
     return [(s, s + length) for s in starts if s <= time < s + length]
 
 
+def _event_time(window: Window, row: Row) -> int:
+    assert window.wa is not None
+    time = row.values[window.wa]
+    if time is None:
+        raise BadRowError("event time is NULL")
+    assert isinstance(time, int)
+    return time
+
+
 def _on_time(window: Window, row: Row, run: _Run) -> list[tuple[int, int]]:
     """The windows that a row still reaches. A (row, window) pair is left out and counted as late
     iff the window's end is at or below the row's own watermark.
@@ -244,10 +253,8 @@ def _on_time(window: Window, row: Row, run: _Run) -> list[tuple[int, int]]:
     Answer(rows=[(2, 10, 20, 19), (1, 15, 25, 24)], late_pairs=3, bad_rows=0, undetermined=False)
     """
     assert window.wa is not None
-    time, mark = row.values[window.wa], row.marks[window.wa]
-    if time is None:
-        raise BadRowError("event time is NULL")
-    held = windows_of(window, time)
+    mark = row.marks[window.wa]
+    held = windows_of(window, _event_time(window, row))
     kept = [w for w in held if mark is None or w[1] > mark]
     run.late += len(held) - len(kept)
     return kept
@@ -345,7 +352,9 @@ def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -
 
 
 def _bucket(node: Bucket, run: _Run) -> Iterator[Row]:
-    """Each row once per window that it still reaches, with the window's columns appended.
+    """Each row once per window that holds it, with the window's columns appended. It is stateless,
+    so stragglers pass, and stay stragglers: after WA reached a mark, every window that is still to
+    come ends above it.
 
     >>> from cql.window import WindowKind
     >>> from naive_tables import stream
@@ -355,11 +364,27 @@ def _bucket(node: Bucket, run: _Run) -> Iterator[Row]:
     """
     for row in _rows(node.input, run):
         try:
-            for start, end in _on_time(node.window, row, run):
-                values = (*row.values, start, end, end - 1)
-                yield Row(values, (*row.marks, NEVER, NEVER, NEVER), row.arrival)
+            spans = windows_of(node.window, _event_time(node.window, row))
         except BadRowError as error:
             run.fails(error)
+            continue
+        marks = (*row.marks, *_bucket_marks(node.window, row))
+        for start, end in spans:
+            yield Row((*row.values, start, end, end - 1), marks, row.arrival)
+
+
+def _bucket_marks(window: Window, row: Row) -> tuple[float | None, ...]:
+    """What the own watermark says of window_start, window_end and window_time: the first window
+    that ends above it is the least to come."""
+    assert window.wa is not None
+    assert window.range is not None
+    assert window.slide is not None
+    mark = row.marks[window.wa]
+    if mark is None or mark == NEVER:
+        return (mark,) * 3
+    first = (int(mark) - window.range - window.offset) // window.slide + 1
+    start = first * window.slide + window.offset
+    return start, start + window.range, start + window.range - 1
 
 
 # Order --------------------------------------------------------------------------------------------

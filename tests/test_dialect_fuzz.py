@@ -1,4 +1,4 @@
-"""Damaged texts: only ParseError comes out, with a position, and soon; what parses prints and parses."""
+"""Damaged texts: only ParseError comes out, with a position, soon; what parses round-trips."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def mutants(seed: int, count: int) -> list[str]:
 
 def examine(text: str) -> str | None:
     """What is wrong with the dialect's treatment of this text, if anything."""
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         trees = parse(text)
     except ParseError as error:
-        if time.perf_counter() - start > 1:
+        if time.thread_time() - start > 1:
             return "a refusal took more than a second"
         if error.position is None or error.line is None or error.column is None:
             return "a refusal without a position"
@@ -132,7 +132,7 @@ def examine(text: str) -> str | None:
         return None if error.__cause__ is None else f"sqlglot failed: {error.__cause__!r}"
     except Exception as error:
         return f"raised {error!r}"
-    if time.perf_counter() - start > 1:
+    if time.thread_time() - start > 1:
         return "parsing took more than a second"
     for tree in trees:
         printed = to_sql(tree)

@@ -214,6 +214,7 @@ def test_every_unit(word: str) -> None:
 def test_durations_are_exact() -> None:
     assert window_of("[RANGE 0.000001 s]").args["range"].microseconds == 1
     assert window_of("[RANGE 0.1 us]").args["range"].microseconds is None
+    assert window_of("[RANGE 1 d OFFSET -2 h]").args["offset"].microseconds == -7_200_000_000
     assert window_of("[RANGE 1 month]").args["range"].microseconds is None
     assert window_of("[RANGE '1 hour 30 minutes']").args["range"].microseconds == 5_400_000_000
     interval = parse_one("SELECT INTERVAL '90' SECOND").find(exp.Interval)

@@ -28,7 +28,7 @@ from cql.catalog.sources import ReaderSource, TableSource, as_table
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS
 from cql.model import Field, Schema
-from cql.types import BIGINT, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal
+from cql.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal
 
 UTC = dt.UTC
 
@@ -277,6 +277,24 @@ def test_bad_values_name_row_and_column(value: Any, column: Field, message: str)
         read(source)
 
 
+def test_mixed_python_types_are_not_bent() -> None:
+    naive, aware = dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=UTC)
+    for first, second, kind in [
+        (aware, naive, TIMESTAMP),
+        (naive, aware, TIMESTAMP_NTZ),
+        ("x", b"y", STRING),
+        (dt.date(2024, 1, 1), naive, DATE),
+        (1, True, BIGINT),
+    ]:
+        schema = Schema((Field("v", kind),))
+        with pytest.raises(CatalogError, match="row 1, column v"):
+            read(IterableSource([{"v": first}, {"v": second}], what="s", declared=schema))
+    schema = Schema((Field("v", decimal(9, 2)),))
+    mixed = [{"v": 1}, {"v": Decimal("1.5")}, {"v": None}]
+    rows = read(IterableSource(mixed, what="s", declared=schema))
+    assert [r["v"] for r in rows] == [Decimal("1.00"), Decimal("1.50"), None]
+
+
 def test_shapes_of_rows() -> None:
     schema = Schema((Field("a", BIGINT), Field("b", STRING)))
     assert read(IterableSource([(1, "x"), (2, None)], what="s", declared=schema))[1]["b"] is None
@@ -307,8 +325,7 @@ def test_errors_of_the_generator_surface() -> None:
         source = IterableSource(broken, what="stream s", bounded=bounded)
         reader = source.open(["a"])
         with pytest.raises(CatalogError, match="after row 1: KeyError: 'sensor'"):
-            while reader.next(timeout=10) is not None:
-                pass
+            list(iter(lambda r=reader: r.next(timeout=10), None))
         reader.close()
 
 
@@ -352,7 +369,9 @@ def test_live_iterable_stays_bounded_ahead(monkeypatch: pytest.MonkeyPatch) -> N
             yield (i,)
             i += 1
 
-    source = IterableSource(endless, what="s", declared=Schema((Field("a", BIGINT),)), bounded=False)
+    source = IterableSource(
+        endless, what="s", declared=Schema((Field("a", BIGINT),)), bounded=False
+    )
     reader = source.open(["a"])
     block = reader.next(timeout=10)
     assert block is not None
@@ -436,6 +455,25 @@ def test_corrupt_files_are_named(kind: str, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"file .*a\.") as caught:
         read(source)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_flipped_bytes_give_rows_or_our_error(kind: str, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    table = sample(60).append_column("d", sample(60)["s"].dictionary_encode())
+    good = write(table, tmp_path / f"a.{SUFFIX.get(kind, kind)}", kind).read_bytes()
+    path = tmp_path / f"b.{SUFFIX.get(kind, kind)}"
+    refused = 0
+    for _ in range(60):
+        data = bytearray(good)
+        for _ in range(rng.randint(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        path.write_bytes(data[: rng.randint(1, len(data))] if rng.random() < 0.3 else data)
+        try:
+            read(FileSource({"path": path}, what="s"))
+        except CatalogError:
+            refused += 1
+    assert refused > 10, f"seed {seed}"
 
 
 def test_truncated_parquet_and_vanished_files(tmp_path: Path) -> None:
@@ -593,7 +631,9 @@ def test_follow_reads_appended_complete_lines(tmp_path: Path) -> None:
     clock, path = FakeClock(), tmp_path / "1.csv"
     path.write_text("a,b\n1,x\n2,y\n3,")
     declared = Schema((Field("a", BIGINT), Field("b", STRING)))
-    source = FollowSource({"path": tmp_path}, what="s", format="csv", declared=declared, clock=clock)
+    source = FollowSource(
+        {"path": tmp_path}, what="s", format="csv", declared=declared, clock=clock
+    )
     assert not source.bounded
     reader = source.open(["a"])
     block = reader.next(timeout=1)
@@ -677,7 +717,9 @@ def test_follow_refuses_what_cannot_grow(tmp_path: Path) -> None:
 
 def replayed() -> TableSource:
     stamps = [0, 2, 1, 10, None, 11]
-    times = pa.array([None if s is None else s * 1_000_000 for s in stamps], pa.timestamp("us", "UTC"))
+    times = pa.array(
+        [None if s is None else s * 1_000_000 for s in stamps], pa.timestamp("us", "UTC")
+    )
     return TableSource(pa.table({"ts": times, "n": list(range(6))}), what="t")
 
 

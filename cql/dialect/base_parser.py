@@ -330,6 +330,14 @@ class BaseParser(parser.Parser):
             self.refuse(f"{text + self._curr.text!r} is neither a number nor a name", token)
         return self.placed(exp.Literal.number(text), token)
 
+    def _parse_primary(self) -> exp.Expr | None:
+        if self._curr.token_type == TokenType.DOT and self._next.token_type == TokenType.NUMBER:
+            dot, number = self._curr, self._next
+            self._advance(2)
+            text = f"0.{number.text}"
+            return self._number(Token(TokenType.NUMBER, text, start=dot.start, end=number.end))
+        return super()._parse_primary()
+
     def _string(self, token: Token) -> exp.Expr:
         if self._curr.token_type == TokenType.STRING:
             self.refuse("two strings side by side", hint="put || or a comma between them")
@@ -370,6 +378,23 @@ class BaseParser(parser.Parser):
                 self.refuse_unexpected(f"expected ] before {self._curr.text!r}")
             this = self.expression(exp.Bracket(this=this, expressions=[index]))
         return this
+
+    def _negate_range(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        negated = super()._negate_range(this)
+        # a NOT BETWEEN b AND c = d: without parentheses NOT would print before all of it
+        follower = self._curr.token_type
+        if isinstance(negated, exp.Not) and (
+            follower in self.EQUALITY or follower in self.COMPARISON
+        ):
+            return self.expression(exp.Paren(this=negated))
+        return negated
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        if self._curr.token_type != TokenType.L_PAREN:
+            self.refuse("expected ( after IN", hint="IN (1, 2) or IN (SELECT …)")
+        if self._next.token_type == TokenType.R_PAREN:
+            self.refuse("this list is empty")
+        return super()._parse_in(this, alias)
 
     def _parse_between(self, this: exp.Expr | None) -> exp.Between:
         low = self._parse_bitwise()
@@ -437,15 +462,17 @@ class BaseParser(parser.Parser):
 
     # ----------------------------------------------------------------- lengths of time
 
-    def parse_duration(self, what: str) -> exp.Expr:
+    def parse_duration(self, what: str, *, signed: bool = False) -> exp.Expr:
         """``3 min``, ``INTERVAL '3' MINUTE``, ``'3 minutes'``, ``:w``, a constant, ``60``."""
         token = self._curr
         if self._match(TokenType.INTERVAL):
             if self._curr.token_type in (TokenType.NUMBER, TokenType.STRING, TokenType.DASH):
-                return self._measured(token, what, unit_needed=True)
+                length = self._measured(token, what, unit_needed=True)
+                return self._not_below_zero(length, token, what, signed)
             self.refuse("expected a number or a string after INTERVAL", hint="INTERVAL '5' SECOND")
         if token.token_type in (TokenType.NUMBER, TokenType.STRING, TokenType.DASH):
-            return self._measured(token, what, unit_needed=False)
+            length = self._measured(token, what, unit_needed=False)
+            return self._not_below_zero(length, token, what, signed)
         if self._match(TokenType.COLON):
             return self._parameter()
         if self._match(TokenType.PLACEHOLDER):
@@ -458,6 +485,12 @@ class BaseParser(parser.Parser):
         raise self.refusal(
             f"{what} needs a length of time", hint="for example 1 MINUTE or 1.5 HOURS"
         )
+
+    def _not_below_zero(self, length: exp.Expr, token: Token, what: str, signed: bool) -> exp.Expr:
+        number = length.this if isinstance(length, nodes.Duration) else length
+        if (isinstance(number, exp.Neg) or number.name.startswith("-")) and not signed:
+            self.refuse(f"{what} cannot be negative", token)
+        return length
 
     def _measured(self, first: Token, what: str, *, unit_needed: bool) -> exp.Expr:
         negative = self._match(TokenType.DASH)
@@ -536,7 +569,7 @@ class BaseParser(parser.Parser):
         if self._curr.token_type != TokenType.INTERVAL:
             return None
         token = self._curr
-        length = self.parse_duration("INTERVAL")
+        length = self.parse_duration("INTERVAL", signed=True)
         if not isinstance(length, nodes.Duration):
             self.refuse("expected a unit of time after INTERVAL …", token)
         return self.placed(

@@ -546,11 +546,11 @@ class CqlParser(QueryParser):
         token = self._curr
         number = self._next if token.token_type == TokenType.DASH else token
         if token.token_type == TokenType.INTERVAL:
-            return self.parse_duration("INTERVAL")
+            return self.parse_duration("INTERVAL", signed=True)
         if number.token_type == TokenType.NUMBER:
             behind = self._tokens[self._index + 1 + (number is not token) :][:1]
             if behind and behind[0].text.upper() in duration.UNITS:
-                return self.parse_duration("this value")
+                return self.parse_duration("this value", signed=True)
             self._advance(2 if number is not token else 1)
             literal = self._number(number)
             return literal if number is token else self.placed(exp.Neg(this=literal), token)

@@ -52,7 +52,8 @@ def is_duration_number(text: str) -> bool:
 
 
 def make_duration(value: Decimal, unit: str) -> Duration:
-    return Duration(this=exp.Literal.number(plain(value)), unit=unit)
+    # not Literal.number: that turns -5 into a Neg of 5
+    return Duration(this=exp.Literal(this=plain(value), is_string=False), unit=unit)
 
 
 def read_text(text: str) -> list[tuple[Decimal, str]] | None:

@@ -114,7 +114,7 @@ class FromParser(BaseParser):
         elif self.accept("SLIDE"):
             put("slide", self.parse_duration("SLIDE"))
         elif self.accept("OFFSET"):
-            put("offset", self.parse_duration("OFFSET"))
+            put("offset", self.parse_duration("OFFSET", signed=True))
         elif self.accept("WA"):
             put("wa", self._attribute("WA"))
         elif self.accept("SESSION"):
@@ -365,7 +365,7 @@ class FromParser(BaseParser):
             elif key == "time":
                 args["time"] = self._time_column()
             else:
-                args[key] = self.parse_duration(key.upper())
+                args[key] = self.parse_duration(key.upper(), signed=key == "offset")
             if not self._match(TokenType.COMMA):
                 break
         self.close_paren()
@@ -439,7 +439,8 @@ class FromParser(BaseParser):
         while self._match(TokenType.COMMA):
             if not keys:
                 self.refuse(f"{kind} takes at most {1 + len(_WINDOW_FUNCTIONS[kind])} arguments")
-            args[keys.pop(0)] = self.parse_duration(kind)
+            key = keys.pop(0)
+            args[key] = self.parse_duration(f"{kind}'s {key}", signed=key == "offset")
         if self._curr.token_type != TokenType.R_PAREN:
             self.refuse_unexpected(f"expected ) at the end of {kind}(")
         self._complete(kind, _REQUIRED[kind], args, start)
@@ -556,7 +557,10 @@ class FromParser(BaseParser):
         for key, part in (("method", method), ("side", side), ("kind", kind)):
             if part:
                 args[key] = part.text.upper()
-        if self.accept("MATCH_CONDITION"):
+        if self.word_is("MATCH_CONDITION"):
+            if args.get("method") != "ASOF":
+                self.refuse("only an ASOF JOIN takes MATCH_CONDITION", hint="use ON")
+            self._advance()
             args["match_condition"] = self._parse_wrapped(self._parse_comparison)
         if self._curr.token_type == TokenType.ON and not self.word_is("ON", "BAD", "ROW"):
             self._advance()

@@ -171,11 +171,10 @@ class CqlGenerator(generator.Generator):
 
     def from_union(self, union: nodes.FromUnion) -> str:
         operator = " UNION DISTINCT " if union.args.get("distinct") else " UNION "
-        members = [
-            f"({self.sql(m)})" if isinstance(m, nodes.FromUnion) else self.sql(m)
-            for m in union.expressions
-        ]
-        return operator.join(members) + self._behind_item(union)
+        members = operator.join(self.sql(member) for member in union.expressions)
+        if isinstance(union.parent, nodes.FromUnion):
+            members = f"({members})"
+        return members + self._behind_item(union)
 
     def stream_window(self, window: nodes.StreamWindow) -> str:
         args = window.args

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -21,10 +22,12 @@ from cql.errors import ParseError, Position
 
 MAX_TEXT = 1_000_000
 """Characters in one script."""
-MAX_TOKENS = 30_000
+MAX_TOKENS = 20_000
 """Words and signs in one script: what the parser reads in well under a second."""
 MAX_NESTING = 200
 """Parentheses, brackets and CASE within each other."""
+MAX_HINTS = 100
+"""``/*+ … */`` in one script."""
 MAX_TREE_DEPTH = 1_000
 """Nodes from the root of a statement to a leaf; ``a + a + …`` is as deep as it is long."""
 
@@ -33,7 +36,7 @@ _BAD_CHARACTER = re.compile("[\x00\ud800-\udfff]")
 _OPENING = re.compile(r"--|/\*|['\"`]")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _NOT_NEWLINE = re.compile(r"[^\n]")
-_TOKEN_LIKE = re.compile(r"[^\W_][\w.]*|[^\s\w]")
+_TOKEN_LIKE = re.compile(r"""(?:'[^']*')+|(?:"[^"]*")+|(?:`[^`]*`)+|\w+|[^\s\w]""")
 _QUOTED = {"'": "string", '"': "name", "`": "name"}
 _lock = threading.Lock()
 _inside = 0
@@ -117,15 +120,22 @@ def scan(places: Places) -> Scanned:
         at = end
     pieces.append(text[at:])
     blanked = "".join(pieces)
-    count = sum(1 for _ in _TOKEN_LIKE.finditer(blanked))
-    if count > MAX_TOKENS:
-        over = next(m for i, m in enumerate(_TOKEN_LIKE.finditer(blanked)) if i == MAX_TOKENS)
+    if len(hints) > MAX_HINTS:
+        raise places.error(f"at most {MAX_HINTS} hints are read", hints[MAX_HINTS].start)
+    _check_length(blanked, 0, places)
+    for hint in hints:
+        _check_length(text[hint.body : hint.end], hint.body, places)
+    return Scanned(blanked, tuple(hints))
+
+
+def _check_length(text: str, offset: int, places: Places) -> None:
+    over = next(islice(_TOKEN_LIKE.finditer(text), MAX_TOKENS, None), None)
+    if over is not None:
         raise places.error(
-            f"the text has about {count:,} words and signs; at most {MAX_TOKENS:,} are read",
-            over.start(),
+            f"the text has more than {MAX_TOKENS:,} words and signs",
+            offset + over.start(),
             hint="split the script, or put long lists into a table",
         )
-    return Scanned(blanked, tuple(hints))
 
 
 def _quoted_end(places: Places, start: int, quote: str) -> int:

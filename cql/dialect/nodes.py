@@ -82,8 +82,8 @@ class StreamWindow(exp.Expression):
     ``kind`` is a str: ``RANGE``, ``ROWS``, ``NOW``, ``UNBOUNDED`` or ``SESSION``
     (``[SESSION 5 min]``). ``range``, ``slide``, ``offset`` and ``gap`` are durations (see
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
-    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``. ``wa`` is an Identifier (``WA ts``) or a Column (``WA M1.ts``);
-    ``partition`` a list of the same.
+    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``. ``wa`` is an
+    Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a list of the same.
     """
 
     arg_types: ClassVar[Args] = {

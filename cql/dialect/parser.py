@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -313,7 +314,9 @@ class QueryParser(FromParser):
     def _hint_behind(self, select: Token) -> exp.Hint | None:
         """``/*+ window_operator(wid), morsel_rows(1024) */`` between SELECT and the next word."""
         end = self._curr.start if self._curr else len(self.sql)
-        found = [h for h in self._hints if select.end < h.start < end]
+        first = bisect_right(self._hints, select.end, key=lambda hint: hint.start)
+        last = bisect_right(self._hints, end, key=lambda hint: hint.start)
+        found = self._hints[first:last]
         if not found:
             return None
         hints = [hint for text in found for hint in self._read_hint(text)]
@@ -321,9 +324,12 @@ class QueryParser(FromParser):
         return exp.Hint(expressions=hints)
 
     def _read_hint(self, text: HintText) -> list[nodes.PlanHint]:
-        source = " " * text.body + self.original[text.body : text.end]
+        source = self.original[text.body : text.end]
         try:
-            toks = CqlTokenizer(dialect=self.dialect).tokenize(source)
+            toks = [
+                Token(t.token_type, t.text, start=t.start + text.body, end=t.end + text.body)
+                for t in CqlTokenizer(dialect=self.dialect).tokenize(source)
+            ]
         except TokenError:
             start = Token(TokenType.HINT, "/*+", start=text.start, end=text.start + 2)
             self.refuse("this hint has an open quote", start)

@@ -49,9 +49,12 @@ class Feed:
         self.query = query
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=8)
         self._abandoned = threading.Event()
+        self._ended = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="cql feed", daemon=True)
-        self._thread.start()
+
+    def start(self) -> Feed:
+        threading.Thread(target=self._work, name="cql feed", daemon=True).start()
+        return self
 
     def _work(self) -> None:
         try:
@@ -65,6 +68,7 @@ class Feed:
             self._error = error  # raised where the batches are read
         finally:
             self._put(None)
+            self._ended.set()
 
     def _put(self, batch: pa.RecordBatch | None) -> bool:
         while not self._abandoned.is_set():
@@ -92,10 +96,8 @@ class Feed:
     def stop(self) -> bool:
         """Ends the query; False if it has not ended within the patience (it goes on ending)."""
         self._abandoned.set()
-        deadline = time.monotonic() + PATIENCE
-        self.query.stop(timeout=PATIENCE)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        return not self._thread.is_alive()
+        self.query.stop(timeout=0)
+        return self._ended.wait(PATIENCE)
 
 
 class Screen:
@@ -152,6 +154,8 @@ class Screen:
         last: deque[pa.RecordBatch] = deque()
         schema = query.schema.to_arrow()
         shown = max(3, shutil.get_terminal_size().lines - 8)
+        if self._live:
+            self._console.print("Ctrl-C stops the query", style="dim")
         with _running(query) as feed, self._drawing(transient=False) as live:
             drawn = 0.0
             for batch in feed:
@@ -162,22 +166,20 @@ class Screen:
                     drawn = now
                     table = pa.Table.from_batches(list(last), schema=schema)
                     live.update(self._live_table(table, query), refresh=True)
-        if live is None:
             table = pa.Table.from_batches(list(last), schema=schema)
+            if live is not None:
+                live.update(self._live_table(table, query), refresh=True)
+        if live is None:
             self._console.print(render.rich_table(table, width=self._console.width))
         self._console.print(query.summary(), style="dim")
 
     def _live_table(self, table: pa.Table, query: Query) -> RenderableType:
-        from rich.text import Text
-
         rows = render.rich_table(table, width=self._console.width)
-        return render.stack(rows, Text(status_line(query), "cyan"))
+        return render.stack(rows, _status(query))
 
     def _draw_progress(self, live: Live | None, query: Query, began: float) -> None:
-        from rich.text import Text
-
         if live is not None and time.monotonic() - began > QUIET:
-            live.update(Text(status_line(query), "cyan"), refresh=True)
+            live.update(_status(query), refresh=True)
 
     @contextmanager
     def _drawing(self, *, transient: bool) -> Iterator[Live | None]:
@@ -196,6 +198,8 @@ def _running(query: Query) -> Iterator[Feed]:
     """Runs ``query``; Ctrl-C inside ends it and becomes Stopped."""
     feed = Feed(query)
     try:
+        # Ctrl-C may come while the thread starts.
+        feed.start()
         yield feed
     except KeyboardInterrupt:
         raise Stopped(lingering=not feed.stop()) from None
@@ -215,6 +219,13 @@ def _keep_last(last: deque[pa.RecordBatch], batch: pa.RecordBatch, rows: int) ->
         surplus -= first.num_rows
 
 
+def _status(query: Query) -> RenderableType:
+    from rich.text import Text
+
+    # One line, whatever the width: a live display that changes its height flickers.
+    return Text(status_line(query), "cyan", no_wrap=True, overflow="ellipsis")
+
+
 def status_line(query: Query, now: float | None = None) -> str:
     """``━━╌╌ 45%  12.3M rows, 4.1M rows/s  event time …  lag …  3 late, 0 bad``."""
     if not query.has_run:
@@ -232,8 +243,6 @@ def status_line(query: Query, now: float | None = None) -> str:
         if lag is not None:
             parts.append(f"lag {render.duration_text(lag)}")
     parts.append(f"{progress.late:,} late, {progress.bad:,} bad")
-    if not query.bounded:
-        parts.append("Ctrl-C stops")
     return "  ".join(parts)
 
 

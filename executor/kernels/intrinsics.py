@@ -63,3 +63,15 @@ def mul_high(typingctx: Any, a: Any, b: Any) -> Any:
         return builder.trunc(builder.ashr(product, ir.Constant(_I128, 64)), _I64)
 
     return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def unsigned_mul_high(typingctx: Any, a: Any, b: Any) -> Any:
+    """The high 64 bits of the 128-bit product of two words without sign."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = [builder.zext(x, _I128) for x in args]
+        product = builder.mul(*wide)
+        return builder.trunc(builder.lshr(product, ir.Constant(_I128, 64)), _I64)
+
+    return types.int64(types.int64, types.int64), codegen

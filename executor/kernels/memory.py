@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array, populate_array
 
 _I64 = ir.IntType(64)
-
-
-@intrinsic
-def address_to_pointer(typingctx: Any, address: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-
-    return types.voidptr(types.int64), codegen
 
 
 @intrinsic
@@ -51,7 +44,7 @@ def f64_of_bits(typingctx: Any, value: Any) -> Any:
     return types.float64(types.int64), codegen
 
 
-@njit(inline="always")
+@njit("int64(float64)", cache=True)
 def key_bits(value: float) -> int:
     """The bits of a double as a grouping key: -0.0 is 0.0 and all NaNs are one."""
     if value != value:
@@ -59,41 +52,42 @@ def key_bits(value: float) -> int:
     return bits_of_f64(value + 0.0)
 
 
-@njit(inline="always")
-def words(address: int, n: int) -> Any:
-    """The ``n`` int64 words at ``address``."""
-    return carray(address_to_pointer(address), (n,), np.int64)
+def _view(dtype: Any) -> Any:
+    """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An intrinsic
+    rather than ``carray``: kernels declare dozens of views, and each carray costs 20 ms to compile.
+    """
+
+    @intrinsic
+    def view(typingctx: Any, address: Any, n: Any) -> Any:
+        array = types.Array(dtype, 1, "C")
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            size = context.get_abi_sizeof(context.get_data_type(dtype))
+            item = context.get_constant(types.intp, size)
+            result = make_array(array)(context, builder)
+            data = builder.inttoptr(args[0], context.get_data_type(dtype).as_pointer())
+            populate_array(
+                result,
+                data=data,
+                shape=cgutils.pack_array(builder, [args[1]]),
+                strides=cgutils.pack_array(builder, [item]),
+                itemsize=item,
+                meminfo=None,
+            )
+            return result._getvalue()
+
+        return array(types.int64, types.int64), codegen
+
+    return view
 
 
-@njit(inline="always")
-def as_u8(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.uint8)
-
-
-@njit(inline="always")
-def as_i8(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.int8)
-
-
-@njit(inline="always")
-def as_i16(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.int16)
-
-
-@njit(inline="always")
-def as_i32(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.int32)
-
-
-@njit(inline="always")
-def as_f32(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.float32)
-
-
-@njit(inline="always")
-def as_f64(address: int, n: int) -> Any:
-    return carray(address_to_pointer(address), (n,), np.float64)
-
+words = _view(types.int64)
+as_u8 = _view(types.uint8)
+as_i8 = _view(types.int8)
+as_i16 = _view(types.int16)
+as_i32 = _view(types.int32)
+as_f32 = _view(types.float32)
+as_f64 = _view(types.float64)
 
 #: numpy dtype of a column's storage → the function that views an address as an array of it.
 VIEWS = {
@@ -107,7 +101,7 @@ VIEWS = {
 }
 
 
-@njit(inline="always")
+@njit("void(int64, int64, int64)", cache=True)
 def copy_bytes(source: int, target: int, n: int) -> None:
     """Copies ``n`` bytes between buffers that do not overlap."""
     head = n >> 3

@@ -14,6 +14,9 @@ from typing import Any
 
 from numba import int64, njit, uint64
 
+from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import copy_bytes, words
+
 SMALLEST_CLASS = 4
 CLASSES = 48
 
@@ -24,7 +27,7 @@ def _home(window: int, mask: int) -> int:
     return int64(x >> uint64(40)) & mask
 
 
-@njit(inline="always")
+@njit("int64(int64[::1], int64[::1], int64, int64)", cache=True)
 def find_slot(places: Any, ids: Any, mask: int, window: int) -> int:
     """Slot of an open window, -1 if it is not open. ``places`` holds slot + 1, 0 is empty."""
     p = _home(window, mask)
@@ -37,7 +40,7 @@ def find_slot(places: Any, ids: Any, mask: int, window: int) -> int:
         p = (p + 1) & mask
 
 
-@njit
+@njit("void(int64[::1], int64[::1], int64, int64, int64)", cache=True)
 def insert_slot(places: Any, ids: Any, mask: int, window: int, slot: int) -> None:
     ids[slot] = window
     p = _home(window, mask)
@@ -46,7 +49,7 @@ def insert_slot(places: Any, ids: Any, mask: int, window: int, slot: int) -> Non
     places[p] = slot + 1
 
 
-@njit
+@njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def remove_slot(places: Any, ids: Any, mask: int, window: int) -> None:
     """Deletes by backward shift, so that no tombstones pile up over an endless stream."""
     p = _home(window, mask)
@@ -64,7 +67,7 @@ def remove_slot(places: Any, ids: Any, mask: int, window: int) -> None:
     places[hole] = 0
 
 
-@njit
+@njit("void(int64[::1], int64, int64)", cache=True)
 def heap_push(heap: Any, n: int, value: int) -> None:
     i = n
     while i > 0:
@@ -76,7 +79,7 @@ def heap_push(heap: Any, n: int, value: int) -> None:
     heap[i] = value
 
 
-@njit
+@njit("void(int64[::1], int64)", cache=True)
 def heap_pop(heap: Any, n: int) -> None:
     """Removes the smallest of ``n`` values (it stands at 0)."""
     value = heap[n - 1]
@@ -94,7 +97,7 @@ def heap_pop(heap: Any, n: int) -> None:
     heap[i] = value
 
 
-@njit
+@njit("int64(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
 def take_region(index: Any, heads: Any, top: Any, capacity: int, size_class: int) -> int:
     """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
 
@@ -115,7 +118,59 @@ def take_region(index: Any, heads: Any, top: Any, capacity: int, size_class: int
     return base
 
 
-@njit
+@njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
 def free_region(index: Any, heads: Any, base: int, size_class: int) -> None:
     index[2 * base] = heads[size_class]
     heads[size_class] = base + 1
+
+
+@njit(
+    "int64(int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64,"
+    " int64[::1], int64, int64)",
+    cache=True,
+)
+def grow_region(
+    slot: int,
+    bases: Any,
+    classes: Any,
+    counts: Any,
+    index: Any,
+    heads: Any,
+    top: Any,
+    capacity: int,
+    columns: Any,
+    hashed: int,
+    nulls: int,
+) -> int:
+    """Moves a window's groups into a region four times as large and indexes them anew; -1 if the
+    slab is too small. ``columns`` holds (address, item size) of every column; the first ``hashed``
+    are the key words, and column ``nulls`` (-1: none) is hashed too where it is not 0."""
+    old = bases[slot]
+    old_class = classes[slot]
+    n = counts[slot]
+    new = take_region(index, heads, top, capacity, old_class + 2)
+    if new < 0:
+        return -1
+    for c in range(columns.size // 2):
+        size = columns[2 * c + 1]
+        address = columns[2 * c]
+        copy_bytes(address + old * size, address + new * size, n * size)
+    mask = (2 << (old_class + 2)) - 1
+    first = words(columns[0], capacity)
+    for i in range(n):
+        h = hash_start(first[new + i])
+        for k in range(1, hashed):
+            h = hash_next(h, words(columns[2 * k], capacity)[new + i])
+        if nulls >= 0:
+            null_bits = words(columns[2 * nulls], capacity)[new + i]
+            if null_bits != 0:
+                h = hash_next(h, null_bits)
+        code = hash_end(h)
+        p = (code >> 8) & mask
+        while index[2 * new + p] != 0:
+            p = (p + 1) & mask
+        index[2 * new + p] = ((code >> 32) << 32) | (i + 1)
+    free_region(index, heads, old, old_class)
+    bases[slot] = new
+    classes[slot] = old_class + 2
+    return new

@@ -86,6 +86,8 @@ class StageOperator:
         self.spec = spec
         self.workspace = workspace
         self.state: State = {}
+        self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
+        self._column_tables: dict[str, Words] = {}
         self.code = write_stage(spec)
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
@@ -169,7 +171,7 @@ class StageOperator:
     # -- state -----------------------------------------------------------------------------------
 
     def _allocate_windows(self) -> None:
-        self._entries = {"": INITIAL_ENTRIES}
+        self._entries[""] = INITIAL_ENTRIES
         self._resize_entries("", INITIAL_ENTRIES, dict(self.code.groups))
         for k in self.code.distinct:
             self._entries[str(k)] = INITIAL_ENTRIES
@@ -216,11 +218,20 @@ class StageOperator:
     def _bind_arrays(self) -> None:
         for name, array in self.state.items():
             self._set(name, array.ctypes.data)
-        for suffix, entries in getattr(self, "_entries", {}).items():
+        for suffix, entries in self._entries.items():
             self._set("entries" + suffix, entries)
+            self._bind_columns(suffix)
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
         self._bind_tables()
+
+    def _bind_columns(self, suffix: str) -> None:
+        """The table of (address, item size) by which a window's region is moved."""
+        columns = _distinct_columns(int(suffix)) if suffix else dict(self.code.groups)
+        arrays = [self.state[name] for name in columns]
+        table = np.array([n for a in arrays for n in (a.ctypes.data, a.itemsize)], np.int64)
+        self._column_tables[suffix] = table
+        self._set("columns" + suffix, table.ctypes.data)
 
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""
@@ -325,7 +336,7 @@ class PythonOperator:
 
 
 def _distinct_columns(k: int) -> dict[str, str]:
-    return {f"owner{k}": "int64", f"value{k}": "int64"}
+    return {f"value{k}": "int64", f"owner{k}": "int64"}  # in the order in which they are hashed
 
 
 def _dtype(storage: str) -> str:

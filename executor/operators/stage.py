@@ -134,7 +134,7 @@ class StageWriter:
                 body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
-            self._assemble(terminal.functions()),
+            self._assemble(),
             self.kernel,
             terminal.by_ref,
             terminal.groups,
@@ -142,7 +142,7 @@ class StageWriter:
             frozenset(self.fatal),
         )
 
-    def _assemble(self, functions: str) -> str:
+    def _assemble(self) -> str:
         width = HEADER + 2 * max(len(self.spec.input), len(self.spec.output))
         layout = self.kernel.layout
         layout.slot("end")  # a descriptor is never empty
@@ -158,7 +158,7 @@ class StageWriter:
         )
         head = "".join(f"    {line}\n" for line in (*opening, *str(self.kernel.head).splitlines()))
         return (
-            f"{codegen.HEADER}{IMPORTS}\n\n{functions}\n\n{codegen.OPERATOR}\n"
+            f"{codegen.HEADER}{IMPORTS}\n\n{codegen.OPERATOR}\n"
             f"def op(desc, unit):\n{head}{self.kernel.body}"
         )
 
@@ -435,9 +435,6 @@ class RowTerminal:
 
     def row_exprs(self) -> list[Expr]:
         return []
-
-    def functions(self) -> str:
-        return ""
 
     def before_rows(self) -> None:
         body, spec = self.writer.kernel.body, self.writer.spec

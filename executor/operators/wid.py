@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cql.executor import codegen
-from cql.executor.codegen import Text
 from cql.executor.expressions import Code, ErrorSite, emit
 from cql.executor.kernels.memory import VIEWS
 from cql.executor.kernels.windows import CLASSES, SMALLEST_CLASS
@@ -332,6 +330,8 @@ class AggregateTerminal(RowTerminal):
         kernel.declare("index", f"words({kernel.word('index')}, 2 * {entries})")
         kernel.declare("heads", f"words({kernel.word('heads')}, {CLASSES})")
         kernel.declare("top", f"words({kernel.word('top')}, 1)")
+        columns = kernel.word("columns")
+        kernel.declare("columns", f"words({columns}, {2 * len(self.groups)})")
         for name, dtype in self.groups:
             kernel.declare(name, f"{VIEWS[dtype]}({kernel.word(name)}, {entries})")
         for k in self.distinct:
@@ -341,6 +341,7 @@ class AggregateTerminal(RowTerminal):
             kernel.declare(f"index{k}", f"words({kernel.word(f'index{k}')}, 2 * {n})")
             kernel.declare(f"heads{k}", f"words({kernel.word(f'heads{k}')}, {CLASSES})")
             kernel.declare(f"top{k}", f"words({kernel.word(f'top{k}')}, 1)")
+            kernel.declare(f"columns{k}", f"words({kernel.word(f'columns{k}')}, 4)")
             for name in (f"owner{k}", f"value{k}"):
                 kernel.declare(name, f"words({kernel.word(name)}, {n})")
 
@@ -394,7 +395,7 @@ class AggregateTerminal(RowTerminal):
             body.line("e = index[2 * base + p]")
             with body.block("if e == 0:"):
                 with body.block("if count >= size:"):
-                    body.line("grown = grow_groups(desc, slot)")
+                    body.line(f"grown = {self._grow('')}")
                     with body.block("if grown < 0:"):
                         body.line(
                             f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; g = -1; break"
@@ -431,7 +432,7 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"e = index{k}[2 * db + p]")
                 with body.block("if e == 0:"):
                     with body.block(f"if counts{k}[slot] >= dsize:"):
-                        body.line(f"grown = grow_distinct{k}(desc, slot)")
+                        body.line(f"grown = {self._grow(str(k))}")
                         with body.block("if grown < 0:"):
                             body.line(
                                 f"status = 2; detail = {NEED_DISTINCT + k};"
@@ -450,58 +451,12 @@ class AggregateTerminal(RowTerminal):
         with body.block("if status != 0:"):
             body.line(leave[0])
 
-    def functions(self) -> str:
-        """Growth of one window's region: copied into one four times as large, and indexed anew."""
-        names = [name for name, _ in self.groups]
-        text = self._grow("grow_groups", "", names, dict(self.groups))
-        for k in self.distinct:
-            columns = {f"owner{k}": "int64", f"value{k}": "int64"}
-            text += self._grow(f"grow_distinct{k}", str(k), list(columns), columns)
-        return text
-
-    def _grow(self, name: str, suffix: str, columns: list[str], dtypes: dict[str, str]) -> str:
-        word = self.writer.kernel.word
-        text = Text()
-        text.line(codegen.FUNCTION.format("int64(int64, int64)"))
-        with text.block(f"def {name}(desc, slot):"):
-            text.line(f"d = words(desc, {len(self.writer.kernel.layout)})")
-            text.line(f"entries = {word(f'entries{suffix}')}")
-            text.line(f"slots = {word('slots')}")
-            for array in ("bases", "classes", "counts"):
-                text.line(f"{array} = words({word(array + suffix)}, slots)")
-            text.line(f"index = words({word('index' + suffix)}, 2 * entries)")
-            text.line(f"heads = words({word('heads' + suffix)}, {CLASSES})")
-            text.line(f"top = words({word('top' + suffix)}, 1)")
-            for column in columns:
-                text.line(f"{column} = {VIEWS[dtypes[column]]}({word(column)}, entries)")
-            text.lines("old = bases[slot]", "old_class = classes[slot]", "n = counts[slot]")
-            text.line("new = take_region(index, heads, top, entries, old_class + 2)")
-            with text.block("if new < 0:"):
-                text.line("return -1")
-            with text.block("for i in range(n):"):
-                text.lines(*(f"{c}[new + i] = {c}[old + i]" for c in columns))
-            text.line("mask = (2 << (old_class + 2)) - 1")
-            # The tag holds the hash's upper bits only, so the hash is made again.
-            with text.block("for i in range(n):"):
-                text.line("g = new + i")
-                if suffix:
-                    hashed = f"hash_end(hash_next(hash_start(value{suffix}[g]), owner{suffix}[g]))"
-                    text.line(f"hashed = {hashed}")
-                else:
-                    chain = "hash_start(key0[g])"
-                    for w in range(1, self._words):
-                        chain = f"hash_next({chain}, key{w}[g])"
-                    text.line(f"hashed = hash_end({chain})")
-                    if self._nullable_keys:
-                        with text.block("if nulls[g] != 0:"):
-                            text.line(f"hashed = hash_end(hash_next({chain}, nulls[g]))")
-                text.line("p = (hashed >> 8) & mask")
-                with text.block("while index[2 * new + p] != 0:"):
-                    text.line("p = (p + 1) & mask")
-                text.line("index[2 * new + p] = ((hashed >> 32) << 32) | (i + 1)")
-            text.line("free_region(index, heads, old, old_class)")
-            text.lines("bases[slot] = new", "classes[slot] = old_class + 2", "return new")
-        return f"{text}\n\n"
+    def _grow(self, suffix: str) -> str:
+        hashed = 2 if suffix else self._words
+        nulls = self._words if self._nullable_keys and not suffix else -1
+        state = ", ".join(f"{n}{suffix}" for n in ("bases", "classes", "counts", "index", "heads"))
+        more = f"top{suffix}, entries{suffix}, columns{suffix}, {hashed}, {nulls}"
+        return f"grow_region(slot, {state}, {more})"
 
     # -- closing ---------------------------------------------------------------------------------
 

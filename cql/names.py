@@ -1,0 +1,86 @@
+"""Which names of a session are Spark's.
+
+A session with the user's own SparkSession looks there for every name that it does not know itself.
+Without one, a name is Spark's when it has a database (``default.flights``): so that a mistyped name
+is an error at once, and does not start a JVM first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cql.catalog.catalogs import Catalogs
+from cql.errors import CatalogError
+from cql.model import Schema
+from cql.planner.catalog import Relation, StreamDefinition
+
+if TYPE_CHECKING:
+    from cql.executor.protocols import Sink
+    from cql.planner.catalog import Catalog
+
+Name = tuple[str, ...]
+
+
+class SessionCatalog(Catalogs):
+    """``spark`` is a SparkSession, None (a local one, started when needed) or False (none)."""
+
+    def __init__(self, spark: Any = None) -> None:
+        super().__init__(_starter(spark))
+        self._own_spark = spark is None
+        self._with_database = spark is None or spark is False
+
+    def _is_ours(self, name: Name) -> bool:
+        return self._with_database and len(name) == 1
+
+    def find(self, name: Name) -> Relation | None:
+        return self.local.find(name) if self._is_ours(name) else super().find(name)
+
+    def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
+        if definition.table is not None and self._is_ours(definition.table):
+            self.local.create_stream(name, definition, replace=replace)
+        else:
+            super().create_stream(name, definition, replace=replace)
+
+    def drop(self, name: Name, kind: str) -> bool:
+        return self.local.drop(name, kind) if self._is_ours(name) else super().drop(name, kind)
+
+    def sink(self, name: Name, schema: Schema, *, create: bool) -> Sink:
+        if self._is_ours(name):
+            return self.local.sink(name, schema, create=create)
+        return super().sink(name, schema, create=create)
+
+    def check_format(self, name: Name, format: str | None) -> None:
+        """CatalogError unless a new table can be made with USING ``format``."""
+        if format is not None and (self._is_ours(name) or format.lower() != "parquet"):
+            raise CatalogError(
+                f"table {'.'.join(name)} cannot be made with USING {format}",
+                hint="leave it out: Spark's tables are parquet, the session's own in memory",
+            )
+
+    def close(self) -> None:
+        """Ends the Spark that this session started."""
+        if self.spark_started and self._own_spark:
+            from cql.catalog import spark_session
+
+            spark_session.stop()
+
+    def create_table(self, name: Name, schema: Schema, *, format: str | None) -> None:
+        """An empty table: in memory, or Spark's. ``format`` is Spark's word behind USING."""
+        self.check_format(name, format)
+        sink = self.sink(name, schema, create=True)
+        sink.begin()
+        sink.commit()
+
+
+def _starter(spark: Any) -> Callable[[], Catalog] | None:
+    if spark is False:
+        return None
+
+    def start() -> Catalog:
+        from cql.catalog.spark import SparkCatalog
+
+        catalog: Catalog = SparkCatalog(spark)
+        return catalog
+
+    return start

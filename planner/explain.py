@@ -1,0 +1,231 @@
+"""Plans as text: a tree with the reason for each choice, or a Mermaid flowchart.
+
+The physical tree says, per operator: what it does, why it was chosen, the properties of its output
+(order of progress, boundedness, append-only) and what bounds its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cql.planner import logical as lg
+from cql.planner import physical as ph
+from cql.planner.choose import duration
+from cql.planner.expr import Expr
+from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.show import show
+from cql.window import Window, WindowKind
+
+Node: TypeAlias = "lg.Logical | ph.Physical"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One operator as it is printed: its name, what it does, and notes below it."""
+
+    name: str
+    text: str
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}".rstrip()
+
+
+def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
+    """``mode``: logical (takes a logical plan), physical, or mermaid (takes either)."""
+    if isinstance(plan, ph.PhysicalPlan):
+        if mode == "mermaid":
+            return _mermaid(plan.root, _physical_line, ph.inputs)
+        lines = _tree(plan.root, _physical_line, ph.inputs)
+        policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
+        lines.append(f"runtime: {plan.runtime} ({plan.why_runtime})")
+        lines.append(f"bad rows: {policy}")
+        return "\n".join([*lines, *plan.notes])
+    if mode == "mermaid":
+        return _mermaid(plan, _logical_line, lg.inputs)
+    return "\n".join(_tree(plan, _logical_line, lg.inputs))
+
+
+def _tree(
+    node: Node,
+    line: Callable[[Node], Line],
+    inputs: Callable[[Node], tuple[Node, ...]],
+    lead: str = "",
+    below: str = "",
+) -> list[str]:
+    shown = line(node)
+    children = inputs(node)
+    bar = "│  " if children else "   "
+    lines = [f"{lead}{shown}"]
+    lines += [f"{below}{bar}· {note}" for note in shown.notes if note]
+    for k, child in enumerate(children):
+        last = k == len(children) - 1
+        branch, rest = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        lines += _tree(child, line, inputs, below + branch, below + rest)
+    return lines
+
+
+def _mermaid(
+    root: Node, line: Callable[[Node], Line], inputs: Callable[[Node], tuple[Node, ...]]
+) -> str:
+    lines = ["flowchart BT"]
+
+    def visit(node: Node) -> str:
+        shown = line(node)
+        label = "<br/>".join([str(shown), *(n for n in shown.notes if n)])
+        escaped = label.replace("&", "&amp;").replace('"', "&quot;")
+        escaped = escaped.replace("<", "&lt;").replace(">", "&gt;").replace("&lt;br/&gt;", "<br/>")
+        name = f"n{len(lines)}"
+        lines.append(f'    {name}["{escaped}"]')
+        for child in inputs(node):
+            lines.append(f"    {visit(child)} --> {name}")
+        return name
+
+    visit(root)
+    return "\n".join(lines)
+
+
+# -- logical -------------------------------------------------------------------------------------
+
+
+def _logical_line(node: Node) -> Line:
+    match node:
+        case lg.Scan():
+            names = ", ".join(f.name for f in node.schema)
+            return Line("Scan", f"{'.'.join(node.relation.name)} [{names}]")
+        case lg.Values():
+            return Line("Values", "one row")
+        case lg.Filter():
+            return Line("Filter", show(node.condition))
+        case lg.Project():
+            return Line("Project", _named(node.exprs, node.names))
+        case lg.Union():
+            return Line("Union", "all")
+        case lg.Aggregate():
+            return Line("Aggregate", _aggregate_text(node.keys, node.calls), (_over(node),))
+        case lg.Bucket():
+            return Line("Bucket", window_text(node.window, node.input.schema))
+        case lg.Sort():
+            return Line("Sort", _sort_text(node.keys, node.limit, node.offset))
+        case lg.Windowed():
+            return Line("Windowed", window_text(node.window, node.input.schema))
+        case lg.Join():
+            on = f" on {show(node.condition)}" if node.condition is not None else ""
+            return Line("Join", f"{node.kind}{on}")
+        case lg.RelationToStream():
+            return Line(node.kind.capitalize(), "")
+        case lg.Unsupported():
+            return Line("Unsupported", node.clause)
+        case _:
+            raise AssertionError(f"not a logical node: {node!r}")
+
+
+def _over(node: lg.Aggregate) -> str:
+    if node.window is None:
+        return "over the whole input"
+    return window_text(node.window, node.input.schema)
+
+
+def window_text(window: Window, schema: lg.Schema) -> str:
+    """``[RANGE 1 hours SLIDE 10 minutes WA sched]``."""
+    wa = schema[window.wa] if window.wa is not None else None
+    parts = []
+    if window.partition_by:
+        parts.append("PARTITION BY " + ", ".join(schema[c].name for c in window.partition_by))
+    if window.kind in (WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.SESSION):
+        parts.append(window.kind.name)
+    if window.rows is not None:
+        parts.append(f"ROWS {window.rows}")
+    for word, value in (("RANGE", window.range), ("SLIDE", window.slide)):
+        if value is not None:
+            in_time = wa is not None and window.rows is None
+            parts.append(f"{word} {duration(value, wa.type) if wa and in_time else value}")
+    if window.offset and wa is not None:
+        parts.append(f"OFFSET {duration(window.offset, wa.type)}")
+    if wa is not None:
+        parts.append(f"WA {wa.name}")
+    return f"[{' '.join(parts)}]"
+
+
+# -- physical ------------------------------------------------------------------------------------
+
+
+def _physical_line(node: Node) -> Line:
+    match node:
+        case ph.SourceExec():
+            names = ", ".join(f.name for f in node.schema)
+            shape = "bounded" if node.relation.bounded else "unbounded"
+            notes = (node.why, f"{shape}, append-only{_progress_text(node)}")
+            return Line("Source", f"{node.name} [{names}]", notes)
+        case ph.OneRowExec():
+            return Line("OneRow", "", (node.why,))
+        case ph.FilterExec():
+            return Line("Filter", show(node.condition))
+        case ph.ProjectExec():
+            return Line("Project", _named(node.exprs, node.names), (node.why,))
+        case ph.BucketExec():
+            window = window_text(node.window, node.input.schema)
+            return Line("Bucket", window, (node.why, "state: none"))
+        case ph.UnionExec():
+            return Line("Union", "", (node.why, "state: one punctuation per input"))
+        case ph.WidAggregateExec():
+            return _wid_line(node)
+        case ph.SortExec():
+            state = "state: the rows of open windows" if node.window_end is not None else ""
+            text = _sort_text(node.keys, node.limit, node.offset)
+            return Line("Sort", text, (node.why, state or "state: the whole input"))
+        case _:
+            raise AssertionError(f"not a physical node: {node!r}")
+
+
+def _wid_line(node: ph.WidAggregateExec) -> Line:
+    text = _aggregate_text(node.keys, node.calls)
+    if node.window is None:
+        return Line("WidAggregate", text, (f"why: {node.why}", "state: one entry per group"))
+    window = window_text(node.window, node.input.schema)
+    open_windows = f"groups x open windows (at most {node.window.overlap} per instant, and those"
+    notes = (
+        f"over {window}",
+        f"why: {node.why}",
+        f"state: {open_windows} that punctuation has not passed)",
+        f"append-only{_progress_text(node)}",
+    )
+    return Line("WidAggregate", text, notes)
+
+
+def _progress_text(node: ph.Physical) -> str:
+    live = ph.progressing(node)
+    if not live:
+        return ""
+    return ", progress on " + ", ".join(node.schema[c].name for c in live)
+
+
+# -- shared --------------------------------------------------------------------------------------
+
+
+def _named(exprs: tuple[Expr, ...], names: tuple[str, ...]) -> str:
+    pairs = zip(exprs, names, strict=True)
+    return ", ".join(t if (t := show(e)) == n else f"{t} AS {n}" for e, n in pairs)
+
+
+def _aggregate_text(keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) -> str:
+    by = f" by {', '.join(show(k) for k in keys)}" if keys else ""
+    return (", ".join(call_text(c) for c in calls) or "distinct") + by
+
+
+def call_text(call: AggregateCall) -> str:
+    inner = ", ".join(show(a) for a in call.args) or "*"
+    text = f"{call.fn}({'DISTINCT ' if call.distinct else ''}{inner})"
+    return text if call.where is None else f"{text} FILTER (WHERE {show(call.where)})"
+
+
+def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str:
+    order = ", ".join(f"{show(k.expr)}{' DESC' if k.descending else ''}" for k in keys)
+    parts = [f"by {order}" if order else ""]
+    parts += [f"limit {limit}"] if limit is not None else []
+    parts += [f"offset {offset}"] if offset else []
+    return " ".join(p for p in parts if p)
+
+

@@ -1,0 +1,202 @@
+"""Column pruning: every node gives only the columns that something above it reads.
+
+``SELECT a FROM (SELECT a, b, c FROM s) WHERE b > 1`` reads a and b of s, not c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from cql.planner import functions
+from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.logical import (
+    Aggregate,
+    AggregateCall,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    RelationToStream,
+    Scan,
+    Sort,
+    Union,
+    Unsupported,
+    Values,
+    Windowed,
+)
+from cql.planner.properties import progressing
+from cql.planner.scope import column_of
+from cql.types import DataType
+from cql.window import Window, WindowKind
+
+#: Where the kept columns of a node are now.
+Places: TypeAlias = Mapping[int, int]
+
+
+def prune_columns(plan: Logical) -> Logical:
+    """``plan`` with the same output, and no column below that nobody reads. A window keeps its
+    attribute, ROWS the column that orders rows; an expression that can fail is kept, too."""
+    return exactly(plan, range(len(plan.schema)))
+
+
+def exactly(node: Logical, wanted: Iterable[int]) -> Logical:
+    """``node`` pruned, giving just the columns ``wanted``, in this order."""
+    columns = list(wanted)
+    pruned, places = _pruned(node, frozenset(columns))
+    now = [places[c] for c in columns]
+    if now == list(range(len(pruned.schema))):
+        return pruned
+    exprs = tuple(column_of(pruned, k) for k in now)
+    return Project(pruned, exprs, tuple(node.schema[c].name for c in columns))
+
+
+def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    """``node`` with at least the columns ``wanted``."""
+    match node:
+        case Scan():
+            return _scan(node, wanted)
+        case Values() | Unsupported():
+            return node, _same(node)
+        case Filter():
+            below, places = _pruned(node.input, wanted | columns_of(node.condition))
+            return replace(node, input=below, condition=moved(node.condition, places)), places
+        case Project():
+            return _project(node, wanted)
+        case Union():
+            return _union(node, wanted)
+        case Aggregate():
+            return _aggregate(node), _same(node)
+        case Bucket():
+            return _bucket(node, wanted)
+        case Windowed():
+            return _windowed(node, wanted)
+        case Sort():
+            return _sort(node, wanted)
+        case Join():
+            return _join(node, wanted)
+        case RelationToStream():
+            # the difference of two instants is one of whole rows: all columns count
+            return replace(node, input=prune_columns(node.input)), _same(node)
+
+
+def _same(node: Logical) -> Places:
+    return {k: k for k in range(len(node.schema))}
+
+
+def moved(expr: Expr, places: Places) -> Expr:
+    """``expr`` with its columns where they are now."""
+    if isinstance(expr, Column):
+        return replace(expr, index=places[expr.index])
+    return rebuild(expr, lambda e: moved(e, places))
+
+
+def _scan(node: Scan, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    kept = sorted(wanted)
+    if not kept and node.columns:
+        # rows must still be counted: the narrowest column carries them
+        kept = [min(range(len(node.columns)), key=lambda k: (_width(node.schema[k].type), k))]
+    places = {k: at for at, k in enumerate(kept)}
+    return replace(node, columns=tuple(node.columns[k] for k in kept)), places
+
+
+_WIDTHS = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "float32": 4}
+
+
+def _width(type_: DataType) -> int:
+    return 16 if type_.is_text else _WIDTHS.get(type_.storage, 8)
+
+
+def _project(node: Project, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    kept = [k for k, e in enumerate(node.exprs) if k in wanted or functions.can_fail(e)]
+    if not kept and node.exprs:
+        kept = [0]
+    below, places = _pruned(node.input, columns_of(*(node.exprs[k] for k in kept)))
+    exprs = tuple(moved(node.exprs[k], places) for k in kept)
+    names = tuple(node.names[k] for k in kept)
+    return replace(node, input=below, exprs=exprs, names=names), {
+        k: at for at, k in enumerate(kept)
+    }
+
+
+def _union(node: Union, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    kept = sorted(wanted) or [0]
+    inputs = tuple(exactly(i, kept) for i in node.inputs)
+    return replace(node, inputs=inputs), {k: at for at, k in enumerate(kept)}
+
+
+def _inputs_of(call: AggregateCall) -> tuple[Expr, ...]:
+    return call.args if call.where is None else (*call.args, call.where)
+
+
+def _aggregate(node: Aggregate) -> Logical:
+    read = columns_of(*node.keys, *(e for call in node.calls for e in _inputs_of(call)))
+    below, places = _pruned(node.input, read | _window_reads(node.input, node.window))
+    return replace(
+        node,
+        input=below,
+        window=None if node.window is None else _window(node.window, places),
+        keys=tuple(moved(k, places) for k in node.keys),
+        calls=tuple(_call(c, places) for c in node.calls),
+    )
+
+
+def _call(call: AggregateCall, places: Places) -> AggregateCall:
+    where = None if call.where is None else moved(call.where, places)
+    return replace(call, args=tuple(moved(a, places) for a in call.args), where=where)
+
+
+def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
+    if window is None:
+        return frozenset()
+    read = set(window.partition_by)
+    if window.wa is not None:
+        read.add(window.wa)
+    elif window.kind is not WindowKind.UNBOUNDED:
+        read |= set(progressing(below))
+    return frozenset(read)
+
+
+def _window(window: Window, places: Places) -> Window:
+    wa = None if window.wa is None else places[window.wa]
+    return replace(window, wa=wa, partition_by=tuple(places[k] for k in window.partition_by))
+
+
+def _bucket(node: Bucket, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    reads = _window_reads(node.input, node.window)
+    below, places = _pruned(node.input, frozenset(k for k in wanted if k < width) | reads)
+    new_width, count = len(below.schema), len(node.schema) - width
+    added = {width + k: new_width + k for k in range(count)}
+    return replace(node, input=below, window=_window(node.window, places)), {**places, **added}
+
+
+def _windowed(node: Windowed, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    below, places = _pruned(node.input, wanted | _window_reads(node.input, node.window))
+    return replace(node, input=below, window=_window(node.window, places)), places
+
+
+def _sort(node: Sort, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    read = wanted | columns_of(*(k.expr for k in node.keys))
+    if node.window_end is not None:
+        read |= {node.window_end}
+    below, places = _pruned(node.input, read)
+    keys = tuple(replace(k, expr=moved(k.expr, places)) for k in node.keys)
+    end = None if node.window_end is None else places[node.window_end]
+    return replace(node, input=below, keys=keys, window_end=end), places
+
+
+def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    condition = frozenset[int]() if node.condition is None else columns_of(node.condition)
+    width = len(node.left.schema)
+    read = wanted | condition
+    left, left_places = _pruned(node.left, frozenset(k for k in read if k < width))
+    right, right_places = _pruned(node.right, frozenset(k - width for k in read if k >= width))
+    places = dict(left_places)
+    places |= {width + k: len(left.schema) + at for k, at in right_places.items()}
+    made = replace(node, left=left, right=right)
+    if node.condition is not None:
+        made = replace(made, condition=moved(node.condition, places))
+    return made, places

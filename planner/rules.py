@@ -1,0 +1,293 @@
+"""Rewrites of the logical plan: a tuple of pure functions, applied in order.
+
+No rule changes a result, and none changes which rows are bad: an expression that can fail is
+neither moved below a filter that stood under it, nor kept from a row on which it would have failed.
+(A filter below a window does take rows from its count of late ones.) Clauses that cannot run
+(Unsupported) keep the inputs that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from cql.dialect import deep_stack
+from cql.planner import functions
+from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, substitute
+from cql.planner.logical import (
+    Aggregate,
+    AggregateCall,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    Scan,
+    Sort,
+    Union,
+    Unsupported,
+    Values,
+    Windowed,
+)
+from cql.planner.measure import Sizes
+from cql.planner.pruning import prune_columns
+from cql.planner.scope import column_of
+from cql.types import BOOLEAN
+from cql.window import WindowKind
+
+Rule: TypeAlias = Callable[[Logical], Logical]
+
+
+#: Nodes and depth up to which rules let an expression grow.
+_NODES, _DEPTH = 1_000, 200
+
+
+def optimize(plan: Logical) -> Logical:
+    """``plan`` after all rules."""
+    with deep_stack():
+        for rule in RULES:
+            plan = rule(plan)
+    return plan
+
+
+def with_inputs(node: Logical, fn: Rule) -> Logical:
+    """``node`` with ``fn`` applied to each of its inputs."""
+    match node:
+        case Scan() | Values() | Unsupported():
+            return node
+        case Union():
+            return replace(node, inputs=tuple(fn(i) for i in node.inputs))
+        case Join():
+            return replace(node, left=fn(node.left), right=fn(node.right))
+        case _:
+            return replace(node, input=fn(node.input))
+
+
+# ------------------------------------------------------------------ constants
+
+
+def fold_constants(plan: Logical) -> Logical:
+    """``WHERE a > 1 + 1 AND TRUE`` → ``WHERE a > 2``; a filter that keeps every row goes."""
+    plan = with_inputs(plan, fold_constants)
+    match plan:
+        case Filter():
+            condition = functions.fold(plan.condition)
+            if isinstance(condition, Literal) and condition.value is True:
+                return plan.input
+            return replace(plan, condition=condition)
+        case Project():
+            return replace(plan, exprs=tuple(functions.fold(e) for e in plan.exprs))
+        case Aggregate():
+            return replace(
+                plan,
+                keys=tuple(functions.fold(k) for k in plan.keys),
+                calls=tuple(_folded(c) for c in plan.calls),
+            )
+        case Sort():
+            keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
+            return replace(plan, keys=keys)
+        case Join() if plan.condition is not None:
+            return replace(plan, condition=functions.fold(plan.condition))
+        case _:
+            return plan
+
+
+def _folded(call: AggregateCall) -> AggregateCall:
+    where = None if call.where is None else functions.fold(call.where)
+    if isinstance(where, Literal) and where.value is True:
+        where = None
+    return replace(call, args=tuple(functions.fold(a) for a in call.args), where=where)
+
+
+# ------------------------------------------------------------------ filters
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The operands of AND, left to right."""
+    if isinstance(condition, Call) and condition.fn == "and":
+        return [part for arg in condition.args for part in conjuncts(arg)]
+    return [condition]
+
+
+def conjunction(parts: Sequence[Expr]) -> Expr:
+    result = parts[0]
+    for part in parts[1:]:
+        nullable = result.nullable or part.nullable
+        result = Call("and", (result, part), BOOLEAN, nullable, result.pos)
+    return result
+
+
+def _separable(first: Sequence[Expr], then: Sequence[Expr]) -> bool:
+    """Whether ``first AND then`` fails on the same rows as a filter ``then`` over a filter
+    ``first``: AND evaluates its right side also where the left is NULL."""
+    return not any(e.nullable for e in first) or _cannot_fail(then)
+
+
+def merge_filters(plan: Logical) -> Logical:
+    """``SELECT * FROM (SELECT * FROM s WHERE a > 1) WHERE b > 2`` → ``WHERE a > 1 AND b > 2``."""
+    plan = with_inputs(plan, merge_filters)
+    if not isinstance(plan, Filter) or not isinstance(plan.input, Filter):
+        return plan
+    inner = plan.input
+    if not _separable([inner.condition], [plan.condition]):
+        return plan
+    return replace(inner, condition=conjunction([inner.condition, plan.condition]))
+
+
+def push_filters(plan: Logical) -> Logical:
+    """Filters towards the sources, conjunct by conjunct::
+
+    SELECT * FROM (SELECT a + 0.5e0 AS b FROM s UNION ALL SELECT b FROM r) WHERE b > 1
+    → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
+    """
+    if not isinstance(plan, Filter):
+        return with_inputs(plan, push_filters)
+    kept: list[Expr] = []
+    moved: list[Expr] = []
+    for part in conjuncts(plan.condition):
+        if _passes(plan.input, part) and (not kept or _cannot_fail((part, *kept))):
+            moved.append(part)
+        else:
+            kept.append(part)
+    if not moved or not _separable(moved, kept):
+        return with_inputs(plan, push_filters)
+    below = push_filters(_below(plan.input, conjunction(moved), plan))
+    return replace(plan, input=below, condition=conjunction(kept)) if kept else below
+
+
+def _small(exprs: Iterable[Expr]) -> bool:
+    sizes = Sizes()
+    return all(sizes.fits(e, _NODES, _DEPTH) for e in exprs)
+
+
+def _cannot_fail(exprs: Iterable[Expr]) -> bool:
+    return not any(functions.can_fail(e) for e in exprs)
+
+
+def _passes(node: Logical, part: Expr) -> bool:
+    """Whether ``part``, a filter right above ``node``, may stand right below it."""
+    match node:
+        case Project():
+            return _cannot_fail(node.exprs) and _small([substitute(part, node.exprs)])
+        case Union():
+            return True
+        case Aggregate():
+            return _passes_aggregate(node, part)
+        case Bucket():
+            return columns_of(part) <= set(range(len(node.input.schema))) and _cannot_fail([part])
+        case Windowed():
+            return node.window.kind is not WindowKind.ROWS and _cannot_fail([part])
+        case Sort():
+            return node.limit is None and node.offset == 0 and _cannot_fail([part])
+        case _:
+            return False
+
+
+def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
+    """Only what reads nothing but keys; an aggregate without keys has a row even without input."""
+    used = columns_of(part)
+    if not used or not used <= set(range(len(node.keys))):
+        return False
+    inside = (e for call in node.calls for e in (*call.args, call.where) if e is not None)
+    return _cannot_fail([part, *node.keys, *inside])
+
+
+def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
+    """``node`` with the filter under it."""
+    match node:
+        case Project():
+            moved = substitute(condition, node.exprs)
+            return replace(node, input=replace(filter_, input=node.input, condition=moved))
+        case Union():
+            inputs = tuple(replace(filter_, input=i, condition=condition) for i in node.inputs)
+            return replace(node, inputs=inputs)
+        case Aggregate():
+            moved = substitute(condition, node.keys)
+            return replace(node, input=replace(filter_, input=node.input, condition=moved))
+        case Bucket() | Windowed() | Sort():
+            return replace(node, input=replace(filter_, input=node.input, condition=condition))
+        case _:
+            raise AssertionError(node)
+
+
+# ------------------------------------------------------------------ projections
+
+
+def merge_projections(plan: Logical) -> Logical:
+    """``SELECT b + 1 FROM (SELECT a * 2 AS b, c FROM s)`` → ``SELECT a * 2 + 1 FROM s``.
+
+    Not where an expression would then be computed twice, or a failing one not on every row."""
+    plan = with_inputs(plan, merge_projections)
+    while isinstance(plan, Project) and isinstance(plan.input, Project):
+        inner = plan.input
+        if not all(_mergeable(e, k, plan.exprs) for k, e in enumerate(inner.exprs)):
+            break
+        exprs = tuple(substitute(e, inner.exprs) for e in plan.exprs)
+        if not _small(exprs):
+            break
+        plan = replace(plan, input=inner.input, exprs=exprs)
+    return plan
+
+
+def _mergeable(inner: Expr, index: int, outer: Sequence[Expr]) -> bool:
+    if isinstance(inner, Column | Literal):
+        return True
+    uses = sum(_uses(e, index) for e in outer)
+    if not functions.can_fail(inner):
+        return uses <= 1
+    return uses == 1 and any(_always_computes(e, index) for e in outer)
+
+
+def _uses(expr: Expr, index: int) -> int:
+    if isinstance(expr, Column):
+        return int(expr.index == index)
+    found = 0
+
+    def visit(child: Expr) -> Expr:
+        nonlocal found
+        found += _uses(child, index)
+        return child
+
+    rebuild(expr, visit)
+    return found
+
+
+def _always_computes(expr: Expr, index: int) -> bool:
+    """Whether every row that computes ``expr`` computes column ``index`` of it."""
+    match expr:
+        case Column():
+            return expr.index == index
+        case Literal():
+            return False
+        case Case():
+            return _always_computes(expr.branches[0][0], index)
+        case Call(fn="and" | "or" | "coalesce" | "in_list"):
+            return _always_computes(expr.args[0], index)
+        case Call():
+            # a NULL or a failure of an argument before it may end the row's evaluation
+            return len(expr.args) == 1 and _always_computes(expr.args[0], index)
+        case _:
+            return _always_computes(expr.arg, index)
+
+
+def drop_identities(plan: Logical) -> Logical:
+    """A Project that passes its whole input on, under the same names, goes."""
+    plan = with_inputs(plan, drop_identities)
+    if isinstance(plan, Project) and plan.names == plan.input.schema.names:
+        same = tuple(column_of(plan.input, k) for k in range(len(plan.names)))
+        if plan.exprs == same:
+            return plan.input
+    return plan
+
+
+RULES: tuple[Rule, ...] = (
+    fold_constants,
+    merge_filters,
+    push_filters,
+    merge_projections,
+    merge_filters,
+    prune_columns,
+    merge_projections,
+    drop_identities,
+)

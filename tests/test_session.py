@@ -1,0 +1,499 @@
+"""Sessions: statements, names, settings, notices; queries run on a fake engine here."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fake_run import FakeRun
+
+import cql
+from cql.errors import (
+    BindError,
+    CatalogError,
+    CqlError,
+    NotSupportedError,
+    ParseError,
+    PlanError,
+    RunError,
+    SettingError,
+)
+from cql.planner.catalog import TimeUnit
+from cql.planner.physical import PhysicalPlan
+from cql.query import Query
+from cql.result import Result
+from cql.session import CqlWarning, Session
+from cql.settings import Settings
+
+FLIGHTS = pa.table(
+    {
+        "ts": pa.array([0, 60_000_000], pa.timestamp("us", "UTC")),
+        "origin": ["JFK", "LGA"],
+        "delay": pa.array([5, None], pa.int64()),
+        "n": pa.array([1, 2], pa.int64()),
+    }
+)
+
+
+class Engine:
+    """Stands in for the executor: gives ``batches`` for every plan and remembers what it ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[PhysicalPlan, Settings]] = []
+        self.runs: list[FakeRun] = []
+        self.endless = False
+        self.batches: tuple[pa.RecordBatch, ...] = ()
+
+    def __call__(self, plan: PhysicalPlan, settings: Settings) -> FakeRun:
+        self.ran.append((plan, settings))
+        self.runs.append(FakeRun(*self.batches, endless=self.endless))
+        return self.runs[-1]
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def session(engine: Engine) -> Iterator[Session]:
+    with Session(False, run=engine) as made:
+        made.create_stream("flights", FLIGHTS, ordered_by="ts")
+        yield made
+
+
+def rows(result: Query | Result) -> list[dict[str, object]]:
+    return result.to_arrow().to_pylist()
+
+
+def select(session: Session, text: str, **parameters: object) -> Query:
+    query = session.sql(text, **parameters)
+    assert isinstance(query, Query)
+    return query
+
+
+# --------------------------------------------------------------------------- queries
+
+
+def test_a_select_is_lazy(session: Session, engine: Engine) -> None:
+    engine.batches = (pa.record_batch({"origin": ["JFK"]}),)
+    query = select(session, "SELECT origin FROM flights")
+    assert engine.ran == []
+    assert query.columns == ["origin"]
+    assert query.bounded
+    assert rows(query) == [{"origin": "JFK"}]
+    assert len(engine.ran) == 1
+
+
+def test_parameters_and_constants(session: Session) -> None:
+    session.sql("CREATE CONSTANT least = 3")
+    query = select(session, "SELECT n + :k + least AS m FROM flights", k=2)
+    assert query.columns == ["m"]
+    with pytest.raises(BindError):
+        session.sql("SELECT :missing FROM flights")
+    with pytest.raises(BindError, match="exists already"):
+        session.sql("CREATE CONSTANT LEAST = 4")
+    session.sql("CREATE OR REPLACE CONSTANT LEAST = 4")
+    assert [r["value"] for r in rows(session.sql("SHOW CONSTANTS"))] == ["4"]
+    session.sql("DROP CONSTANT least")
+    assert session.constants() == {}
+
+
+def test_several_statements(session: Session) -> None:
+    last = session.sql("SET morsel_rows = 7; CREATE VIEW v AS SELECT n FROM flights; DESCRIBE v;")
+    assert rows(last)[0]["column"] == "n"
+    assert session.settings.morsel_rows == 7
+
+
+def test_statements_before_an_error_have_run(session: Session) -> None:
+    with pytest.raises(BindError) as caught:
+        session.sql("SET morsel_rows = 7;\nSELECT nope FROM flights")
+    assert session.settings.morsel_rows == 7
+    assert (caught.value.line, caught.value.column) == (2, 8)
+    assert "SELECT nope FROM flights" in str(caught.value)
+
+
+def test_no_statement(session: Session) -> None:
+    with pytest.raises(ParseError):
+        session.sql("  -- nothing\n")
+
+
+def test_every_error_shows_its_place(session: Session) -> None:
+    for text, message in (
+        ("SELEC 1", "SELECT"),
+        ("SELECT orign FROM flights", "origin"),
+        ("SELECT * FROM flihgts", "flights"),
+        ("SET runtme = fifo", "runtime"),
+        ("SELECT /*+ runtme(fifo) */ n FROM flights", "runtime"),
+        ("SELECT * FROM flights EMIT CHANGES", "window"),
+    ):
+        with pytest.raises(CqlError) as caught:
+            session.sql(text)
+        shown = str(caught.value)
+        assert caught.value.line == 1, text
+        assert "^" in shown, text
+        assert message in shown, text
+
+
+def test_a_failing_run_shows_its_query(session: Session, engine: Engine) -> None:
+    query = select(session, "SELECT n FROM flights")
+    run = FakeRun()
+    run.error = RunError("overflow")
+    session._run = lambda *_: run
+    with pytest.raises(RunError) as caught:
+        query.to_arrow()
+    assert caught.value.text == "SELECT n FROM flights"
+
+
+def test_hints_hold_for_their_statement(session: Session, engine: Engine) -> None:
+    rows(select(session, "SELECT /*+ morsel_rows(7), fuse(off) */ n FROM flights"))
+    assert (engine.ran[0][1].morsel_rows, engine.ran[0][1].fuse) == (7, False)
+    rows(select(session, "SELECT n FROM flights"))
+    assert engine.ran[1][1] == Settings()
+    with pytest.raises(PlanError, match="first SELECT"):
+        session.sql("SELECT n FROM (SELECT /*+ fuse(off) */ n FROM flights) AS x")
+    with pytest.raises(PlanError, match="takes one value"):
+        session.sql("SELECT /*+ fuse(on, off) */ n FROM flights")
+    with pytest.raises(PlanError, match="first SELECT"):
+        session.sql("CREATE VIEW v AS SELECT /*+ fuse(off) */ n FROM flights")
+
+
+def test_a_hint_reaches_the_binder(session: Session) -> None:
+    text = "count(*) FROM flights [RANGE 1 hour SLIDE 1 second]"
+    session.sql(f"SELECT {text}")
+    with pytest.raises(CqlError, match=r"3,?600"):
+        session.sql(f"SELECT /*+ max_overlap(10) */ {text}")
+
+
+def test_the_bad_row_clause_and_setting(session: Session, engine: Engine) -> None:
+    for text in (
+        "SELECT n FROM flights",
+        "SELECT n FROM flights ON BAD ROW KEEP",
+        "SET on_bad_row = keep; SELECT n FROM flights",
+        "SELECT n FROM flights ON BAD ROW FAIL",
+    ):
+        rows(select(session, text))
+    assert [plan.keep_bad_rows for plan, _ in engine.ran] == [False, True, True, False]
+
+
+def test_unbounded(session: Session) -> None:
+    session.sql("CREATE STREAM ticks USING rate OPTIONS (rows_per_second '10') ORDERED BY ts")
+    query = select(session, "SELECT * FROM ticks")
+    assert not query.bounded
+    with pytest.raises(PlanError, match="does not end"):
+        query.to_arrow()
+
+
+# --------------------------------------------------------------------------- INSERT
+
+
+def test_insert_runs_at_once(session: Session, engine: Engine) -> None:
+    session.sql("CREATE TABLE t (origin STRING, n BIGINT)")
+    engine.batches = (pa.record_batch({"n": [1, 2]}),)
+    query = select(session, "INSERT INTO t (n) SELECT n FROM flights")
+    assert (query.status, query.row_count) == ("finished", 2)
+    assert [q.name for q in session.queries()] == [query.name]
+    found = session.catalog.find(("t",))
+    assert found is not None
+    assert found.statistics.rows == 2
+
+
+def test_insert_checks_the_target(session: Session) -> None:
+    with pytest.raises(BindError, match="nowhere"):
+        session.sql("INSERT INTO nowhere SELECT n FROM flights")
+    with pytest.raises(CqlError, match="takes no rows"):
+        session.sql("INSERT INTO flights SELECT * FROM flights")
+
+
+def test_create_table_as(session: Session, engine: Engine) -> None:
+    engine.batches = (pa.record_batch({"n": [1]}),)
+    query = select(session, "CREATE TABLE t AS SELECT n FROM flights")
+    assert query.row_count == 1
+    with pytest.raises(BindError, match="exists already"):
+        session.sql("CREATE TABLE t AS SELECT n FROM flights")
+    assert "exists already" in str(session.sql("CREATE TABLE IF NOT EXISTS t (n INT)"))
+    with pytest.raises(NotSupportedError, match="OR REPLACE"):
+        session.sql("CREATE OR REPLACE TABLE t AS SELECT n FROM flights")
+    session.sql("CREATE OR REPLACE TABLE t (other INT)")
+    assert rows(session.sql("DESCRIBE t"))[0]["column"] == "other"
+    with pytest.raises(CatalogError, match="USING parquet"):
+        session.sql("CREATE TABLE u (n INT) USING parquet")
+
+
+def test_a_failed_create_table_as_leaves_no_table(session: Session, engine: Engine) -> None:
+    run = FakeRun()
+    run.error = RunError("overflow")
+    session._run = lambda *_: run
+    with pytest.raises(RunError):
+        session.sql("CREATE TABLE t AS SELECT n FROM flights")
+    assert "t" not in session.names()
+
+
+def test_an_unbounded_insert_runs_in_the_background(session: Session, engine: Engine) -> None:
+    session.sql("CREATE STREAM ticks USING rate OPTIONS (rows_per_second '10') ORDERED BY ts")
+    session.sql("CREATE TABLE t (n BIGINT); SET epoch_ms = 1")
+    engine.endless = True
+    engine.batches = (pa.record_batch({"n": [1, 2]}),)
+    query = select(session, "INSERT INTO t SELECT 1 AS n FROM ticks")
+    assert engine.runs[0].waiting.wait(10)
+    assert query.is_active
+    shown = rows(session.sql("SHOW QUERIES"))
+    assert shown[0]["query"] == query.name
+    assert shown[0]["status"] == "running"
+    assert shown[0]["statement"] == "INSERT INTO t SELECT 1 AS n FROM ticks"
+    with pytest.raises(BindError, match="no query q99"):
+        session.sql("STOP QUERY q99")
+    assert "has stopped" in str(session.sql(f"STOP QUERY {query.name}"))
+    assert (query.status, query.row_count) == ("stopped", 2)
+
+
+def test_closing_stops_everything(engine: Engine) -> None:
+    engine.endless = True
+    session = Session(False, run=engine)
+    session.sql("CREATE STREAM ticks USING rate OPTIONS (rows_per_second '10') ORDERED BY ts")
+    session.sql("CREATE TABLE t (n BIGINT)")
+    query = select(session, "INSERT INTO t SELECT 1 AS n FROM ticks")
+    session.close()
+    session.close()
+    assert query.status == "stopped"
+    with pytest.raises(CqlError, match="closed"):
+        session.sql("SELECT 1")
+
+
+def test_stop_by_number(session: Session, engine: Engine) -> None:
+    session.sql("CREATE STREAM ticks USING rate OPTIONS (rows_per_second '10') ORDERED BY ts")
+    session.sql("CREATE TABLE t (n BIGINT)")
+    engine.endless = True
+    query = select(session, "INSERT INTO t SELECT 1 AS n FROM ticks")
+    assert session.stop(int(query.name[1:]))
+    assert query.status == "stopped"
+
+
+# --------------------------------------------------------------------------- names
+
+
+def test_views_and_derived_streams(session: Session) -> None:
+    session.sql("CREATE VIEW v (a) AS SELECT n FROM flights")
+    session.sql("CREATE STREAM d AS SELECT ts, n FROM flights")
+    assert session.names() == ["d", "flights", "v"]
+    assert select(session, "SELECT A FROM V").columns == ["a"]
+    assert [r["view"] for r in rows(session.sql("SHOW VIEWS"))] == ["v"]
+    assert [r["stream"] for r in rows(session.sql("SHOW STREAMS"))] == ["flights", "d"]
+    with pytest.raises(BindError, match="view V exists already"):
+        session.sql("CREATE VIEW V AS SELECT 1 AS b")
+    session.sql("CREATE OR REPLACE VIEW v AS SELECT 1 AS b")
+    assert rows(session.sql("DESCRIBE v"))[0]["column"] == "b"
+    with pytest.raises(BindError, match="there is no stream v"):
+        session.sql("DROP STREAM v")
+    session.sql("DROP VIEW v; DROP STREAM d")
+    assert session.names() == ["flights"]
+
+
+def test_drop(session: Session) -> None:
+    with pytest.raises(BindError, match="there is no table flihgts") as caught:
+        session.sql("DROP TABLE flihgts")
+    assert "flights" in str(caught.value)
+    assert "there is no" in str(session.sql("DROP TABLE IF EXISTS flihgts"))
+    session.sql("DROP STREAM flights")
+    assert session.names() == []
+
+
+def test_a_mistyped_name_starts_no_spark() -> None:
+    with Session() as session:
+        with pytest.raises(BindError):
+            session.sql("SELECT * FROM nowhere")
+        assert not session.catalog.spark_started
+
+
+def test_show_and_describe(session: Session) -> None:
+    (stream,) = rows(session.sql("SHOW STREAMS"))
+    assert stream["stream"] == "flights"
+    assert "ORDERED BY" in str(stream["progress"])
+    first = rows(session.sql("DESCRIBE flights"))[0]
+    assert (first["column"], first["type"]) == ("ts", "timestamp")
+    assert "progresses" in str(first["role"])
+    assert rows(session.sql("SHOW TABLES")) == []
+    assert rows(session.sql("SHOW STREAMS LIKE 'x%'")) == []
+    assert len(rows(session.sql("SHOW STREAMS LIKE 'FLIGHT_'"))) == 1
+    names = [r["function"] for r in rows(session.sql("SHOW FUNCTIONS LIKE 'coun%'"))]
+    assert "count" in names
+    with pytest.raises(BindError, match="flihgts"):
+        session.sql("DESCRIBE flihgts")
+
+
+def test_ledgers_of_the_latest_query(session: Session) -> None:
+    with pytest.raises(PlanError, match="no query has run"):
+        session.sql("SHOW LATE")
+    rows(select(session, "SELECT n FROM flights"))
+    assert rows(session.sql("SHOW LATE")) == [{"a": "7"}]
+    assert rows(session.sql("SHOW BAD ROWS")) == [{"reason": "overflow"}]
+
+
+# --------------------------------------------------------------------------- settings
+
+
+def test_set_show_reset(session: Session) -> None:
+    assert "morsel_rows = 7" in str(session.sql("SET morsel_rows = 7"))
+    (row,) = rows(session.sql("SET morsel_rows"))
+    assert (row["value"], row["default"]) == ("7", "65536")
+    session.sql("SET max_state = '2 GB'")
+    assert session.settings.max_state == 2_000_000_000
+    session.sql("SET fuse = off; SET runtime = fifo")
+    assert (session.settings.fuse, session.settings.runtime) == (False, "fifo")
+    session.sql("RESET morsel_rows")
+    assert session.settings.morsel_rows == 65_536
+    session.sql("RESET")
+    assert session.settings == Settings()
+    assert len(rows(session.sql("SHOW SETTINGS"))) == len(Settings())
+    session.set("workers", 1)
+    with pytest.raises(NotSupportedError):
+        session.sql("SET runtime = ordered")
+
+
+def test_connect_checks_settings() -> None:
+    with cql.connect(spark=False, runtime="fifo") as session:
+        assert session.settings.runtime == "fifo"
+    with pytest.raises(SettingError):
+        cql.connect(spark=False, runtme="fifo")
+
+
+def test_notices_come_once(session: Session) -> None:
+    text = "SELECT count(*) FROM flights [RANGE 1 second SLIDE 1 hour]"
+    with pytest.warns(CqlWarning, match="SLIDE"):
+        session.sql(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.sql(text)
+    seen: list[str] = []
+    session.on_notice = seen.append
+    session._noticed.clear()
+    session.sql(text)
+    assert len(seen) == 1
+
+
+# --------------------------------------------------------------------------- create_stream
+
+
+def spec_of(session: Session, name: str = "s") -> object:
+    found = session.catalog.find((name,))
+    assert found is not None
+    assert found.stream is not None
+    return found.stream
+
+
+@pytest.mark.parametrize(
+    ("slack", "micros"),
+    [("5 seconds", 5_000_000), (datetime.timedelta(minutes=1), 60_000_000), (0, 0), (None, 0)],
+)
+def test_slack(session: Session, slack: object, micros: int) -> None:
+    session.create_stream("s", FLIGHTS, "ts", slack=slack)
+    (progress,) = spec_of(session).progress
+    assert (progress.column, progress.slack) == ("ts", micros)
+    assert ":slack" not in progress.declared
+
+
+def test_integer_time(session: Session) -> None:
+    session.create_stream("s", FLIGHTS, ordered_by="n", unit="second", slack="2 minutes")
+    (progress,) = spec_of(session).progress
+    assert (progress.unit, progress.slack) == (TimeUnit.SECONDS, 120)
+    session.create_stream("u", FLIGHTS, ordered_by="n", slack=10)
+    assert spec_of(session, "u").progress[0].slack == 10
+
+
+def test_watermarks_and_keys(session: Session) -> None:
+    session.create_stream(
+        "s", FLIGHTS, watermark={"ts": "5 seconds", "n": 3}, update_key=["origin"]
+    )
+    spec = spec_of(session)
+    assert [(p.column, p.slack) for p in spec.progress] == [("ts", 5_000_000), ("n", 3)]
+    assert spec.update_key == ("origin",)
+    session.create_stream("r", FLIGHTS, watermark="ts", slack="1 s", rate=48_000)
+    assert spec_of(session, "r").progress[0].slack == 1_000_000
+    assert spec_of(session, "r").rate_hz == 48_000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"ordered_by": "tss"}, "ts"),
+        ({"ordered_by": "origin"}, "cannot order"),
+        ({"ordered_by": "ts", "unit": "fortnight"}, "fortnight"),
+        ({"ordered_by": "ts", "unit": "seconds"}, "integers"),
+        ({"ordered_by": "ts", "slack": "a while"}, "length of time"),
+        ({"slack": "5 s"}, "slack belongs"),
+        ({"unit": "seconds"}, "unit belongs"),
+        ({"update_key": "k"}, "no column k"),
+        ({"ordered_by": 'ts" UPDATE KEY (n) --'}, "no column"),
+    ],
+)
+def test_clauses_that_do_not_fit(session: Session, given: dict[str, str], message: str) -> None:
+    with pytest.raises(BindError, match=message) as caught:
+        session.create_stream("s", FLIGHTS, **given)
+    assert caught.value.position is None
+    assert "s" not in session.names()
+
+
+def test_kinds_of_data(session: Session, tmp_path: Path) -> None:
+    import pandas as pd
+    import polars as pl
+
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,x\n")
+    for number, data in enumerate(
+        (
+            FLIGHTS,
+            FLIGHTS.to_batches()[0],
+            FLIGHTS.to_reader(),
+            pl.DataFrame({"a": [1]}),
+            pd.DataFrame({"a": [1]}),
+            [{"a": 1}],
+            ({"a": i} for i in range(3)),
+            lambda: iter([{"a": 1}]),
+            path,
+            str(path),
+        )
+    ):
+        session.create_stream(f"s{number}", data)
+        found = session.catalog.find((f"s{number}",))
+        assert found is not None
+        assert found.schema[0].name in ("a", "ts")
+
+
+def test_an_iterator_keeps_its_first_item(session: Session) -> None:
+    session.create_stream("s", ({"a": i} for i in range(3)), ordered_by="a")
+    found = session.catalog.find(("s",))
+    assert found is not None
+    reader = found.source().open(["a"])
+    block = reader.next()
+    assert block is not None
+    assert block.batch.column(0).to_pylist() == [0, 1, 2]
+    reader.close()
+
+
+def test_over_a_table(session: Session) -> None:
+    session.register_table("t", FLIGHTS)
+    session.create_stream("s", "t", ordered_by="ts", slack="1 s")
+    assert spec_of(session).progress[0].slack == 1_000_000
+    with pytest.raises(BindError, match="no table nowhere"):
+        session.create_stream("u", "nowhere")
+    with pytest.raises(BindError, match="belong to files"):
+        session.create_stream("u", "t", bounded=False)
+
+
+def test_names_are_checked(session: Session) -> None:
+    for bad in ("", "a..b", "a.b.c.d"):
+        with pytest.raises(BindError):
+            session.create_stream(bad, FLIGHTS)
+    with pytest.raises(CatalogError, match="exists already"):
+        session.create_stream("flights", FLIGHTS)
+    session.create_stream("flights", FLIGHTS, replace=True)
+
+
+def test_pyspark_spellings(session: Session) -> None:
+    session.createStream("s", FLIGHTS)
+    session.registerTable("t", FLIGHTS)
+    assert session.names() == ["flights", "s", "t"]
