@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cql.catalog import registry, spark_table
@@ -85,7 +87,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
             # A default of a column added later is an SQL text that only Spark can evaluate.
             return None
         index = file_index(session, relation)
-        partitions = list_partitions(index, relation.partitionSchema())
+        partitions = list_partitions(session, name, relation, index)
         joined = session._jvm.org.apache.hadoop.util.StringUtils.join("\n", index.inputFiles())
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
         partition_columns = tuple(str(f.name()) for f in relation.partitionSchema().fields())
@@ -153,11 +155,20 @@ def file_index(session: SparkSession, relation: Any) -> Any:
     return index
 
 
-def list_partitions(index: Any, schema: Any) -> dict[Path, tuple[PartitionValue, ...]]:
+def list_partitions(
+    session: SparkSession, name: str | Sequence[str], relation: Any, index: Any
+) -> dict[Path, tuple[PartitionValue, ...]]:
     """The partitions of a listing by folder; a partition may lie outside its table's folder."""
-    kinds = [(field.dataType(), field.dataType().typeName()) for field in schema.fields()]
+    kinds = {
+        str(f.name()): (f.dataType(), str(f.dataType().typeName()))
+        for f in relation.partitionSchema().fields()
+    }
     if not kinds:
         return {}
+    if relation.location().getClass().getSimpleName() == "CatalogFileIndex":
+        usual = _usual_partitions(session, name, relation, index, kinds)
+        if usual is not None:
+            return usual
     partitions = index.partitionSpec().partitions()
     found: dict[Path, tuple[PartitionValue, ...]] = {}
     for i in range(partitions.size()):
@@ -166,10 +177,67 @@ def list_partitions(index: Any, schema: Any) -> dict[Path, tuple[PartitionValue,
         folder = local_path(str(partition.path().toString()))
         if folder is not None:
             found[folder] = tuple(
-                _partition_value(values.get(j, kind), str(name))
-                for j, (kind, name) in enumerate(kinds)
+                _partition_value(values.get(j, kind), text)
+                for j, (kind, text) in enumerate(kinds.values())
             )
     return found
+
+
+def _usual_partitions(
+    session: Any, name: str | Sequence[str], relation: Any, index: Any, kinds: Mapping[str, Any]
+) -> dict[Path, tuple[PartitionValue, ...]] | None:
+    """The partitions in two calls, when each has the folder that its values name.
+
+    One by one, a partition costs six calls into the JVM: 5.5 s for a thousand.
+    """
+    readers = [_READERS.get(text.partition("(")[0]) for _, text in kinds.values()]
+    root = local_path(str(relation.location().rootPaths().head().toString()))
+    if root is None or None in readers:
+        return None
+    listed = session._jsparkSession.catalog().listPartitions(quoted(name)).toDF()
+    specs: list[str] = DataFrame(listed, session).toArrow()["partition"].to_pylist()
+    folders = {local_path(path) for path in str(index.rootPaths().mkString("\n")).split("\n")}
+    if folders - {None, root} != {root / spec for spec in specs} - {root}:
+        return None
+    found: dict[Path, tuple[PartitionValue, ...]] = {}
+    for spec in specs:
+        texts = dict(part.split("=", 1) for part in spec.split("/"))
+        if list(texts) != [escaped(column) for column in kinds]:
+            return None
+        try:
+            found[root / spec] = tuple(
+                None if text == NO_VALUE else reader(unquote(text))
+                for text, reader in zip(texts.values(), readers, strict=True)
+                if reader is not None
+            )
+        except (ValueError, ArithmeticError):
+            return None
+    return found
+
+
+def escaped(text: str) -> str:
+    """A name or value as Spark writes it in a folder's name."""
+    return "".join(
+        f"%{ord(char):02X}" if char in _ESCAPED or ord(char) < 32 else char for char in text
+    )
+
+
+def _days(text: str) -> int:
+    return dt.date.fromisoformat(text).toordinal() - dt.date(1970, 1, 1).toordinal()
+
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^")
+_READERS: dict[str, Callable[[str], PartitionValue]] = {
+    "string": str,
+    "byte": int,
+    "short": int,
+    "integer": int,
+    "long": int,
+    "boolean": lambda text: text == "true",
+    "date": _days,
+    "decimal": Decimal,
+}
 
 
 def _partition_value(value: Any, kind: str) -> PartitionValue:

@@ -10,13 +10,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from cql.catalog.spark_files import PartitionValue
-from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_files import NO_VALUE, PartitionValue, escaped
 from cql.errors import CatalogError
-
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def split(
@@ -57,16 +53,14 @@ def specification(
     }
 
 
-def folder_name(session: SparkSession, spec: Mapping[str, str | None]) -> Path:
-    """``a=1/b=x%3Ay``: below the table's folder, escaped by Spark's own rules."""
-    with spark_call(session, "naming a partition's folder"):
-        utils = session._jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
-        parts = [
-            f"{utils.escapePathName(column)}="
-            f"{_NO_VALUE if text is None else utils.escapePathName(text)}"
+def folder_name(spec: Mapping[str, str | None]) -> Path:
+    """``a=1/b=x%3Ay``: below the table's folder."""
+    return Path(
+        *(
+            f"{escaped(column)}={NO_VALUE if text is None else escaped(text)}"
             for column, text in spec.items()
-        ]
-    return Path(*parts)
+        )
+    )
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str], table: str) -> None:

@@ -19,24 +19,22 @@ from cql.errors import CatalogError
 class Template(Enum):
     """Every statement that the engine can send as text. A new one is a change of this list."""
 
-    ADD_PARTITION = "ALTER TABLE {table} ADD IF NOT EXISTS PARTITION ({spec})"
+    ADD_PARTITIONS = "ALTER TABLE {table} ADD IF NOT EXISTS {partitions}"
 
 
-Value = str | Sequence[str] | Mapping[str, str | None]
+Specification = Mapping[str, str | None]
+Value = Sequence[str] | Sequence[Specification]
 
 
 def run(session: SparkSession, template: Template, **parts: Value) -> None:
     """Send one of the fixed statements.
 
-    A part that is a string or a sequence is a name (quoted as an identifier); a mapping is a list
-    of ``name = 'literal'`` (None is NULL).
+    A part is a table's name (its parts are quoted as identifiers) or a list of partitions, whose
+    values are quoted as literals (None is NULL).
     """
     if not isinstance(template, Template):
         raise CatalogError("only the fixed statements of spark_sql may be sent to Spark")
-    texts = {
-        key: assignments(value) if isinstance(value, Mapping) else _plain(quoted(value))
-        for key, value in parts.items()
-    }
+    texts = {key: _rendered(value) for key, value in parts.items()}
     statement = template.value.format_map(texts)
     doing = template.name.lower().replace("_", " ")
     with spark_call(session, doing):
@@ -87,11 +85,17 @@ def literal(value: str | None) -> str:
     return "'" + "".join(_escaped(char) for char in value) + "'"
 
 
-def assignments(values: Mapping[str, str | None]) -> str:
-    """``name = 'literal', …``."""
-    if not values:
+def _rendered(value: Value) -> str:
+    specs = [item for item in value if not isinstance(item, str)]
+    if not specs:
+        return _plain(quoted([item for item in value if isinstance(item, str)]))
+    return " ".join(f"PARTITION ({_assignments(spec)})" for spec in specs)
+
+
+def _assignments(spec: Specification) -> str:
+    if not spec:
         raise CatalogError("a partition needs at least one column")
-    return ", ".join(f"{_plain(identifier(k))} = {literal(v)}" for k, v in values.items())
+    return ", ".join(f"{_plain(identifier(k))} = {literal(v)}" for k, v in spec.items())
 
 
 def _escaped(char: str) -> str:

@@ -8,6 +8,7 @@ it accepts a folder that already has data, which a table of an earlier process n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,6 +153,12 @@ def alter_properties(
 
 def default_location(session: SparkSession, full: Sequence[str]) -> Path:
     """The folder where Spark would put a new table of this (full) name."""
+    if re.fullmatch(r"[A-Za-z0-9_]+", full[-1]) is None:
+        # Spark's own rule for its catalog; here it also keeps the folder inside the database's.
+        raise CatalogError(
+            f"a new table cannot be named {full[-1]!r}",
+            hint="use letters of the English alphabet, digits and _",
+        )
     database = ".".join(full[1:-1])
     with spark_call(session, f"looking up the database {database}"):
         uri: str = session.catalog.getDatabase(quoted(full[:-1])).locationUri

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +46,7 @@ RECURSIVE = "recursiveFileLookup"
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
 _OPEN_FILES = 32
+_SPECS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +331,7 @@ class EpochWriter:
                 spec = spark_partition.specification(
                     target.partition_columns, values, target.schema
                 )
-                folder = target.folder / spark_partition.folder_name(self._session, spec)
+                folder = target.folder / spark_partition.folder_name(spec)
                 new[values] = folder
             elif folder.exists() and os.stat(folder).st_dev != device:
                 raise CatalogError(
@@ -341,11 +342,14 @@ class EpochWriter:
             moves.append((path, folder / f"{name}-{at:05d}.parquet"))
         return moves, new
 
-    def _enter_partitions(self, specs: Sequence[Any]) -> None:
+    def _enter_partitions(self, specs: Sequence[Mapping[str, str | None]]) -> None:
         if self._target.managed:
-            for spec in specs:
+            for at in range(0, len(specs), _SPECS):
                 spark_sql.run(
-                    self._session, spark_sql.Template.ADD_PARTITION, table=self._name, spec=spec
+                    self._session,
+                    spark_sql.Template.ADD_PARTITIONS,
+                    table=self._name,
+                    partitions=specs[at : at + _SPECS],
                 )
 
     def _refresh(self) -> None:
@@ -396,7 +400,7 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         form = relation.fileFormat().getClass().getSimpleName()
         bucketed = relation.bucketSpec().isDefined()
         managed = relation.location().getClass().getSimpleName() == "CatalogFileIndex"
-        listed = list_partitions(file_index(session, relation), relation.partitionSchema())
+        listed = list_partitions(session, name, relation, file_index(session, relation))
         schema = to_arrow(frame.schema)
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
         zone = session.conf.get("spark.sql.session.timeZone")

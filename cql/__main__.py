@@ -256,7 +256,10 @@ def _present(item: Query | Result, session: Session, format: str, errors: Consol
     elif chosen == "table":
         Screen(out, session.settings.progress).present(item)
     else:
-        render.write_rows(item, item.columns, chosen, sys.stdout)
+        # Rows that scroll over the terminal and a progress line would disturb each other.
+        progress = "off" if out.is_terminal else session.settings.progress
+        rows = Screen(errors, progress).stream(item)
+        render.write_rows(rows, item.columns, chosen, sys.stdout)
 
 
 def _write(table: Any, format: str) -> None:

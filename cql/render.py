@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from cql.errors import CqlError
 from cql.types import DataType
@@ -151,22 +151,21 @@ def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
 _CELL = 40  # a cell of a terminal's table shows at most so many characters
 
 
-def rich_table(table: pa.Table | pa.RecordBatch, *, width: int, title: str | None = None) -> Table:
+def rich_table(table: pa.Table, *, width: int) -> Table:
     """All rows of ``table`` (callers slice it first), as many columns as fit into ``width``: where
     some do not, those in the middle are left out and counted. Numbers to the right, NULL dimmed."""
-    import pyarrow as pa
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    batches = table.to_batches() if isinstance(table, pa.Table) else [table]
+    batches = table.to_batches()
     kinds = [f.type for f in table.schema]
     cells = [[t for b in batches for t in column_text(b.column(i))] for i in range(len(kinds))]
     heads = [(printable(f.name), type_name(f.type)) for f in table.schema]
     shown = [[None if t is None else _cut(printable(t)) for t in column] for column in cells]
     wide = [_natural_width(*h, column) for h, column in zip(heads, shown, strict=True)]
     left, right = _fit(wide, width)
-    drawn = Table(box=box.ROUNDED, title=title, title_justify="left", header_style="bold")
+    drawn = Table(box=box.ROUNDED, header_style="bold")
     kept = [*range(left), *range(len(kinds) - right, len(kinds))]
     for i in kept:
         head = Text(heads[i][0]).append("\n" + heads[i][1], style="not bold dim")
@@ -217,12 +216,26 @@ def type_name(arrow: pa.DataType) -> str:
     return str(arrow if ours is None else ours)
 
 
-def print_rows(
-    table: pa.Table, console: Console, *, more: bool = False, title: str | None = None
-) -> None:
+def plain_table(table: pa.Table) -> Table:
+    """All of ``table`` without types; long texts go on in the next line."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.ROUNDED, header_style="bold")
+    for field in table.schema:
+        justify: Literal["right", "left"] = "right" if _is_number(field.type) else "left"
+        drawn.add_column(Text(printable(field.name)), justify=justify, overflow="fold")
+    for batch in table.to_batches():
+        for row in zip(*(column_text(c) for c in batch.columns), strict=True):
+            drawn.add_row(*(Text("" if t is None else printable(t)) for t in row))
+    return drawn
+
+
+def print_rows(table: pa.Table, console: Console, *, more: bool = False) -> None:
     """Prints ``table`` and how many rows it has; ``more``: there were others behind them."""
     if table.num_columns:
-        console.print(rich_table(table, width=console.width, title=title))
+        console.print(rich_table(table, width=console.width))
     tail = ", and more that are not shown" if more else ""
     console.print(count_text(table.num_rows) + tail, style="dim")
 

@@ -53,7 +53,8 @@ class Result:
         elif self.message is not None:
             console.print(self.message, style="dim")
         else:
-            render.print_rows(self.to_arrow(), console)
+            console.print(render.plain_table(self.to_arrow()))
+            console.print(render.count_text(len(self.rows)), style="dim")
 
     def __str__(self) -> str:
         if self.text is not None or self.message is not None:

@@ -259,7 +259,7 @@ class Session:
             schema=bound.schema,
             bounded=physical.bounded(plan.root),
             run=run,
-            explain=lambda mode, latest: _explanation(mode, logical, plan, latest or run()),
+            explain=lambda mode, latest: _explanation(mode, logical, plan, latest, run),
             event_time_type=_event_time_type(plan),
         )
 
@@ -302,6 +302,9 @@ class Session:
         inner = bound.statement
         if not isinstance(inner, st.Query | st.Insert):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
+        if bound.mode == "logical":
+            # Also of a query that binds and cannot run yet.
+            return explained(_logical_text(inner.query if isinstance(inner, st.Insert) else inner))
         query = self._execute(inner, origin)
         assert isinstance(query, Query)
         return explained(query.explain(bound.mode))
@@ -571,34 +574,67 @@ def _refuse_clauses(bound: st.Query) -> None:
         )
 
 
-def _explanation(mode: str, logical: Logical, plan: PhysicalPlan, run: Run) -> str:
+def _explanation(
+    mode: str,
+    logical: Logical,
+    plan: PhysicalPlan,
+    latest: Run | None,
+    new: Callable[[], Run],
+) -> str:
     from cql.planner import explain
 
     match mode:
         case "logical":
-            return str(explain.tree(logical, mode))
+            return explain.tree(logical, mode)
         case "kernel":
-            if not run.kernel_sources():
-                # Asked to stop before it begins, a run compiles and reads nothing.
-                run.request_stop()
-                deque(run.batches(), maxlen=0)
-            parts = run.kernel_sources().items()
-            return "\n\n".join(f"# {name}\n{source}" for name, source in parts)
+            return _kernel_text(latest or new())
         case "analyze":
-            return f"{explain.tree(plan, 'physical')}\n\n{_measured(run)}"
+            assert latest is not None
+            return f"{explain.tree(plan, 'physical')}\n\n{_measured(latest)}"
         case _:
-            return str(explain.tree(plan, mode))
+            return explain.tree(plan, mode)
+
+
+def _kernel_text(run: Run) -> str:
+    if not run.kernel_sources():
+        # Asked to stop before it begins, a run compiles and reads nothing.
+        run.request_stop()
+        deque(run.batches(), maxlen=0)
+    parts = run.kernel_sources().items()
+    return "\n\n".join(f"# {name}\n{source}" for name, source in parts)
+
+
+def _logical_text(bound: st.Query) -> str:
+    from cql.planner import explain, rules
+
+    return explain.tree(rules.optimize(bound.plan), "logical")
 
 
 def _measured(run: Run) -> str:
-    """What a run has counted, a line for each operator."""
+    """What a run has counted: a line for each operator, then the whole."""
+    metrics = run.metrics()
+    names = dict.fromkeys(key for entry in metrics for key in entry)
+    cells = [list(names)]
+    cells += [[_cell(entry.get(name)) for name in names] for entry in metrics]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
     lines = []
-    for entry in run.metrics():
-        counts = (f"{k} {v:,}" for k, v in entry.items() if isinstance(v, int))
-        lines.append(f"{entry['operator']}: {', '.join(counts)}")
+    for row in cells:
+        first, *rest = zip(row, widths, strict=True)
+        lines.append("  ".join([first[0].ljust(first[1]), *(c.rjust(w) for c, w in rest)]))
     progress = run.progress()
-    lines.append(f"elapsed: {render.duration_text(progress.elapsed)}")
+    rate = render.rate_text(progress.rows_in, progress.elapsed)
+    lines.append(
+        f"{render.count_text(progress.rows_in)} in, {progress.rows_out:,} out in"
+        f" {render.duration_text(progress.elapsed)} ({rate}); {progress.late:,} late,"
+        f" {progress.bad:,} bad"
+    )
     return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    return "" if value is None else str(value)
 
 
 def _outermost(tree: exp.Expression) -> exp.Expression | None:

@@ -23,7 +23,6 @@ from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
-from cql.executor.runtimes.queued import Queued
 from cql.executor.unit import PUNCTUATIONS, ROWS, SERIAL, Unit
 from cql.model import Schema
 from cql.planner.physical import PhysicalPlan, SourceExec, sources
@@ -156,6 +155,8 @@ class Execution:
         ones = int(self._workspace.ones.ctypes.data)
         if self.plan.runtime == "depth_first":
             return DepthFirst(graph, self, ones=ones)
+        from cql.executor.runtimes.queued import Queued  # its kernels compile when it is used
+
         return Queued(
             graph,
             self,

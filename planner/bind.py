@@ -103,6 +103,10 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
     """A query and its statement-wide clauses."""
     emit, bad, late = (node.args.get(k) for k in (nodes.EMIT, nodes.ON_BAD_ROW, nodes.LATE_OUTPUT))
     plan = bind_outermost(binder, node, Env()).shown()
+    if binder.divided is not None and _in_spark_spelling(node):
+        binder.warn(
+            "an integer divided by an integer is an integer here, unlike in Spark", binder.divided
+        )
     return Query(
         plan,
         _hints(binder, node),
@@ -111,6 +115,16 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
         None if late is None else name_of(late.this),
         binder.pos(node),
     )
+
+
+def _in_spark_spelling(node: exp.Expr) -> bool:
+    """Whether the query uses what only Spark writes: ``window(…)``, ``WATERMARK … DELAY OF``."""
+    for part in node.walk():
+        if isinstance(part, nodes.FromWatermark):
+            return True
+        if isinstance(part, nodes.GroupWindow) and part.window_kind.endswith("WINDOW"):
+            return True
+    return False
 
 
 def _hints(binder: Binder, node: exp.Expr) -> tuple[Hint, ...]:

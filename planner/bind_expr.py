@@ -106,6 +106,8 @@ class ExprBinder:
         if kind in _BINARY:
             left = self.bind(node.this)
             args = [left, self.bind(node.expression)]
+            if kind is exp.Div and all(a.type.is_integer for a in args):
+                self.binder.divided = node
             # an operator stands where its first operand does: asking the tree would walk all of it
             return functions.resolve(_BINARY[kind], args, left.pos)
         pos = self.binder.pos(node)

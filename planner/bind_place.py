@@ -11,7 +11,7 @@ from cql.errors import BindError
 from cql.model import Field, Schema
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.expr import Column, Expr, columns_of, rebuild, walk
 from cql.planner.logical import (
     WINDOW_COLUMNS,
     Aggregate,
@@ -219,6 +219,8 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     window = parts.window
     if window is not None and window.window is None:
         _group_by_real_window(parts, window)
+    elif window is not None and (window.origin == "bracket" or parts.by_window):
+        _check_window_columns(parts)
     moves: Moves = {}
     inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
     where = [parts.where] if parts.where is not None else []
@@ -260,6 +262,27 @@ def _group_by_real_window(parts: Parts, window: QueryWindow) -> None:
         if column not in parts.keys:
             parts.keys.append(column)
             parts.key_names.append(column.name)
+
+
+def _check_window_columns(parts: Parts) -> None:
+    """Window columns are made by the aggregate: nothing inside of it can read them, and a key that
+    reads nothing else is implied."""
+    read = [e for call in parts.row.calls for e in _inputs_of(call)]
+    implied = [_window_columns_in(k) and min(columns_of(k)) >= WINDOW for k in parts.keys]
+    read += [k for k, gone in zip(parts.keys, implied, strict=True) if not gone]
+    for expr in read:
+        for column in _window_columns_in(expr):
+            raise BindError(
+                f"{column.name} cannot be read inside the aggregate that makes it",
+                position=column.pos or expr.pos,
+                hint=f"aggregate in a subquery that selects {column.name}",
+            )
+    parts.key_names = [n for n, gone in zip(parts.key_names, implied, strict=True) if not gone]
+    parts.keys = [k for k, gone in zip(parts.keys, implied, strict=True) if not gone]
+
+
+def _window_columns_in(expr: Expr) -> list[Column]:
+    return [e for e in walk(expr) if isinstance(e, Column) and WINDOW <= e.index < EXTRAS]
 
 
 def _inputs_of(call: AggregateCall) -> tuple[Expr, ...]:

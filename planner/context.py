@@ -21,8 +21,8 @@ from cql.settings import Settings
 if TYPE_CHECKING:
     from cql.planner.scope import Scope
 
-#: Views and CTEs are expanded where they are used; their sizes multiply. How many inputs a statement
-#: may have then, and how many views and CTEs may stand in one another.
+#: Views and CTEs are expanded where they are used; their sizes multiply. How many inputs a
+#: statement may have then, and how many views and CTEs may stand in one another.
 MAX_INPUTS = 2_000
 MAX_EXPANSIONS = 100
 
@@ -136,13 +136,21 @@ class Binder:
         self._sizes = Sizes()
         #: the queries of WITH that something refers to
         self.used: set[int] = set()
+        #: an integer divided by an integer, for the notice of ``bind``
+        self.divided: exp.Expr | None = None
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)
 
     def pos(self, node: exp.Expr) -> Position | None:
         """The place of ``node`` in the statement; inside an expanded view, that of its use."""
-        return self._at if self._expanded else position_of(node)
+        if self._expanded:
+            return self._at
+        place = position_of(node)
+        while place is None and node.parent is not None:
+            node = node.parent
+            place = position_of(node)
+        return place
 
     def error(self, message: str, node: exp.Expr, hint: str | None = None) -> BindError:
         return BindError(message, position=self.pos(node), hint=hint)

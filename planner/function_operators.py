@@ -39,13 +39,10 @@ def is_interval(expr: Expr) -> bool:
 
 
 def _numbers(fn: str, args: tuple[Expr, ...], pos: Position | None) -> tuple[Expr, Expr, DataType]:
-    """Both operands as numbers (text is read as one), and their common type."""
+    """Both operands, and the type of number that they become (text beside a number is read)."""
     a, b = args
-    texts = (a.type.kind is Kind.STRING, b.type.kind is Kind.STRING)
-    if all(texts):
-        a, b = cast(a, DOUBLE, pos), cast(b, DOUBLE, pos)
     to = common_type_of((a, b))
-    if to is NULL or to == NULL:
+    if to == NULL:
         to = INT if fn != "div" else DOUBLE
     if to is None or not to.is_numeric:
         given = f"{args[0].type} and {args[1].type}"

@@ -126,13 +126,16 @@ def _separable(first: Sequence[Expr], then: Sequence[Expr]) -> bool:
 
 def merge_filters(plan: Logical) -> Logical:
     """``SELECT * FROM (SELECT * FROM s WHERE a > 1) WHERE b > 2`` → ``WHERE a > 1 AND b > 2``."""
-    plan = with_inputs(plan, merge_filters)
-    if not isinstance(plan, Filter) or not isinstance(plan.input, Filter):
-        return plan
-    inner = plan.input
-    if not _separable([inner.condition], [plan.condition]):
-        return plan
-    return replace(inner, condition=conjunction([inner.condition, plan.condition]))
+    return _merged(with_inputs(plan, merge_filters))
+
+
+def _merged(plan: Logical) -> Logical:
+    while isinstance(plan, Filter) and isinstance(plan.input, Filter):
+        inner = plan.input
+        if not _separable([inner.condition], [plan.condition]):
+            break
+        plan = replace(inner, condition=conjunction([inner.condition, plan.condition]))
+    return plan
 
 
 def push_filters(plan: Logical) -> Logical:
@@ -141,6 +144,7 @@ def push_filters(plan: Logical) -> Logical:
     SELECT * FROM (SELECT a + 0.5e0 AS b FROM s UNION ALL SELECT b FROM r) WHERE b > 1
     → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
     """
+    plan = _merged(plan)
     if not isinstance(plan, Filter):
         return with_inputs(plan, push_filters)
     kept: list[Expr] = []
@@ -265,8 +269,7 @@ def _always_computes(expr: Expr, index: int) -> bool:
         case Call(fn="and" | "or" | "coalesce" | "in_list"):
             return _always_computes(expr.args[0], index)
         case Call():
-            # a NULL or a failure of an argument before it may end the row's evaluation
-            return len(expr.args) == 1 and _always_computes(expr.args[0], index)
+            return any(_always_computes(a, index) for a in expr.args)
         case _:
             return _always_computes(expr.arg, index)
 

@@ -230,7 +230,8 @@ def _pow(call: Call, base: Any, exponent: Any) -> Any:
 
 @function("atan2")
 def _atan2(call: Call, y: Any, x: Any) -> Any:
-    return math.atan2(y, x)
+    """Spark adds 0.0 to both, so that a negative zero has no side."""
+    return math.atan2(y + 0.0, x + 0.0)
 
 
 # Comparison and logic -----------------------------------------------------------------------------

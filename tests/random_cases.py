@@ -71,8 +71,8 @@ class Case:
         return "\n".join(lines)
 
 
-def make_case(shape_index: int, seed: int, *, fuse: bool | None = None) -> Case:
-    """The case ``shape_index:seed``. ``fuse`` None draws it, at the price of a second kernel."""
+def make_case(shape_index: int, seed: int) -> Case:
+    """The case ``shape_index:seed``, whatever else is run."""
     made = shape(shape_index)
     rng = random.Random(f"case {shape_index}:{seed}")
     streams = tuple(random_stream(rng, name) for name in made.streams)
@@ -80,8 +80,7 @@ def make_case(shape_index: int, seed: int, *, fuse: bool | None = None) -> Case:
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel
-    drawn = rng.random() < 0.8
-    settings["fuse"] = drawn if fuse is None else fuse
+    settings["fuse"] = rng.random() < 0.8
     params = made.draw(rng)
     keep = rng.random() < 0.85
     return Case(f"{shape_index}:{seed}", made, streams, params, keep, settings)

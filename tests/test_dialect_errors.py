@@ -97,6 +97,8 @@ CASES = [
     ("SELECT 1 ¦/* abc", "this comment is not closed", "add */"),
     ("SELECT ¦\x00a", "NUL", ""),
     ("SELECT '¦\ud800'", "lone surrogate (U+D800)", ""),
+    ("SELECT n ¦'x' FROM t", "unexpected 'x'", "a comma is probably missing"),
+    ("SELECT 1 ¦{# x #}", "unexpected '{'", ""),
     ("SELECT ¦? FROM t", "a parameter needs a name", ":n"),
     ("SELECT ¦@x FROM t", "'@' starts nothing", ":name"),
     ("SELECT a -¦> 1", "missing before '>'", ""),

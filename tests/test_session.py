@@ -188,6 +188,30 @@ def test_unbounded(session: Session) -> None:
         query.to_arrow()
 
 
+def test_explain(session: Session, engine: Engine) -> None:
+    text = "SELECT origin, count(*) AS c FROM flights [RANGE 1 hour SLIDE 1 hour] GROUP BY origin"
+    assert "WidAggregate" in str(session.sql(f"EXPLAIN {text}"))
+    assert engine.runs == []
+    assert "Aggregate" in str(session.sql(f"EXPLAIN LOGICAL {text}"))
+    assert str(session.sql(f"EXPLAIN MERMAID {text}")).startswith("flowchart")
+    measured = str(session.sql(f"EXPLAIN ANALYZE {text}"))
+    assert "rows_in" in measured
+    assert "0 rows in, 0 out in 2.0 s" in measured
+    assert len(engine.runs) == 1
+    assert "def kernel" in select(session, text).explain("kernel")
+    session.sql("CREATE TABLE t (origin STRING, c BIGINT)")
+    assert "flights" in str(session.sql(f"EXPLAIN INSERT INTO t {text}"))
+    with pytest.raises(PlanError, match="SELECT or an INSERT"):
+        session.sql("EXPLAIN SHOW TABLES")
+
+
+def test_explain_logical_of_what_cannot_run(session: Session) -> None:
+    text = "SELECT a.n FROM flights [RANGE 1 min] AS a, flights [RANGE 1 min] AS b WHERE a.n = b.n"
+    assert "Join" in str(session.sql(f"EXPLAIN LOGICAL {text}"))
+    with pytest.raises(NotSupportedError):
+        session.sql(text)
+
+
 # --------------------------------------------------------------------------- INSERT
 
 

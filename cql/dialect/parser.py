@@ -70,6 +70,12 @@ class QueryParser(FromParser):
         assert result is not None
         return result
 
+    def _parse_set_operations(self, this: exp.Expr | None) -> exp.Expr | None:
+        result = super()._parse_set_operations(this)
+        if isinstance(result, exp.SetOperation):
+            self._stream_clauses(result)
+        return result
+
     def _parse_statement(self) -> exp.Expr | None:
         return self.query()
 

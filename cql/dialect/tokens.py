@@ -116,6 +116,11 @@ class CqlTokenizer(tokens.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
+# sqlglot puts n'…' and {# … #} into every dialect; comments are blanked before this sees a text
+CqlTokenizer._FORMAT_STRINGS = {}
+CqlTokenizer._COMMENTS = {}
+
+
 _INDEX_FOLLOWERS = frozenset(
     {
         TokenType.R_BRACKET,

@@ -122,6 +122,15 @@ class Screen:
         else:
             self._unbounded(query)
 
+    def stream(self, query: Query) -> Iterator[pa.RecordBatch]:
+        """The batches of a SELECT for somebody who writes them elsewhere, with progress here."""
+        with _running(query) as feed, self._drawing(transient=True) as live:
+            began = time.monotonic()
+            for batch in feed:
+                if batch is not None:
+                    yield batch
+                self._draw_progress(live, query, began)
+
     def _insert(self, query: Query) -> None:
         with _running(query) as feed, self._drawing(transient=True) as live:
             began = time.monotonic()

@@ -30,7 +30,15 @@ def _hash(data: Any, start: int, end: int) -> int:
     return int64((h ^ (h >> uint64(32))) >> uint64(1))
 
 
-@njit(nogil=True, cache=True)
+def _signature(offset: str) -> str:
+    return (
+        f"UniTuple(int64, 2)(Array(uint8, 1, 'C', readonly=True), Array({offset}, 1, 'C',"
+        " readonly=True), Array(uint8, 1, 'C', readonly=True), int64, int64, int32[::1],"
+        " int64[::1], int64[::1], uint8[::1], int64, int32[::1])"
+    )
+
+
+@njit([_signature("int32"), _signature("int64")], nogil=True, cache=True)
 def encode(
     data: Any,
     offsets: Any,
@@ -84,7 +92,10 @@ def encode(
     return n, used
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "void(int32[::1], int64[::1], int64)",
+    nogil=True, cache=True,
+)
 def index(places: Any, hashes: Any, used: int) -> None:
     """Fills empty ``places`` with the codes 0 to ``used``."""
     mask = places.size - 1

@@ -65,7 +65,10 @@ def clear_output(out: Any) -> None:
     out[STRAGGLERS] = 0
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "void(int64[::1], int64[::1], int64, int64)",
+    nogil=True, cache=True,
+)
 def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     at = FRAME * control[TOP]
     stack[at] = operator
@@ -76,7 +79,11 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     control[TOP] += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int64[::1])",
+    nogil=True, cache=True,
+)
 def drive(
     address: Any,
     descriptor: Any,

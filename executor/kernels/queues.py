@@ -74,7 +74,10 @@ def _now(scratch: Any, address: int) -> int:
     return scratch[0] * 1_000_000_000 + scratch[1]
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "void(int64, int64, int64, int64[::1])",
+    nogil=True, cache=True,
+)
 def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
     """Copies rows, stragglers and punctuation into the target's own buffers."""
     a = words(source, HEADER + 2 * columns)
@@ -93,7 +96,11 @@ def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
         copy_bytes(a[STRAGGLER_ADDRESS], b[STRAGGLER_ADDRESS], late)
 
 
-@njit(nogil=True, cache=True)
+@njit(
+    "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    nogil=True, cache=True,
+)
 def enqueue(
     operator: int,
     source: int,
@@ -130,7 +137,26 @@ def enqueue(
     return 0
 
 
-@njit(nogil=True, cache=True)
+@njit(inline="always")
+def _bring_forward(ready: Any, control: Any, operator: int) -> None:
+    """Moves an operator of the ready ring to its front."""
+    size = ready.size
+    at = control[READY_TAIL] - 1
+    while at >= control[READY_HEAD] and ready[at % size] != operator:
+        at -= 1
+    while at > control[READY_HEAD]:
+        ready[at % size] = ready[(at - 1) % size]
+        at -= 1
+    if control[READY_TAIL] > control[READY_HEAD]:
+        ready[control[READY_HEAD] % size] = operator
+
+
+@njit(
+    "int64(int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
+    nogil=True, cache=True,
+)
 def run(
     policy: int,
     slice_ns: int,
@@ -238,19 +264,3 @@ def run(
         control[OPERATOR] = -1
         if policy == RUN_TO_COMPLETION and control[NEXT] >= 0:
             _bring_forward(ready, control, control[NEXT])
-
-
-@njit(inline="always")
-def _bring_forward(ready: Any, control: Any, operator: int) -> None:
-    """Moves an operator of the ready ring to its front."""
-    size = ready.size
-    at = control[READY_TAIL] - 1
-    while at >= control[READY_HEAD] and ready[at % size] != operator:
-        at -= 1
-    while at > control[READY_HEAD]:
-        ready[at % size] = ready[(at - 1) % size]
-        at -= 1
-    if control[READY_TAIL] > control[READY_HEAD]:
-        ready[control[READY_HEAD] % size] = operator
-
-

@@ -593,7 +593,7 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
             body.line(f"{sent} = {INFINITY}")
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
-        if node.window is None:
+        if node.window is None or not (origins := self._window_origins()):
             return
         slide, range_ = writer.slide(node.window), writer.range(node.window)
         offset = writer.offset(node.window)
@@ -606,7 +606,7 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"{sent} = punct_w0")
                 # One round of a loop, so that an expression that fails can leave it.
                 with body.block("for once in range(1):"):
-                    writer.send_punctuation(self._window_origins(), node.window)
+                    writer.send_punctuation(origins, node.window)
 
     def _window_origins(self) -> dict[int, Origin]:
         node = self.node

@@ -1,0 +1,370 @@
+"""The Spark catalog as the engine sees it: Spark's tables are sources and sinks, and a stream that
+is declared over a table is kept in that table's properties, for every session that shares it.
+
+A stream ``s`` over a table is the property ``cql.stream.s`` of the table: its clauses as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cql import types
+from cql.catalog import registry, spark_meta, spark_session, spark_table
+from cql.catalog.local import check_spec
+from cql.catalog.spark_files import Files, table_files, table_schema
+from cql.catalog.spark_read import Slice, query_batches, read_batches
+from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_write import EpochWriter
+from cql.errors import CatalogError
+from cql.executor.protocols import BLOCK_ROWS, Block, Offset
+from cql.model import Field, Schema
+from cql.planner.catalog import (
+    Progress,
+    Queue,
+    Statistics,
+    StreamDefinition,
+    StreamSpec,
+    TimeUnit,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Name = tuple[str, ...]
+_STREAM = "cql.stream."
+#: Footers are read for statistics of tables of at most this many files.
+_FOOTERS = 64
+
+
+class SparkCatalog:
+    """``spark`` is the user's SparkSession, or None for the local one of this process, which is
+    started here and again after its JVM died."""
+
+    def __init__(self, spark: Any = None) -> None:
+        self._given = spark
+        self.session()
+
+    def session(self) -> SparkSession:
+        return self._given if self._given is not None else spark_session.start()
+
+    # -- Catalog protocol ------------------------------------------------------------------------
+
+    def find(self, name: Name) -> SparkRelation | None:
+        session = self.session()
+        if registry.ensure(session, name):
+            return self._relation(session, name, name, None, None)
+        return self._find_stream(session, name)
+
+    def names(self) -> Sequence[Name]:
+        session = self.session()
+        with spark_session.spark_call(session, "listing the tables"):
+            database = session.catalog.currentDatabase()
+            known = [(database, str(t.name)) for t in session.catalog.listTables()]
+        remembered = [tuple(n.split("."))[-2:] for n in registry.names(session)]
+        return sorted({*known, *remembered})
+
+    def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
+        session = self.session()
+        table = definition.table
+        assert table is not None
+        if registry.ensure(session, name):
+            raise CatalogError(
+                f"{_dotted(name)} is a table", hint="give the stream a name of its own"
+            )
+        if not replace and self._find_stream(session, name) is not None:
+            raise CatalogError(
+                f"stream {_dotted(name)} exists already",
+                hint="use CREATE OR REPLACE STREAM, or IF NOT EXISTS",
+            )
+        relation = self._relation(session, name, table, definition.spec, definition.schema)
+        check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
+        key = _STREAM + name[-1].lower()
+        text = json.dumps({"name": name[-1], **_to_json(definition)}, sort_keys=True)
+        spark_meta.set_properties(session, table, {key: text})
+
+    def drop(self, name: Name, kind: str) -> bool:
+        session = self.session()
+        if kind.lower() == "table":
+            return registry.drop(session, name)
+        if kind.lower() != "stream":
+            return False
+        for table, key, _ in self._declared(session, name):
+            spark_meta.set_properties(session, table, {key: None})
+            return True
+        return False
+
+    def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
+        return SparkSink(EpochWriter(self.session(), name, schema.to_arrow(), create))
+
+    # -- streams over tables ---------------------------------------------------------------------
+
+    def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
+        for table, _, text in self._declared(session, name):
+            spec, schema = _from_json(json.loads(text))
+            return self._relation(session, name, table, spec, schema)
+        return None
+
+    def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str, str]]:
+        """(table, property, value) of the streams of that name, in the database that it names or
+        the current one."""
+        key = _STREAM + name[-1].lower()
+        registry.enter_all(session)
+        with spark_session.spark_call(session, "listing the tables"):
+            database = ".".join(name[:-1]) or session.catalog.currentDatabase()
+            if not session.catalog.databaseExists(database):
+                return
+            tables = [t for t in session.catalog.listTables(database) if not t.isTemporary]
+        for t in tables:
+            table = (*(t.namespace or (database,)), str(t.name))
+            text = spark_table.load(session, table).properties.get(key)
+            if text is not None:
+                yield table, key, text
+
+    def _relation(
+        self,
+        session: SparkSession,
+        name: Name,
+        table: Name,
+        spec: StreamSpec | None,
+        declared: Schema | None,
+    ) -> SparkRelation:
+        schema, unsupported = _columns(table_schema(session, table))
+        if declared is not None:
+            schema = _checked(declared, schema, table)
+        return SparkRelation(self, name, table, schema, spec, unsupported)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRelation:
+    """A Spark table or view, or a stream that is declared over one; bounded by what it holds when
+    the query starts."""
+
+    catalog: SparkCatalog = field(repr=False, compare=False)
+    name: Name
+    table: Name
+    schema: Schema
+    stream: StreamSpec | None
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return "table" if self.stream is None else "stream"
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    @property
+    def statistics(self) -> Statistics:
+        """From the footers of a Parquet table of a few files; unknown otherwise."""
+        files = table_files(self.catalog.session(), self.table)
+        if files is None or files.format != "parquet" or len(files.files) > _FOOTERS:
+            return Statistics()
+        return _footers(files)
+
+    def source(self) -> SparkSource:
+        return SparkSource(self)
+
+
+def _footers(files: Files) -> Statistics:
+    rows = 0
+    nulls: dict[str, int] = {}
+    for file in files.files:
+        try:
+            footer = pq.read_metadata(file.path)
+        except (OSError, pa.ArrowException):
+            return Statistics()  # reading the rows will say what is wrong with the file
+        rows += footer.num_rows
+        for group in range(footer.num_row_groups):
+            for k in range(footer.num_columns):
+                column = footer.row_group(group).column(k)
+                counted = column.statistics
+                if counted is not None and counted.has_null_count and counted.null_count:
+                    name = column.path_in_schema
+                    nulls[name] = nulls.get(name, 0) + counted.null_count
+    return Statistics(rows=rows, nulls=nulls)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """Files that Arrow can read are read here; anything else comes through Spark in slices."""
+
+    relation: SparkRelation
+
+    @property
+    def schema(self) -> Schema:
+        return self.relation.schema
+
+    @property
+    def bounded(self) -> bool:
+        return True
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> SparkReader:
+        session = self.relation.catalog.session()
+        table, start = self.relation.table, int(offset["row"]) if offset else 0
+        files = table_files(session, table)
+        if files is not None:
+            slices = read_batches(files, columns, offset=start, session=session)
+        else:
+            slices = query_batches(session, table, columns, offset=start)
+        wanted = [self.schema[i] for i in (_index(self.schema, c) for c in columns)]
+        return SparkReader(slices, Schema(tuple(wanted)), _dotted(table))
+
+
+class SparkReader:
+    """Blocks of a table; the offset is ``{"row": rows read so far}``."""
+
+    def __init__(self, slices: Iterator[Slice], schema: Schema, table: str) -> None:
+        self._slices = slices
+        self._schema = schema.to_arrow()
+        self._table = table
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        for piece in self._slices:
+            if piece.batch.num_rows:
+                assert piece.batch.num_rows <= BLOCK_ROWS
+                offset = {"row": piece.offset + piece.batch.num_rows}
+                return Block(self._shaped(piece.batch), offset)
+        return None
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The types that the engine holds (Spark's own are the same, but for a few layouts)."""
+        if batch.schema.equals(self._schema):
+            return batch
+        columns = [
+            column if column.type == f.type else column.cast(f.type)
+            for column, f in zip(batch.columns, self._schema, strict=True)
+        ]
+        if not columns:
+            return batch
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def close(self) -> None:
+        close = getattr(self._slices, "close", None)
+        if close is not None:
+            close()
+
+
+class SparkSink:
+    """INSERT into a Spark table: each commit publishes one epoch, whole or not at all."""
+
+    def __init__(self, writer: EpochWriter) -> None:
+        self._writer = writer
+
+    @property
+    def schema(self) -> Schema:
+        return _columns(self._writer.schema)[0]
+
+    def begin(self) -> None:
+        """A writer is ready from the start, and again after each commit."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write(batch)
+
+    def commit(self) -> int:
+        return self._writer.commit().number
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+# -- names, columns, JSON ------------------------------------------------------------------------
+
+
+def _dotted(name: Sequence[str]) -> str:
+    return ".".join(name)
+
+
+def _index(schema: Schema, name: str) -> int:
+    found = schema.find(name)
+    if found is None:
+        raise CatalogError(f"the table has no column {name} any more", hint="plan the query again")
+    return found
+
+
+def _columns(schema: pa.Schema) -> tuple[Schema, dict[str, str]]:
+    """The columns that queries can use, and the others with the reason."""
+    fields: list[Field] = []
+    unsupported: dict[str, str] = {}
+    for column in schema:
+        kind = types.from_arrow(column.type)
+        if kind is None:
+            unsupported[column.name] = f"{column.type} is not a type that queries can use"
+        elif kind.kind is types.Kind.DECIMAL and kind.precision > types.MAX_DECIMAL_DIGITS:
+            unsupported[column.name] = f"{kind} has more than {types.MAX_DECIMAL_DIGITS} digits"
+        else:
+            comment = (column.metadata or {}).get(b"comment")
+            note = comment.decode() if comment else None
+            fields.append(Field(column.name, kind, column.nullable, note))
+    return Schema(tuple(fields)), unsupported
+
+
+def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
+    """The declared columns, each of which the table must have in that type."""
+    for f in declared:
+        index = actual.find(f.name)
+        if index is None:
+            raise CatalogError(
+                f"table {quoted(table)} has no column {f.name}",
+                hint="its columns are " + ", ".join(actual.names),
+            )
+        if actual[index].type != f.type:
+            raise CatalogError(
+                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}"
+            )
+    return declared
+
+
+def _to_json(definition: StreamDefinition) -> dict[str, Any]:
+    spec = definition.spec
+    progress = [
+        {**dataclasses.asdict(p), "unit": p.unit.value if p.unit else None} for p in spec.progress
+    ]
+    described: dict[str, Any] = {
+        "progress": progress,
+        "update_key": spec.update_key,
+        "queue": spec.queue.value,
+        "lazy_windows": spec.lazy_windows,
+        "rate_hz": spec.rate_hz,
+        "keep_bad_rows": spec.keep_bad_rows,
+        "deferred": spec.deferred,
+    }
+    if definition.schema is not None:
+        described["columns"] = [
+            [f.name, f.type.kind.value, f.type.precision, f.type.scale, f.nullable, f.comment]
+            for f in definition.schema
+        ]
+    return described
+
+
+def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
+    progress = tuple(
+        Progress(p["column"], p["slack"], TimeUnit(p["unit"]) if p["unit"] else None, p["declared"])
+        for p in data["progress"]
+    )
+    spec = StreamSpec(
+        progress,
+        tuple(data["update_key"]) if data["update_key"] is not None else None,
+        Queue(data["queue"]),
+        data["lazy_windows"],
+        data["rate_hz"],
+        data["keep_bad_rows"],
+        tuple((clause, text) for clause, text in data["deferred"]),
+    )
+    if "columns" not in data:
+        return spec, None
+    fields = (
+        Field(name, types.DataType(types.Kind(kind), precision, scale), nullable, comment)
+        for name, kind, precision, scale, nullable, comment in data["columns"]
+    )
+    return spec, Schema(tuple(fields))

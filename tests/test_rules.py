@@ -1,0 +1,210 @@
+"""The rewrites of the logical plan, one by one."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+from bind_fixtures import tree, world
+
+from cql.planner import rules
+from cql.planner.logical import Scan, inputs
+from cql.planner.rules import Rule, optimize
+
+W = world()
+
+
+def after(text: str, *applied: Rule) -> str:
+    plan = W.plan(text)
+    for rule in applied:
+        plan = rule(plan)
+    return tree(plan)
+
+
+def check(text: str, expected: str) -> None:
+    assert tree(optimize(W.plan(text))) == dedent(expected).strip()
+
+
+def test_constants_fold_and_true_filters_go() -> None:
+    assert "(a#2 > 2)" in after("SELECT a FROM s WHERE a > 1 + 1 AND TRUE", rules.fold_constants)
+    assert "filter" not in after("SELECT a FROM s WHERE 1 < 2", rules.fold_constants)
+    assert "filter" in after("SELECT a FROM s WHERE 1 > 2", rules.fold_constants)
+
+
+def test_a_constant_that_fails_stays() -> None:
+    assert "div(1, 0)" in after("SELECT 1 / 0 FROM s", rules.fold_constants)
+
+
+def test_filters_merge() -> None:
+    check(
+        "SELECT k FROM (SELECT * FROM s WHERE a > 1) WHERE x > 2e0",
+        """
+        project [k#0 AS k]
+          filter [((a#1 > 1) AND (x#2 > 2.0))]
+            scan [s, k, a, x]
+        """,
+    )
+
+
+def test_a_filter_that_can_fail_does_not_merge_into_a_nullable_one() -> None:
+    """NULL AND (1 / b > 0) evaluates its right side; a filter above another would not."""
+    text = "SELECT k FROM (SELECT * FROM s WHERE a <> 0) WHERE 10 / k > 1"
+    assert after(text, rules.merge_filters).count("filter") == 2
+    text = "SELECT a FROM (SELECT * FROM s WHERE k <> 0) WHERE 10 / k > 1"
+    assert after(text, rules.merge_filters).count("filter") == 1
+
+
+def test_filters_move_below_projections_and_unions() -> None:
+    check(
+        "SELECT * FROM (SELECT x + 0.5e0 AS b FROM s UNION ALL SELECT x FROM r) WHERE b > 1e0",
+        """
+        union
+          project [(x#0 + 0.5) AS b]
+            filter [((x#0 + 0.5) > 1.0)]
+              scan [s, x]
+          filter [(x#0 > 1.0)]
+            scan [r, x]
+        """,
+    )
+
+
+def test_filters_stay_above_projections_that_can_fail() -> None:
+    lines = after("SELECT b FROM (SELECT a / k AS b, x FROM s) WHERE x > 1e0", rules.push_filters)
+    assert lines.splitlines()[1].strip().startswith("filter")
+
+
+def test_filters_on_keys_move_below_aggregates() -> None:
+    check(
+        "SELECT k, count(*) FROM s [RANGE 1 s, SLIDE 1 s] GROUP BY k HAVING k > 3 AND count(*) > 1",
+        """
+        project [k#0 AS k, count(*)#1 AS count(*)]
+          filter [(count(*)#1 > 1)]
+            aggregate [key k#1, count(), sliding wa=0 range=1000000 slide=1000000]
+              filter [(k#1 > 3)]
+                scan [s, ts, k]
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    "having",
+    ["window_end > TIMESTAMP '2020-01-01'", "1 > 2", "10 / k > 1"],
+    ids=["window", "constant", "failing"],
+)
+def test_other_filters_stay_above_aggregates(having: str) -> None:
+    text = f"SELECT k FROM s [RANGE 1 s, SLIDE 1 s] GROUP BY k HAVING {having}"
+    lines = after(text, rules.push_filters).splitlines()
+    at = next(i for i, line in enumerate(lines) if "filter" in line)
+    assert "aggregate" in lines[at + 1]
+
+
+def test_an_aggregate_without_keys_keeps_its_filter() -> None:
+    assert "filter" in after("SELECT count(*) FROM s HAVING count(*) > 1", rules.push_filters)
+
+
+@pytest.mark.parametrize(("window", "moves"), [("RANGE 5 s", True), ("ROWS 5", False)])
+def test_filters_pass_windows_of_time_only(window: str, moves: bool) -> None:
+    lines = after(f"SELECT * FROM s [{window}] WHERE k > 1", rules.push_filters).splitlines()
+    assert lines[0].startswith("windowed" if moves else "filter")
+
+
+def test_filters_stay_above_limits() -> None:
+    kept = after(
+        "SELECT * FROM (SELECT k FROM s ORDER BY k LIMIT 5) WHERE k > 1", rules.push_filters
+    )
+    assert kept.startswith("filter")
+    moved = after("SELECT * FROM (SELECT k FROM s ORDER BY k) WHERE k > 1", rules.push_filters)
+    assert moved.startswith("sort")
+
+
+def test_only_columns_of_the_row_pass_buckets() -> None:
+    check(
+        "SELECT k FROM TUMBLE(s, ts, INTERVAL '1' SECOND) WHERE k > 1 AND window_end > ts",
+        """
+        project [k#1 AS k]
+          filter [(window_end#3 > ts#0)]
+            bucket [sliding wa=0 range=1000000 slide=1000000]
+              filter [(k#1 > 1)]
+                scan [s, ts, k]
+        """,
+    )
+
+
+def test_projections_merge() -> None:
+    check(
+        "SELECT b * 2e0 AS c FROM (SELECT x + 1e0 AS b, name FROM s)",
+        """
+        project [((x#0 + 1.0) * 2.0) AS c]
+          scan [s, x]
+        """,
+    )
+
+
+def test_projections_do_not_merge_where_that_computes_twice() -> None:
+    text = "SELECT b + b AS c FROM (SELECT x * x AS b FROM s)"
+    assert after(text, rules.merge_projections).count("project") == 2
+
+
+def test_failing_projections_merge_only_where_they_are_always_computed() -> None:
+    guarded = "SELECT CASE WHEN x > 0e0 THEN b END AS c FROM (SELECT a / k AS b, x FROM s)"
+    assert after(guarded, rules.merge_projections).count("project") == 2
+    plain = "SELECT x - b AS c FROM (SELECT a / k AS b, x FROM s)"
+    assert after(plain, rules.merge_projections).count("project") == 1
+
+
+def test_scans_keep_what_is_read() -> None:
+    check(
+        "SELECT n FROM (SELECT count(*) AS n, sum(a) AS t FROM s [RANGE 1 s SLIDE 1 s] GROUP BY k)",
+        """
+        project [count(*)#1 AS n]
+          aggregate [key k#1, count(), sum(a#2), sliding wa=0 range=1000000 slide=1000000]
+            scan [s, ts, k, a]
+        """,
+    )
+
+
+def test_counting_rows_reads_the_narrowest_column() -> None:
+    check("SELECT count(*) FROM s", "aggregate [count()]\n  scan [s, k]")
+
+
+def test_expressions_that_can_fail_are_not_pruned() -> None:
+    assert "int_div" in tree(optimize(W.plan("SELECT x FROM (SELECT a / k AS b, x FROM s)")))
+
+
+def test_relation_windows_keep_what_orders_them() -> None:
+    plan = optimize(W.plan("SELECT k FROM two [ROWS 5]"))
+    while inputs(plan):
+        plan = inputs(plan)[0]
+    assert isinstance(plan, Scan)
+    assert plan.schema.names == ("t1", "t2", "k")
+
+
+def test_union_members_give_the_same_columns() -> None:
+    check(
+        "SELECT k FROM (SELECT a, k, x FROM s UNION ALL SELECT k, a, x FROM r) WHERE x > 1e0",
+        """
+        union
+          project [k#0 AS k]
+            filter [(x#1 > 1.0)]
+              scan [s, k, x]
+          project [a#0 AS a]
+            filter [(x#1 > 1.0)]
+              scan [r, a, x]
+        """,
+    )
+
+
+def test_optimizing_twice_changes_nothing_more() -> None:
+    text = (
+        "SELECT k, n FROM (SELECT k, count(*) AS n FROM s UNION r [RANGE 1 s, SLIDE 1 s]"
+        " WHERE x > 1e0 GROUP BY k) WHERE k > 3 AND n > 2"
+    )
+    once = optimize(W.plan(text))
+    assert optimize(once) == once
+
+
+def test_deep_expressions() -> None:
+    text = (
+        "SELECT " + " + ".join(["x"] * 900) + " AS y FROM s WHERE " + " AND ".join(["a > 1"] * 900)
+    )
+    assert optimize(W.plan(text)).schema.names == ("y",)
