@@ -269,7 +269,7 @@ class SparkSink:
         self._writer.write(batch)
 
     def commit(self) -> int:
-        return self._writer.commit().number
+        return self._writer.commit().epoch
 
     def abort(self) -> None:
         self._writer.abort()

@@ -7,19 +7,20 @@ tables of other sources are computed by Spark (``query_batches``).
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
-from pyspark.serializers import read_int
+from pyspark.serializers import read_int, write_int
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.util import _local_iterator_from_socket
+from pyspark.util import _create_local_socket
 
 from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
 from cql.catalog.spark_files import DataFile, Files, frame_of
@@ -252,23 +253,6 @@ def _no_columns(
         yield shaped(files, file, schema, [None] * len(schema), count, legacy=False)
 
 
-class _ArrowMessages:
-    """How Spark frames the messages of a batch on a socket: a length, then that many bytes."""
-
-    def load_stream(self, stream: Any) -> Iterator[bytes]:
-        while True:
-            try:
-                length = read_int(stream)
-            except EOFError:
-                return
-            if length < 0:
-                return
-            message = stream.read(length)
-            if len(message) < length:
-                raise EOFError("the JVM closed the connection")
-            yield message
-
-
 def _through_spark(
     session: SparkSession, frame: Any, schema: pa.Schema, names: Sequence[str], doing: str
 ) -> Iterator[pa.RecordBatch]:
@@ -282,31 +266,55 @@ def _through_spark(
     """
     positions = [schema.get_field_index(name) for name in names]
     wanted = pa.schema([schema.field(name) for name in names])
-    rows = 0
     with spark_call(session, doing):
         # By position: a name with a backtick in it cannot be written as a column.
         plain = frame.toDF(*[f"c{i}" for i in range(len(schema))])
         plain = plain.select([F.col(f"c{i}") for i in positions])
-        if not names:
-            rows = int(plain.count())
+        rows = 0 if names else int(plain.count())
         large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
         sent = to_arrow_schema(plain.schema, timezone="UTC", prefers_large_types=large)
-        messages = _messages(session, plain) if names else iter(())
-    for start in range(0, rows, MAX_ROWS):
-        yield rows_only(min(MAX_ROWS, rows - start))
-    while True:
-        with spark_call(session, doing):
-            message = next(messages, None)
-            if message is None:
-                return
-            batch = pa.ipc.read_record_batch(pa.py_buffer(message), sent)
-        arrays = [column.cast(f.type) for column, f in zip(batch.columns, wanted, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    if not names:
+        for start in range(0, rows, MAX_ROWS):
+            yield rows_only(min(MAX_ROWS, rows - start))
+        return
+    messages = _messages(session, plain)
+    with contextlib.closing(messages):
+        while True:
+            with spark_call(session, doing):
+                message = next(messages, None)
+                if message is None:
+                    return
+                batch = pa.ipc.read_record_batch(pa.py_buffer(message), sent)
+            arrays = [column.cast(f.type) for column, f in zip(batch.columns, wanted, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _messages(session: Any, frame: Any) -> Any:
+def _messages(session: Any, frame: Any) -> Generator[bytes, None, None]:
+    """The Arrow messages of ``frame``, asked of the JVM one partition at a time.
+
+    pyspark's own iterator over this protocol reads the rest of a partition when it is abandoned,
+    and prints a stack when the JVM is gone.
+    """
     served = session._jvm.PythonRDD.toLocalIteratorAndServe(frame._jdf.toArrowBatchRdd(), False)
-    return _local_iterator_from_socket(served, _ArrowMessages())
+    stream, sock = _create_local_socket((served[0], served[1]))
+    try:
+        while True:
+            write_int(1, stream)
+            stream.flush()
+            status = read_int(stream)
+            if status == -1:
+                served[2].getResult()  # raises what went wrong
+            if status != 1:
+                return
+            while (length := read_int(stream)) >= 0:
+                message = stream.read(length)
+                if len(message) < length:
+                    raise EOFError("the JVM closed the connection")
+                yield message
+    finally:
+        for opened in (stream, sock):
+            with contextlib.suppress(OSError):
+                opened.close()
 
 
 def _file_through_spark(

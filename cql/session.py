@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cql import render
 from cql.declare import Clauses, Names, Slack, declare, parts_of
 from cql.errors import (
     BindError,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from cql.planner import statements as st
     from cql.planner.context import Context
     from cql.planner.expr import Literal
-    from cql.planner.logical import Logical
     from cql.planner.physical import PhysicalPlan
     from cql.types import DataType
 
@@ -244,6 +242,7 @@ class Session:
 
     def _recipe(self, bound: st.Query, origin: Origin) -> Recipe:
         """Optimizes and plans; every refusal of the planner comes from here."""
+        from cql.explanation import explanation
         from cql.planner import lower, physical, rules
 
         _refuse_clauses(bound)
@@ -259,7 +258,7 @@ class Session:
             schema=bound.schema,
             bounded=physical.bounded(plan.root),
             run=run,
-            explain=lambda mode, latest: _explanation(mode, logical, plan, latest, run),
+            explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
             event_time_type=_event_time_type(plan),
         )
 
@@ -297,6 +296,7 @@ class Session:
         return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
 
     def _explain(self, bound: st.Explain, origin: Origin) -> Result:
+        from cql.explanation import logical_text
         from cql.planner import statements as st
 
         inner = bound.statement
@@ -304,7 +304,7 @@ class Session:
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
         if bound.mode == "logical":
             # Also of a query that binds and cannot run yet.
-            return explained(_logical_text(inner.query if isinstance(inner, st.Insert) else inner))
+            return explained(logical_text(inner.query if isinstance(inner, st.Insert) else inner))
         query = self._execute(inner, origin)
         assert isinstance(query, Query)
         return explained(query.explain(bound.mode))
@@ -572,69 +572,6 @@ def _refuse_clauses(bound: st.Query) -> None:
             position=bound.pos,
             hint="query.late() and SHOW LATE give the late rows of a run",
         )
-
-
-def _explanation(
-    mode: str,
-    logical: Logical,
-    plan: PhysicalPlan,
-    latest: Run | None,
-    new: Callable[[], Run],
-) -> str:
-    from cql.planner import explain
-
-    match mode:
-        case "logical":
-            return explain.tree(logical, mode)
-        case "kernel":
-            return _kernel_text(latest or new())
-        case "analyze":
-            assert latest is not None
-            return f"{explain.tree(plan, 'physical')}\n\n{_measured(latest)}"
-        case _:
-            return explain.tree(plan, mode)
-
-
-def _kernel_text(run: Run) -> str:
-    if not run.kernel_sources():
-        # Asked to stop before it begins, a run compiles and reads nothing.
-        run.request_stop()
-        deque(run.batches(), maxlen=0)
-    parts = run.kernel_sources().items()
-    return "\n\n".join(f"# {name}\n{source}" for name, source in parts)
-
-
-def _logical_text(bound: st.Query) -> str:
-    from cql.planner import explain, rules
-
-    return explain.tree(rules.optimize(bound.plan), "logical")
-
-
-def _measured(run: Run) -> str:
-    """What a run has counted: a line for each operator, then the whole."""
-    metrics = run.metrics()
-    names = dict.fromkeys(key for entry in metrics for key in entry)
-    cells = [list(names)]
-    cells += [[_cell(entry.get(name)) for name in names] for entry in metrics]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    lines = []
-    for row in cells:
-        first, *rest = zip(row, widths, strict=True)
-        lines.append("  ".join([first[0].ljust(first[1]), *(c.rjust(w) for c, w in rest)]))
-    progress = run.progress()
-    rate = render.rate_text(progress.rows_in, progress.elapsed)
-    lines.append(
-        f"{render.count_text(progress.rows_in)} in, {progress.rows_out:,} out in"
-        f" {render.duration_text(progress.elapsed)} ({rate}); {progress.late:,} late,"
-        f" {progress.bad:,} bad"
-    )
-    return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"{value:,}"
-    return "" if value is None else str(value)
 
 
 def _outermost(tree: exp.Expression) -> exp.Expression | None:

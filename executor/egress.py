@@ -1,7 +1,7 @@
 """From output units to Arrow batches: buffers change hands instead of being copied.
 
-A column that an operator filled goes out with its buffer, and the unit gets a new one; a column that
-passed by reference all the way is a slice of the source's Arrow array.
+A column that an operator filled goes out with its buffer, and the unit gets a new one; a column
+that passed by reference all the way is a slice of the source's Arrow array.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Egress:
-    """Turns the last operator's output unit into batches of ``schema``. ``carried``: output column →
-    source → the source's column that it is read from."""
+    """Turns the last operator's output unit into batches of ``schema``. ``carried``: for an output
+    column and a source, the column of the source that it is read from."""
 
     schema: Schema
     unit: Unit
@@ -123,7 +123,6 @@ def _plain(array: pa.Array, f: Field) -> pa.Array:
 
 def view_address(address: int, dtype: np.dtype[Any], n: int) -> Array:
     """The ``n`` values at an address; the caller keeps the memory alive."""
-
 
     size = n * dtype.itemsize
     if size == 0:

@@ -124,9 +124,7 @@ class Execution:
         self._graph = build(self.plan.root, self._workspace, fuse=fuse, nulls=nulls)
         ones = self._workspace.ones
         for k, (node, reader) in enumerate(zip(nodes, readers, strict=True)):
-            unit = Unit.allocate(
-                node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()
-            )
+            unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
             feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
             feed.nulls = nulls[k]
@@ -344,5 +342,3 @@ class Execution:
     @property
     def peak_state_bytes(self) -> int:
         return self._workspace.peak if self._graph is not None else 0
-
-

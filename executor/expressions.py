@@ -271,8 +271,9 @@ def _extreme(call: Call, scope: Scope) -> Code:
         seen = all_valid(scope, Code(value, valid), code)
         better = let(scope, "True", "u")
         with when(scope, seen):
-            pair = (code.value, value) if call.fn == "least" else (value, code.value)
-            scope.line(f"{better} = {emit_order('lt', (arg, arg), *pair, scope)}")
+            sides = [(arg, code.value), (call, value)][:: 1 if call.fn == "least" else -1]
+            (left, a), (right, b) = sides
+            scope.line(f"{better} = {emit_order('lt', (left, right), a, b, scope)}")
         if code.valid is not None:
             scope.line(f"{better} = {better} & {code.valid}")
         with when(scope, better):

@@ -233,5 +233,3 @@ class _Builder:
 def _identity(node: Physical) -> ProjectExec:
     columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
     return ProjectExec(node, columns, node.schema.names)
-
-

@@ -1,12 +1,12 @@
 """The unit: a morsel as operators see it, a table of int64 words.
 
 A unit is both the output of the operator that filled it and the input of the next one; nothing is
-copied in between. Its header holds counts and addresses, then come two words per column: the address
-of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the
-stream position of its first row. Stragglers are records of three words (row, attribute, own
-watermark), punctuations of four (attribute, value, second attribute or -1, its value); an attribute
-is a column index. A column's buffers belong to the unit unless the operator passed a column of its
-input on by reference.
+copied in between. Its header holds counts and addresses, then come two words per column: the
+address of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of
+ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the stream position of its first row. Stragglers
+are records of three words (row, attribute, own watermark), punctuations of four (attribute, value,
+second attribute or -1, its value); an attribute is a column index. A column's buffers belong to the
+unit unless the operator passed a column of its input on by reference.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_PUNCTUATIONS = 64
 DONE = 0
 OUTPUT_FULL = 1  # take the output, then call again with the same unit
 NEED = 2  # provide DETAIL (DETAIL_ROW says how much), then call again
-ERROR = 3  # row DETAIL_ROW failed at site DETAIL; to leave it out, step CURSOR over it and call again
+ERROR = 3  # row DETAIL_ROW failed at site DETAIL; calling again leaves it out
 
 INFINITY = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min
@@ -88,8 +88,8 @@ class Unit:
         masks: bool = False,
     ) -> Unit:
         """A unit with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
-        ``ones`` is the address of a mask without NULLs, for every column that has no other; ``masks``
-        gives every column a mask of its own."""
+        ``ones`` is the address of a mask without NULLs, for every column that has no other;
+        ``masks`` gives every column a mask of its own."""
         words = np.zeros(HEADER + 2 * len(schema), np.int64)
         words[CAPACITY] = capacity
         unit = cls(words, [None] * len(schema), [None] * len(schema), _punctuations(), None)

@@ -58,6 +58,13 @@ _NAMES: dict[type[exp.Expr], str] = {
     exp.VariancePop: "var_pop",
     exp.StrPosition: "position",
 }
+#: What sqlglot may hang on an operator that changes its meaning.
+_REFUSED_ARGUMENTS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Between: ("symmetric",),
+    exp.In: ("unnest", "field", "is_global"),
+    exp.RegexpLike: ("flag", "full_match"),
+    exp.Trim: ("collation",),
+}
 #: Functions that exist only with OVER, with the type of their value (None: that of the argument).
 _OVER_ONLY: dict[str, DataType | None] = {
     "row_number": t.INT,
@@ -103,6 +110,9 @@ class ExprBinder:
 
     def _bound(self, node: Node) -> Expr:
         kind = type(node)
+        for key in _REFUSED_ARGUMENTS.get(kind, ()):
+            if node.args.get(key):
+                raise self.binder.unsupported(f"{kind.__name__.upper()} … {key.upper()}", node)
         if kind in _BINARY:
             left = self.bind(node.this)
             args = [left, self.bind(node.expression)]
@@ -240,13 +250,14 @@ class ExprBinder:
 
     def _is(self, node: exp.Is) -> Expr:
         pos, value, against = self.binder.pos(node), self.bind(node.this), node.expression
+        negated = bool(node.args.get("negate"))
         if isinstance(against, exp.Not):
-            inner = exp.Is(this=node.this, expression=against.this)
-            inner.meta.update(node.meta)
-            return functions.resolve("not", [self._is(inner)], pos)
+            negated, against = not negated, against.this
         if isinstance(against, exp.Null):
-            return functions.resolve("is_null", [value], pos)
-        return functions.resolve("null_safe_eq", [value, self.bind(against)], pos)
+            made = functions.resolve("is_null", [value], pos)
+        else:
+            made = functions.resolve("null_safe_eq", [value, self.bind(against)], pos)
+        return functions.resolve("not", [made], pos) if negated else made
 
     def _between(self, node: exp.Between) -> Expr:
         pos, value = self.binder.pos(node), self.bind(node.this)
@@ -273,11 +284,19 @@ class ExprBinder:
             like, escape = node.this, [self.bind(node.expression)]
         name = "ilike" if isinstance(like, exp.ILike) else "like"
         args = [self.bind(like.this), self.bind(like.expression), *escape]
-        return functions.resolve(name, args, self.binder.pos(like))
+        pos = self.binder.pos(like)
+        made = functions.resolve(name, args, pos)
+        return functions.resolve("not", [made], pos) if like.args.get("negate") else made
 
     # ------------------------------------------------------------------ functions
 
     def _function(self, node: exp.Func) -> Expr:
+        if isinstance(node, exp.Extract) and node.name.lower() not in _EXTRACT:
+            raise self.binder.error(
+                f"EXTRACT knows no part {node.name}",
+                node,
+                did_you_mean(node.name, _EXTRACT) or "year, month, day, hour, minute, second, …",
+            )
         name, pos = function_name(node), self.binder.pos(node)
         if name in AUXILIARY:
             return self._window_part(node, AUXILIARY[name])
@@ -476,7 +495,7 @@ def function_name(node: exp.Expr) -> str:
     if type(node) in _NAMES:
         return _NAMES[type(node)]
     if isinstance(node, exp.Extract):
-        return _EXTRACT.get(node.name.upper(), node.name.lower())
+        return _EXTRACT[node.name.lower()]
     if isinstance(node, exp.Trim):
         return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(
             str(node.args.get("position") or "").upper(), "trim"
@@ -487,17 +506,13 @@ def function_name(node: exp.Expr) -> str:
     return str(node.sql_names()[0]).lower()
 
 
+#: The parts of a time that EXTRACT takes, and the functions that they are.
 _EXTRACT = {
-    "DAYOFWEEK_ISO": "dayofweek_iso",
-    "DOW": "dayofweek",
-    "DOY": "dayofyear",
-    "DAYS": "day",
-    "HOURS": "hour",
-    "MINUTES": "minute",
-    "SECONDS": "second",
-    "MONTHS": "month",
-    "YEARS": "year",
+    part: part for part in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 }
+_EXTRACT |= {f"{part}s": part for part in tuple(_EXTRACT)}
+_EXTRACT |= {"dow": "dayofweek", "dayofweek": "dayofweek", "doy": "dayofyear"}
+_EXTRACT |= {"dayofyear": "dayofyear", "dayofmonth": "day"}
 
 
 def function_arguments(node: exp.Expr) -> list[exp.Expr]:

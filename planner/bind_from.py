@@ -111,18 +111,25 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         return From(_applied(item).plan, scope, None)
     chain = JoinChain(binder, env, _applied(item))
     for join in joins:
-        right = bind_item(binder, join.this, env)
+        right = bind_item(binder, join.this, env, temporal=True)
         if join_window is not None:
             right = _under_join_window(binder, right, join_window)
         chain.add(_applied(right), join)
     return From(chain.plan, chain.scope(), None)
 
 
-def bind_item(binder: Binder, node: exp.Expr, env: Env) -> Item:
-    """One FROM item, its window found and checked but not applied."""
+def bind_item(binder: Binder, node: exp.Expr, env: Env, *, temporal: bool = False) -> Item:
+    """One FROM item, its window found and checked but not applied; ``temporal`` allows AS OF."""
     binder.count_input(node)
+    if node.args.get("version") is not None and not temporal:
+        raise binder.unsupported("FOR SYSTEM_TIME AS OF outside a join", node.args["version"])
     match node:
         case WindowTable():
+            for key in (nodes.STREAM_WINDOW, nodes.FROM_WATERMARK):
+                if node.args.get(key) is not None:
+                    raise binder.unsupported(
+                        f"{key.split('_')[1].upper()} behind {node.window_kind}(…)", node.args[key]
+                    )
             return _window_table(binder, node, env)
         case FromUnion():
             item = _union(binder, node, env)
@@ -133,8 +140,6 @@ def bind_item(binder: Binder, node: exp.Expr, env: Env) -> Item:
         case _:
             raise binder.unsupported(f"{type(node).__name__.upper()} in FROM", node)
     item = _renamed(binder, item, node)
-    if node.args.get("match_recognize") is not None:
-        raise binder.unsupported("MATCH_RECOGNIZE", node)
     window = node.args.get(nodes.STREAM_WINDOW)
     return item if window is None else _with_bracket(binder, item, window)
 

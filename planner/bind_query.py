@@ -56,10 +56,28 @@ def _body(binder: Binder, node: exp.Expr, env: Env) -> Bound:
         case exp.Select():
             return bind_select(binder, node, env)
         case exp.SetOperation():
+            refuse_clauses(binder, node)
             return _set_operation(binder, node, env)
         case exp.Subquery():
+            refuse_clauses(binder, node)
             return _ordered(binder, node, bind_query(binder, node.this, env), env)
     raise binder.unsupported(f"{type(node).__name__.upper()} as a query", node)
+
+
+_WHOLE_QUERY_CLAUSES = ("where", "group", "having", "qualify", "windows", "match", "join_window")
+
+
+def refuse_clauses(binder: Binder, node: exp.Expr) -> None:
+    """A query in parentheses takes ORDER BY and LIMIT; other clauses need a SELECT around it."""
+    for key in _WHOLE_QUERY_CLAUSES:
+        found = node.args.get(key)
+        if found:
+            at = found[0] if isinstance(found, list) else found
+            raise binder.unsupported(
+                f"{key.replace('_', ' ').upper()} behind a query in parentheses",
+                at,
+                "SELECT * FROM (…) AS q and the clause behind it",
+            )
 
 
 def _with_ctes(binder: Binder, node: exp.Expr, env: Env) -> Env:

@@ -79,8 +79,7 @@ def _mermaid(
         escaped = escaped.replace("<", "&lt;").replace(">", "&gt;").replace("&lt;br/&gt;", "<br/>")
         name = f"n{len(lines)}"
         lines.append(f'    {name}["{escaped}"]')
-        for child in inputs(node):
-            lines.append(f"    {visit(child)} --> {name}")
+        lines.extend([f"    {visit(child)} --> {name}" for child in inputs(node)])
         return name
 
     visit(root)
@@ -227,5 +226,3 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
     parts += [f"limit {limit}"] if limit is not None else []
     parts += [f"offset {offset}"] if offset else []
     return " ".join(p for p in parts if p)
-
-

@@ -123,9 +123,7 @@ def _refuse_kind(window: Window, pos: Position | None) -> NotSupportedError:
 
 
 def _refusal(clause: str, pos: Position | None, hint: str | None) -> NotSupportedError:
-    return NotSupportedError(
-        f"{clause} is not supported by this version", position=pos, hint=hint
-    )
+    return NotSupportedError(f"{clause} is not supported by this version", position=pos, hint=hint)
 
 
 # -- lowering ------------------------------------------------------------------------------------
@@ -185,7 +183,9 @@ def _sort(node: Sort) -> Physical:
             hint="order within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …",
         )
     if node.window_end is not None and node.window_end not in window_columns(child):
-        raise PlanError("ORDER BY cannot tell when a window of its input is complete", position=node.pos)
+        raise PlanError(
+            "ORDER BY cannot tell when a window of its input is complete", position=node.pos
+        )
     width = len(child.schema)
     exprs: list[Expr] = [Column(i, f.name, f.type, f.nullable) for i, f in enumerate(child.schema)]
     keys: list[SortKey] = []

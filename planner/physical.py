@@ -157,7 +157,7 @@ Physical: TypeAlias = (
 class PhysicalPlan:
     """A whole query: its operators, the runtime that drives them, and the policies it runs under.
 
-    ``keep_bad_rows``: bad rows go to the ledger and the query goes on (else the first one fails it).
+    ``keep_bad_rows``: bad rows go to the ledger and the query goes on; else the first one fails it.
     """
 
     root: Physical
@@ -243,7 +243,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
 
 
 def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
-    """The progressing input column that ``expr`` is a non-decreasing function of, if there is one."""
+    """The progressing input column of which ``expr`` is a non-decreasing function, if any."""
     used = columns_of(expr)
     if len(used) != 1:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +19,34 @@ from typing import Any
 import numpy as np
 
 from cql.executor.dictionary import Dictionary
-from cql.executor.expressions import IMPORTS, Code, emit, host_sites
-from cql.executor.expressions import DictionaryTable, ErrorSite, HostSite
+from cql.executor.expressions import (
+    IMPORTS,
+    Code,
+    DictionaryTable,
+    ErrorSite,
+    HostSite,
+    emit,
+    host_sites,
+)
 from cql.executor.host import DictionaryTables, compute_host_column
-from cql.planner.expr import Expr, Literal
+from cql.executor.kernels.memory import VIEWS
 from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.expr import Expr, Literal
 from cql.types import DataType
+
+CHUNK = 12  # jobs in one compiled function: more make the compiler slower than more functions do
+VIEW_IMPORTS = """
+from cql.executor.kernels.memory import (
+    as_f32,
+    as_f64,
+    as_i8,
+    as_i16,
+    as_i32,
+    as_u8,
+    f64_of_bits,
+    words,
+)
+"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +76,8 @@ class Harness:
     hosts: list[HostSite] = field(default_factory=list)
     sites: list[ErrorSite] = field(default_factory=list)
     loaded: dict[int, Code] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
+    slots_of: dict[str, int] = field(default_factory=dict)
 
     def load(self, column: int) -> Code:
         if column not in self.loaded:
@@ -118,39 +143,63 @@ class Harness:
         return out + [Job((e,)) for e in exprs]
 
     def write(self, jobs: Sequence[Job]) -> str:
-        self.depth = 1
-        for k, job in enumerate(jobs):
-            self.line(f"if job == {k}:")
-            with self.block():
-                self.line("for i in range(n):")
+        """One function per ``CHUNK`` jobs; arrays come as addresses, named by their slot."""
+        text = [f"from numba import njit\n{IMPORTS}{VIEW_IMPORTS}"]
+        for first in range(0, len(jobs), CHUNK):
+            self.lines, self.depth = [], 1
+            for k in range(first, min(first + CHUNK, len(jobs))):
+                self.line(f"if job == {k}:")
                 with self.block():
-                    self.loaded.clear()
-                    for a, expr in enumerate(job.exprs):
-                        code = emit(expr, self)
-                        self.line(f"out{k}_{a}[i] = {code.value}")
-                        valid = "1" if code.valid is None else f"1 if {code.valid} else 0"
-                        self.line(f"ok{k}_{a}[i] = {valid}")
-        head = []
+                    self.line("for i in range(n):")
+                    with self.block():
+                        self._job(k, jobs[k])
+            text.append(self._function(first // CHUNK, "\n".join(self.lines)))
+        return "\n\n\n".join(text) + "\n"
+
+    def _job(self, k: int, job: Job) -> None:
+        self.loaded.clear()
+        for a, expr in enumerate(job.exprs):
+            code = emit(expr, self)
+            self.views[f"out{k}_{a}"] = VIEWS[expr.type.storage]
+            self.views[f"ok{k}_{a}"] = "as_u8"
+            self.line(f"out{k}_{a}[i] = {code.value}")
+            valid = "1" if code.valid is None else f"1 if {code.valid} else 0"
+            self.line(f"ok{k}_{a}[i] = {valid}")
+
+    def _declarations(self) -> dict[str, str]:
+        """Every name that a loop can use, and its declaration; also fixes the slots."""
+        views = {"errors": "words", "need": "words", "rank": "as_i32"}
+        for k, kind in enumerate(self.types):
+            views |= {f"col{k}": VIEWS[kind.storage], f"mask{k}": "as_u8"}
+        for k, table in enumerate(self.tables):
+            views |= {f"tv{k}": VIEWS[table.type.storage], f"ts{k}": "as_u8"}
+        for k, site in enumerate(self.hosts):
+            views |= {f"hv{k}": VIEWS[site.type.storage], f"hs{k}": "as_u8"}
+        out = {}
+        for name, view in (views | self.views).items():
+            slot = self.slots_of.setdefault(name, len(self.slots_of))
+            out[name] = f"{view}(d[{2 * slot}], d[{2 * slot + 1}])"
         for k, constant in enumerate(self.constants):
-            if isinstance(constant, Literal):
-                dtype = constant.type.storage
-                test = f"k{k} != 0" if dtype == "bool" else f"{dtype}(k{k})"
-                head.append(f"    k{k} = {test}")
-        body = "\n".join([*head, *self.lines, "    return 0"])
+            slot = self.slots_of.setdefault(f"k{k}", len(self.slots_of))
+            out[f"k{k}"] = _constant_text(constant, f"d[{2 * slot}]")
+        return out
+
+    def _function(self, number: int, body: str) -> str:
+        used = set(re.findall(r"[a-z]+[0-9_]*", body))
+        head = [f"    {n} = {text}" for n, text in self._declarations().items() if n in used]
         return (
-            f"from numba import njit\n{IMPORTS}\n\n"
-            f'@njit(cache=False, error_model="numpy", nogil=True)\n'
-            f"def kernel(job, n, errors, need, rank, {', '.join(self._names(jobs))}):\n{body}\n"
+            '@njit("int64(int64, int64, int64[::1])", error_model="numpy", nogil=True)\n'
+            f"def kernel{number}(job, n, d):\n" + "\n".join([*head, body, "    return 0"])
         )
 
-    def _names(self, jobs: Sequence[Job]) -> list[str]:
-        names = [f"{p}{k}" for k in range(len(self.types)) for p in ("col", "mask")]
-        names += [f"k{k}" for k in range(len(self.constants))]
-        names += [f"{p}{k}" for k in range(len(self.tables)) for p in ("tv", "ts")]
-        names += [f"{p}{k}" for k in range(len(self.hosts)) for p in ("hv", "hs")]
-        for k, job in enumerate(jobs):
-            names += [f"{p}{k}_{a}" for a in range(len(job.exprs)) for p in ("out", "ok")]
-        return names
+
+def _constant_text(constant: Literal | int, word: str) -> str:
+    if isinstance(constant, int):
+        return word
+    kind = constant.type
+    if kind.is_fraction:
+        return f"{kind.storage}(f64_of_bits({word}))"
+    return f"{word} != 0" if kind.storage == "bool" else f"{kind.storage}({word})"
 
 
 def _dtype(kind: DataType) -> np.dtype[Any]:
@@ -181,7 +230,7 @@ class Kernel:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        self.function = module.kernel
+        self.functions = [getattr(module, f"kernel{k}") for k in range(-(-len(self.jobs) // CHUNK))]
         self.tables = DictionaryTables(self.scope.tables, self.dictionary)
 
     def _code(self, value: Any) -> int:
@@ -196,52 +245,61 @@ class Kernel:
             values = np.array(stored, _dtype(kind))
         return [values, np.array([v is not None for v in raw], np.uint8)]
 
-    def _constant(self, constant: Literal | int) -> Any:
+    def _constant(self, constant: Literal | int) -> int:
         if isinstance(constant, int):
-            return np.int64(constant)
+            return constant
         if constant.type.is_text:
-            return np.int64(self._code(constant.value))
+            return self._code(constant.value)
         if constant.type.is_fraction:
-            return np.float64(constant.value)
-        return np.int64(constant.value)
+            return int(struct.unpack("q", struct.pack("d", constant.value))[0])
+        return int(constant.value)
 
     def run(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Per expression, its result for each row."""
         n = len(rows)
-        columns = [a for k in range(len(self.types)) for a in self._column(k, rows)]
-        constants = [self._constant(c) for c in self.scope.constants]
-        hosts = [
-            (np.zeros(n, _dtype(s.type)), np.zeros(n, np.uint8)) for s in self.scope.hosts
-        ]
-        outputs = [
-            [(np.zeros(n, _dtype(e.type)), np.zeros(n, np.uint8)) for e in job.exprs]
-            for job in self.jobs
-        ]
+        arrays: dict[str, np.ndarray] = {}
+        for k in range(len(self.types)):
+            arrays[f"col{k}"], arrays[f"mask{k}"] = self._column(k, rows)
+        words = {f"k{k}": self._constant(c) for k, c in enumerate(self.scope.constants)}
         results = []
         for k, job in enumerate(self.jobs):
-            errors = self._loop(k, n, columns, constants, hosts, outputs)
-            if job.host is None:
-                results.append([self._result(job.exprs[0], outputs[k][0], errors, i)
-                                for i in range(n)])
-                continue
-            arguments = [
-                (v, np.where(errors != 0, 2, ok).astype(np.uint8)) for v, ok in outputs[k]
+            for a, expr in enumerate(job.exprs):
+                arrays[f"out{k}_{a}"] = np.zeros(n, _dtype(expr.type))
+                arrays[f"ok{k}_{a}"] = np.zeros(n, np.uint8)
+            errors = self._loop(k, n, arrays, words)
+            outputs = [
+                (arrays.pop(f"out{k}_{a}"), arrays.pop(f"ok{k}_{a}")) for a in range(len(job.exprs))
             ]
-            hosts[self.scope.hosts.index(job.host)] = compute_host_column(
-                job.host, arguments, self.dictionary
+            if job.host is None:
+                results.append(
+                    [self._result(job.exprs[0], outputs[0], errors, i) for i in range(n)]
+                )
+                continue
+            failed = errors != 0
+            given = [(v, np.where(failed, 2, ok).astype(np.uint8)) for v, ok in outputs]
+            h = self.scope.hosts.index(job.host)
+            arrays[f"hv{h}"], arrays[f"hs{h}"] = compute_host_column(
+                job.host, given, self.dictionary
             )
         return results
 
-    def _loop(self, job, n, columns, constants, hosts, outputs) -> np.ndarray:
+    def _loop(
+        self, job: int, n: int, arrays: dict[str, np.ndarray], words: dict[str, int]
+    ) -> np.ndarray:
         need, errors = np.zeros(2, np.int64), np.zeros(n, np.int64)
-        flat = [a for out in outputs for pair in out for a in pair]
         while True:
             self.tables.extend()
-            tables = [a for pair in self.tables.arrays() for a in pair]
-            rank = self.dictionary.rank()
-            given = [*columns, *constants, *tables, *(a for h in hosts for a in h), *flat]
+            held = {"errors": errors, "need": need, "rank": self.dictionary.rank(), **arrays}
+            for k, (values, status) in enumerate(self.tables.arrays()):
+                held |= {f"tv{k}": values, f"ts{k}": status}
+            d = np.zeros(2 * len(self.scope.slots_of), np.int64)
+            for name, slot in self.scope.slots_of.items():
+                if name in words:
+                    d[2 * slot] = words[name]
+                elif name in held:
+                    d[2 * slot : 2 * slot + 2] = held[name].ctypes.data, held[name].size
             errors[:] = 0
-            if self.function(job, n, errors, need, rank, *given) == 0:
+            if self.functions[job // CHUNK](job, n, d) == 0:
                 return errors
             self.tables.fill(int(need[0]), int(need[1]))
 

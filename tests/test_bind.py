@@ -145,6 +145,23 @@ def test_literals() -> None:
     assert [e.value for e in plan.exprs if isinstance(e, Literal)] == [1, 1, 1_500_000]
 
 
+@pytest.mark.parametrize(
+    ("condition", "bound"),
+    [
+        ("name NOT LIKE 'a%'", "not(like(name#4, 'a%'))"),
+        ("name NOT ILIKE 'a!%' ESCAPE '!'", "not(ilike(name#4, 'a!%', '!'))"),
+        ("a NOT IN (1, 2)", "not(in_list(a#2, 1, 2))"),
+        ("a NOT BETWEEN 1 AND 2", "not(((a#2 >= 1) AND (a#2 <= 2)))"),
+        ("a IS NOT NULL", "not(is_null(a#2))"),
+        ("(a > 1) IS NOT TRUE", "not(null_safe_eq((a#2 > 1), True))"),
+        ("a IS NOT DISTINCT FROM k", "null_safe_eq(a#2, k#1)"),
+        ("NOT a = 1", "not((a#2 = 1))"),
+    ],
+)
+def test_negations(condition: str, bound: str) -> None:
+    assert f"filter [{bound}]" in tree(W.plan(f"SELECT a FROM s WHERE {condition}"))
+
+
 def test_names_of_expressions() -> None:
     assert W.plan("SELECT COUNT(*), Sum(a + 1) FROM s").schema.names == ("count(*)", "sum(a + 1)")
 

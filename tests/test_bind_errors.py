@@ -56,6 +56,7 @@ CASES = [
     ("SELECT ^java_method('a', 'b')", "unknown function java_method", ""),
     ("SELECT ^now() FROM s", "not deterministic", "parameter"),
     ("SELECT ^row_number() FROM s", "needs OVER", ""),
+    ("SELECT ^EXTRACT(SQRT FROM x) FROM s", "EXTRACT knows no part SQRT", ""),
     ("SELECT a FROM ^read_csv('/etc/passwd')", "the table function read_csv", "TUMBLE"),
     # aggregates
     ("SELECT k, ^a, count(*) FROM s GROUP BY k", "column a is neither grouped", "GROUP BY"),
@@ -164,6 +165,8 @@ def test_the_caret_stands_at_the_fault(text: str) -> None:
         "WITH RECURSIVE x AS (SELECT 1) SELECT * FROM x",
         "SELECT a FROM (SELECT a FROM s) WATERMARK a DELAY OF INTERVAL 5 SECONDS",
         "SELECT median(a) FROM s",
+        "(SELECT a FROM s) WHERE a > 1",
+        "SELECT * FROM s FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01'",
         "SELECT INTERVAL '1' MONTH",
         "VALUES (1, 2)",
     ],

@@ -262,6 +262,10 @@ def test_the_status_line() -> None:
     query = make_query(run)
     assert status_line(query) == "starting"
     query.to_arrow()
+    run.state.rows_in = 0
+    assert status_line(query) == "waiting for rows (2.0 s)"
+    run.metrics = list
+    assert status_line(query) == "compiling (2.0 s)"
     run.state.rows_in, run.state.total_rows, run.state.late = 500, 1000, 3
     run.state.event_time = 1_000_000
     assert status_line(query) == (

@@ -12,6 +12,7 @@ import pytest
 from fake_run import FakeRun
 
 import cql
+from cql.catalog.local import LocalCatalog
 from cql.errors import (
     BindError,
     CatalogError,
@@ -22,7 +23,7 @@ from cql.errors import (
     RunError,
     SettingError,
 )
-from cql.planner.catalog import TimeUnit
+from cql.planner.catalog import Relation, TimeUnit
 from cql.planner.physical import PhysicalPlan
 from cql.query import Query
 from cql.result import Result
@@ -333,6 +334,56 @@ def test_a_mistyped_name_starts_no_spark() -> None:
         assert not session.catalog.spark_started
 
 
+class SparkStandIn(LocalCatalog):
+    """Spark's catalog without a JVM; finds ``t`` with and without its database."""
+
+    def find(self, name: tuple[str, ...]) -> Relation | None:
+        return super().find(name if len(name) > 1 else ("default", *name))
+
+
+def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
+    spark = SparkStandIn()
+    spark.create_table(("default", "remote"), FLIGHTS)
+    started: list[bool] = []
+
+    def start() -> LocalCatalog:
+        started.append(True)
+        return spark
+
+    monkeypatch.setattr("cql.names._starter", lambda given: None if given is False else start)
+    monkeypatch.setattr("cql.names.SessionCatalog.close", lambda self: None)
+    with Session(run=engine) as session:
+        session.sql("CREATE TABLE here (n BIGINT); DROP TABLE IF EXISTS gone; SHOW TABLES")
+        for unknown in ("SELECT n FROM remote", "INSERT INTO remote SELECT n FROM here"):
+            with pytest.raises(BindError):
+                session.sql(unknown)
+        assert started == []
+        session.sql("SELECT n FROM default.remote")
+        assert started == [True]
+        session.sql("SELECT n FROM remote")
+        assert "default.remote" in session.names()
+        session.sql("CREATE TABLE late (n BIGINT)")
+        assert session.catalog.local.find(("late",)) is not None
+    with Session(object(), run=engine) as session:
+        session.sql("SELECT n FROM remote")
+    with Session(False, run=engine) as session, pytest.raises(BindError):
+        session.sql("SELECT n FROM default.remote")
+
+
+def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr("cql.names._starter", lambda _: SparkStandIn)
+    monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: ended.append(True))
+    one, two, idle = Session(), Session(), Session()
+    for session in (one, two):
+        assert session.catalog.find(("default", "nope")) is None
+    idle.close()
+    one.close()
+    assert ended == []
+    two.close()
+    assert ended == [True]
+
+
 def test_show_and_describe(session: Session) -> None:
     (stream,) = rows(session.sql("SHOW STREAMS"))
     assert stream["stream"] == "flights"
@@ -521,3 +572,30 @@ def test_pyspark_spellings(session: Session) -> None:
     session.createStream("s", FLIGHTS)
     session.registerTable("t", FLIGHTS)
     assert session.names() == ["flights", "s", "t"]
+
+
+# --------------------------------------------------------------------------- the real engine
+
+
+def test_on_the_real_engine() -> None:
+    with cql.connect(spark=False) as session:
+        session.create_stream("flights", FLIGHTS, ordered_by="ts")
+        query = select(
+            session,
+            "SELECT origin, sum(n) AS n FROM flights [RANGE 1 hour SLIDE 1 hour] GROUP BY 1",
+        )
+        found = sorted(rows(query), key=lambda r: str(r["origin"]))
+        assert found == [{"origin": "JFK", "n": 1}, {"origin": "LGA", "n": 2}]
+        assert query.progress().rows_in == 2
+        assert query.late().num_rows > 0
+        session.sql("CREATE TABLE t (origin STRING, n BIGINT)")
+        assert select(session, "INSERT INTO t SELECT origin, n FROM flights").row_count == 2
+        assert len(rows(session.sql("SELECT * FROM t"))) == 2
+        assert "def " in select(session, "SELECT n + 1 AS m FROM t").explain("kernel")
+        session.sql("CREATE STREAM r USING rate OPTIONS (rows_per_second '1000') ORDERED BY ts")
+        live = select(session, "SELECT ts FROM r")
+        assert next(iter(live)).num_rows > 0
+        session.sql("CREATE TABLE u (ts TIMESTAMP)")
+        running = select(session, "INSERT INTO u SELECT ts FROM r")
+        assert running.stop()
+        assert running.status == "stopped"

@@ -133,3 +133,21 @@ def test_assignments() -> None:
 
 def test_types_are_all_used() -> None:
     assert {s.type for s in SETTINGS.values()} == set(SettingType)
+
+
+def test_every_setting_that_has_a_choice_is_read() -> None:
+    """No flag that changes nothing."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    files = [
+        f for top in ("cql", "planner", "executor", "catalog") for f in root.glob(f"{top}/**/*.py")
+    ]
+    text = "\n".join(f.read_text("utf-8") for f in files if f.name != "settings.py")
+    unread = [
+        s.name
+        for s in SETTINGS.values()
+        if (s.type is not SettingType.CHOICE or len({*s.choices} - {"auto"}) > 1)
+        and (s.type is not SettingType.INTEGER or s.low < s.high)
+        and f'settings["{s.name}"]' not in text
+        and f"settings.{s.name}" not in text
+    ]
+    assert unread == []

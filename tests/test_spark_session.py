@@ -181,7 +181,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         own.stop()
         try:
             with s.spark_call(own, "looking"):
-                own.catalog.tableExists("t")
+                own.range(1).count()
         except CatalogError as error:
             print(error.message)
         session = s.start()

@@ -236,12 +236,14 @@ def _status(query: Query) -> RenderableType:
 
 
 def status_line(query: Query, now: float | None = None) -> str:
-    """``━━╌╌ 45%  12.3M rows, 4.1M rows/s  event time …  lag …  3 late, 0 bad``."""
+    """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``."""
     if not query.has_run:
         return "starting"
     progress = query.progress()
     if not progress.rows_in:
-        return f"starting ({render.duration_text(progress.elapsed)})"
+        # A run has operators to tell about from the moment that they are compiled.
+        state = "waiting for rows" if query.metrics() else "compiling"
+        return f"{state} ({render.duration_text(progress.elapsed)})"
     rate = render.rate_text(progress.rows_in, progress.elapsed)
     parts = [f"{render.count_text(progress.rows_in)} read, {rate}"]
     if query.bounded and progress.total_rows:

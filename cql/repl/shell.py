@@ -38,6 +38,8 @@ class Shell:
         self._session: Session | None = None
         self._failure: Exception | None = None
         self._loader: threading.Thread | None = None
+        # For completion; asked anew after each statement.
+        self._names: Sequence[str] | None = None
         self._columns: dict[str, Sequence[tuple[str, str]]] = {}
 
     # ----------------------------------------------------------------- the session
@@ -76,11 +78,15 @@ class Shell:
 
     def tables(self) -> Sequence[str]:
         """Names for completion; empty while the session is not there yet."""
-        return self._session.names() if self._session is not None else ()
+        if self._session is None:
+            return ()
+        if self._names is None:
+            self._names = self._session.names()
+        return self._names
 
     def columns(self, table: str) -> Sequence[tuple[str, str]]:
         session = self._session
-        if session is None or table.lower() not in {n.lower() for n in session.names()}:
+        if session is None or table.lower() not in {n.lower() for n in self.tables()}:
             return ()  # looking up an unknown name could start a JVM
         if table not in self._columns:
             try:
@@ -144,10 +150,16 @@ class Shell:
 
     def execute(self, text: str) -> None:
         """Runs the statements of ``text`` one after the other; the first error ends it."""
+        session = self.session
+        try:
+            self._run_all(session, text)
+        finally:
+            self._names = None
+            self._columns.clear()
+
+    def _run_all(self, session: Session, text: str) -> None:
         from cql.repl.screen import Screen, Stopped
 
-        session = self.session
-        self._columns.clear()
         for item in session.statements(text):
             began = time.perf_counter()
             try:

@@ -94,7 +94,8 @@ def encode(
 
 @njit(
     "void(int32[::1], int64[::1], int64)",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def index(places: Any, hashes: Any, used: int) -> None:
     """Fills empty ``places`` with the codes 0 to ``used``."""

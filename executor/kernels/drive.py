@@ -67,7 +67,8 @@ def clear_output(out: Any) -> None:
 
 @njit(
     "void(int64[::1], int64[::1], int64, int64)",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     at = FRAME * control[TOP]
@@ -82,7 +83,8 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
 @njit(
     "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1])",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def drive(
     address: Any,

@@ -53,9 +53,8 @@ def key_bits(value: float) -> int:
 
 
 def _view(dtype: Any) -> Any:
-    """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An intrinsic
-    rather than ``carray``: kernels declare dozens of views, and each carray costs 20 ms to compile.
-    """
+    """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An
+    intrinsic, since kernels declare dozens of views and each ``carray`` costs 20 ms to compile."""
 
     @intrinsic
     def view(typingctx: Any, address: Any, n: Any) -> Any:

@@ -12,7 +12,8 @@ from cql.executor.unit import NEVER, STRAGGLER_WORDS
 @njit(
     "UniTuple(int64, 2)(Array(int64, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True),"
     " int64, int64, int64, int64[::1])",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def mark_stragglers(
     times: Any, valid: Any, slack: int, highest: int, attribute: int, records: Any

@@ -76,7 +76,8 @@ def _now(scratch: Any, address: int) -> int:
 
 @njit(
     "void(int64, int64, int64, int64[::1])",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
     """Copies rows, stragglers and punctuation into the target's own buffers."""
@@ -99,7 +100,8 @@ def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
 @njit(
     "int64(int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def enqueue(
     operator: int,
@@ -155,7 +157,8 @@ def _bring_forward(ready: Any, control: Any, operator: int) -> None:
     "int64(int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
-    nogil=True, cache=True,
+    nogil=True,
+    cache=True,
 )
 def run(
     policy: int,

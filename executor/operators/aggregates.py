@@ -1,7 +1,7 @@
 """State and code of each aggregate function, as text for the windowed aggregate's kernel.
 
-``g`` indexes the dense state columns of the group at hand. An update happens for rows whose argument
-is not NULL and whose FILTER holds; ``loose`` states can have seen no such row.
+``g`` indexes the dense state columns of the group at hand. An update happens for rows whose
+argument is not NULL and whose FILTER holds; ``loose`` states can have seen no such row.
 """
 
 from __future__ import annotations
@@ -79,10 +79,15 @@ def _finish(
 
 
 def _count(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
-    state = f"{a}n"
-    return AggregateCode(
-        ((state, "int64"),), (f"{state}[g] = 0",), (f"{state}[g] += 1",), (), Code(f"{state}[g]", None)
-    )
+    n = f"{a}n"
+    result = Code(f"{n}[g]", None)
+    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), (f"{n}[g] += 1",), (), result)
+
+
+def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    n = f"{a}n"
+    update = (f"if {x}:", f"    {n}[g] += 1")
+    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), update, (), Code(f"{n}[g]", None))
 
 
 def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -155,10 +160,10 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         init = f"{s}[g] = -1"
     elif kind.is_fraction:
         if smaller:  # NaN to begin with: every value is at most NaN
-            init = f"{s}[g] = float64('nan')"
+            init = f"{s}[g] = math.nan"
             update = [f"if {x} < {s}[g] or {s}[g] != {s}[g]:", f"    {s}[g] = {x}"]
         else:
-            init = f"{s}[g] = -float64('inf')"
+            init = f"{s}[g] = -math.inf"
             update = [f"if {x} > {s}[g] or {x} != {x}:", f"    {s}[g] = {x}"]
     elif kind.kind is Kind.BOOLEAN:
         init = f"{s}[g] = {1 if smaller else 0}"
@@ -168,9 +173,7 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         init = f"{s}[g] = {2**bits - 1 if smaller else f'(-{2**bits - 1} - 1)'}"
         update = [f"if {x} {'<' if smaller else '>'} {s}[g]:", f"    {s}[g] = {x}"]
     result = f"({s}[g] != 0)" if kind.kind is Kind.BOOLEAN else f"{s}[g]"
-    return _finish(
-        a, loose, [(s, kind.storage)], [init], update, result, uses_rank=kind.is_text
-    )
+    return _finish(a, loose, [(s, kind.storage)], [init], update, result, uses_rank=kind.is_text)
 
 
 def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -231,6 +234,7 @@ def _logical(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 _Builder = Callable[[AggregateCall, str, str, bool], AggregateCode]
 _BUILDERS: dict[str, _Builder] = {
     "count": _count,
+    "count_if": _count_if,
     "sum": _sum,
     "avg": _avg,
     "min": _extreme,
@@ -244,4 +248,3 @@ _BUILDERS: dict[str, _Builder] = {
     "bool_and": _logical,
     "bool_or": _logical,
 }
-

@@ -35,6 +35,16 @@ from cql.planner.expr import Literal
 State = dict[str, npt.NDArray[Any]]
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
+_SCALARS = (
+    "open",
+    "spare",
+    "watermark",
+    "closing",
+    "closing_group",
+    "emitted",
+    "promised",
+    "begun",
+)
 
 
 @dataclass(slots=True)
@@ -58,7 +68,7 @@ class Workspace:
             raise RunError(
                 f"the query's state would grow to {total:,} bytes, over max_state = "
                 f"{self.limit:,} ({what})",
-                hint="raise it with SET max_state = '<size>', shorten RANGE, or group by fewer keys",
+                hint="SET max_state = '<size>', shorten RANGE, or group by fewer keys",
             )
         self.used = total
         self.peak = max(self.peak, total)
@@ -127,9 +137,7 @@ class StageOperator:
     def _bind_constants(self) -> None:
         kernel = self.code.kernel
         for slot, value in kernel.constants:
-            self.descriptor[slot] = (
-                value if isinstance(value, int) else self._constant_bits(value)
-            )
+            self.descriptor[slot] = value if isinstance(value, int) else self._constant_bits(value)
         for slot, value in kernel.window_constants.items():
             self.descriptor[slot] = value
 
@@ -235,8 +243,7 @@ class StageOperator:
 
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""
-        names = ("open", "spare", "watermark", "closing", "closing_group", "emitted", "promised", "begun")
-        return {n: int(self.descriptor[self._slots[n]]) for n in names if n in self._slots}
+        return {n: int(self.descriptor[self._slots[n]]) for n in _SCALARS if n in self._slots}
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
@@ -341,5 +348,3 @@ def _distinct_columns(k: int) -> dict[str, str]:
 
 def _dtype(storage: str) -> str:
     return "uint8" if storage == "bool" else storage
-
-

@@ -64,9 +64,6 @@ class KernelText:
         return name
 
     def constant(self, literal: Literal) -> str:
-        for slot, known in self.constants:
-            if isinstance(known, Literal) and _same(known, literal):
-                return f"k{slot}"
         slot = self._constant_slot(literal)
         kind, dtype = literal.type.kind, literal.type.storage
         if literal.type.is_fraction:
@@ -123,15 +120,10 @@ class KernelText:
         return len(self.sites) - 1
 
 
-def _same(a: Literal, b: Literal) -> bool:
-    """The same literal of the same query position, so that each one stays a parameter of its own."""
-    return a is b
-
-
 class RowScope:
     """One row loop. ``columns`` are the columns that expressions refer to, as code or (until first
-    used) as a place to load from; ``leave`` is the statement that ends the loop with the status set.
-    """
+    used) as a place to load from. A failing expression leaves the loop with the status set; with
+    ``skip`` it runs that statement instead."""
 
     def __init__(self, kernel: KernelText, index: str, *, skip: str | None = None) -> None:
         self.kernel = kernel

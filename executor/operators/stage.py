@@ -1,5 +1,5 @@
-"""The kernel of a stage: a fused run of filters, projections and buckets that ends in output rows or
-in a windowed aggregate (whose results may go on through further filters and projections).
+"""The kernel of a stage: a fused run of filters, projections and buckets that ends in output rows
+or in a windowed aggregate (whose results may go on through further filters and projections).
 
 ``write_stage`` turns a ``StageSpec`` into text; ``cql.executor.operators.native`` runs it. One call
 handles one unit in phases: host columns, rows, punctuation; it can leave anywhere and resume.
@@ -55,6 +55,7 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec
 END_OF_INPUT = -1
 #: Event times beyond this have windows whose bounds do not fit 64 bits: bad rows.
 MAX_EVENT_TIME = 1 << 62
+_NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ class StageCode:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a progressing column comes from: ``base`` is a local's name once punctuation is being
-    mapped, ``attribute`` the input column it belongs to, ``expr`` a function of Column(0) = base."""
+    mapped, ``attribute`` the input column that it belongs to, ``expr`` a function of Column(0),
+    which is the base."""
 
     base: str
     attribute: int
@@ -215,7 +217,7 @@ class StageWriter:
     def _row_phase(self, phase: int, terminal: RowTerminal) -> None:
         body = self.kernel.body
         with body.block(f"if status == 0 and u[{PHASE}] == {phase}:"):
-            body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = 0")
+            body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = -1")
             body.lines("stop = n", "straggler = 0", "late_at = -1")
             body.line(f"stragglers = u[{STRAGGLERS}]")
             body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
@@ -223,10 +225,14 @@ class StageWriter:
                 f"while straggler < stragglers and late[{STRAGGLER_WORDS} * straggler] < first:"
             ):
                 body.line("straggler += 1")
-            body.line(f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n")
+            body.line(_NEXT_LATE)
             terminal.before_rows()
             with body.block("for i in range(first, stop):"):
                 body.line("late_at = -1")
+                if terminal.resumes_inside:
+                    body.line("sub = -1")
+                    with body.block("if i > first:"):
+                        body.line("skip = 0")
                 with body.block("if i == next_late:"):
                     body.line("late_at = straggler")
                     with body.block(
@@ -234,10 +240,7 @@ class StageWriter:
                         f" and late[{STRAGGLER_WORDS} * straggler] == i:"
                     ):
                         body.line("straggler += 1")
-                    body.line(
-                        f"next_late = late[{STRAGGLER_WORDS} * straggler]"
-                        " if straggler < stragglers else n"
-                    )
+                    body.line(_NEXT_LATE)
                 self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
             terminal.end_rows(phase)
 
@@ -273,14 +276,13 @@ class StageWriter:
         self.window_range(step.window, t)
         schema = scope.schema_type(step)
         with body.block("for w in range(w0 + skip, w1 + 1):"):
-            body.lines("sub = w - w0", f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
+            body.line("sub = w - w0")
+            body.line(f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
             body.line(f"we = ws + {self.range(step.window)}")
             window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
             self._steps(rest, scope.next([*scope.columns, *window]), last)
-        body.line("skip = 0")
         with body.block("if status != 0:"):
             body.line("break")
-        body.line("sub = 0")
 
     def event_time(self, scope: RowScope, wa: int) -> str:
         """Loads the window attribute; a NULL or a value without windows is a bad row."""
@@ -323,9 +325,7 @@ class StageWriter:
 
     # -- punctuation -----------------------------------------------------------------------------
 
-    def origins(
-        self, steps: tuple[Step, ...], start: dict[int, Origin]
-    ) -> dict[int, Origin]:
+    def origins(self, steps: tuple[Step, ...], start: dict[int, Origin]) -> dict[int, Origin]:
         """Follows progressing columns through the steps."""
         live = start
         for step in steps:
@@ -371,10 +371,10 @@ class StageWriter:
                         f"punct_w1 = punct_w0 + {range_}",
                         "punct_w2 = punct_w1 - 1",
                     )
-                mapped = self._mapped(origin)
+                mapped = self.mapped(origin)
                 self.append_punctuation(str(column), mapped)
 
-    def _mapped(self, origin: Origin) -> str:
+    def mapped(self, origin: Origin) -> str:
         if isinstance(origin.expr, Column):
             return origin.base
         scope = StageScope(self, level=-1, skip="continue")
@@ -433,6 +433,11 @@ class RowTerminal:
         """Every input row is one output row, so that columns can pass by reference."""
         return all(isinstance(s, ProjectExec) for s in self.writer.spec.steps)
 
+    @property
+    def resumes_inside(self) -> bool:
+        """Whether a row has several windows, so that a kernel can leave between two of them."""
+        return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
+
     def row_exprs(self) -> list[Expr]:
         return []
 
@@ -479,7 +484,7 @@ class RowTerminal:
                             f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
                             f"{out}[at] = j",
                             f"{out}[at + 1] = {column}",
-                            f"{out}[at + 2] = int64({writer._mapped(origin)})",
+                            f"{out}[at + 2] = int64({writer.mapped(origin)})",
                             f"o[{STRAGGLERS}] += 1",
                         )
 
@@ -516,7 +521,8 @@ class RowTerminal:
             with body.block(f"if attribute == {END_OF_INPUT}:"):
                 writer.append_punctuation(str(END_OF_INPUT), "value")
                 body.line("continue")
-            with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0 or value == {INFINITY}:"):
+            joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
+            with body.block(f"if {joint} or value == {INFINITY}:"):
                 body.line("continue")  # dropping a promise is always sound
             writer.send_punctuation(live, window)
 
@@ -533,17 +539,15 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
             body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
     with body.block("elif status == 3:"):
         body.line("detail_row = i")
-        if inner:
-            body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
-        else:
-            body.line(f"u[{CURSOR}] = i + 1")
+        body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
+        if inner:  # only the window at hand is left out, if the row had come to its windows
+            with body.block("if sub >= 0:"):
+                body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
     with body.block("else:"):
-        body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+        body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub if sub >= 0 else skip")
 
 
-def store_row(
-    kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]
-) -> None:
+def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]) -> None:
     """Writes the scope's columns as output row ``j``."""
     body = kernel.body
     for k, f in enumerate(schema):
@@ -645,5 +649,3 @@ def _walk_columns(expr: Expr) -> list[Column]:
 
 def _size(kind: DataType) -> int:
     return {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4, "float64": 8}[kind.storage]
-
-

@@ -1,9 +1,10 @@
 """WID: windowed hash aggregation by window id (out-of-order paper §4.1 and appendix).
 
 Each row goes to the groups of every window that holds it; punctuation closes windows, whose groups
-leave in the order of their first row. Instead of one table over (window id, group), each open window
-has a region of its own in shared arrays: the window id is compared once per run of rows, closing a
-window gives its whole region back, and the order of first contribution is the order of the entries.
+leave in the order of their first row. Instead of one table over (window id, group), each open
+window has a region of its own in shared arrays: the window id is compared once per run of rows,
+closing a window gives its whole region back, and the order of first contribution is the order of
+the entries.
 
 Keys are packed into 64-bit words (two ints are one word); NULL keys set bits of one more word.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cql.executor.expression_scope import zero
 from cql.executor.expressions import Code, ErrorSite, emit
 from cql.executor.kernels.memory import VIEWS
 from cql.executor.kernels.windows import CLASSES, SMALLEST_CLASS
@@ -121,6 +123,10 @@ class AggregateTerminal(RowTerminal):
         w = self.node.window
         return w is None or (w.slide or 0) >= (w.range or 0)
 
+    @property
+    def resumes_inside(self) -> bool:
+        return not self._single_window
+
     def _loose(self, call: AggregateCall) -> bool:
         """Whether a group can exist without any value for this call."""
         whole = self.node.window is None and not self.node.keys
@@ -136,9 +142,8 @@ class AggregateTerminal(RowTerminal):
     def before_rows(self) -> None:
         body = self.writer.kernel.body
         self._declare_state()
-        body.lines("low = 0", "high = 0", "slot = -1", "base = 0", "mask = 0", "count = 0", "size = 0")
-        if self.node.window is not None and self._single_window:
-            body.line("closed_from = 0")
+        body.lines("low = 0", "high = 0", "slot = -1")
+        body.lines("base = 0", "mask = 0", "count = 0", "size = 0")
         if self.node.window is None and not self.node.keys:
             self._whole_input()
 
@@ -181,11 +186,13 @@ class AggregateTerminal(RowTerminal):
         body = self.writer.kernel.body
         attribute = self._attribute_of(wa)
         body.line("own = NEVER")
-        with body.block("if late_at >= 0:"), body.block("for e in range(late_at, straggler):"):
-            with body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {attribute.attribute}:"):
-                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
-                body.line("punct = value")
-                body.line(f"own = int64({self.writer._mapped(attribute)})")
+        with (
+            body.block("if late_at >= 0:"),
+            body.block("for e in range(late_at, straggler):"),
+            body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {attribute.attribute}:"),
+        ):
+            body.line(f"punct = late[{STRAGGLER_WORDS} * e + 2]")
+            body.line(f"own = int64({self.writer.mapped(attribute)})")
 
     def _attribute_of(self, wa: int) -> Origin:
         origins = self.writer.origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
@@ -215,7 +222,7 @@ class AggregateTerminal(RowTerminal):
         with body.block("if slot < 0:"):
             self._open_window(leave="break")
 
-    def _many_windows(self, t: str, arguments: list[tuple[Code | None, str | None]]) -> None:
+    def _many_windows(self, t: str, arguments: list[str | None]) -> None:
         writer, window = self.writer, self.node.window
         assert window is not None
         body = writer.kernel.body
@@ -237,7 +244,6 @@ class AggregateTerminal(RowTerminal):
             self._update(arguments, ["break"])
         with body.block("if status != 0:"):
             body.line("break")
-        body.lines("skip = 0", "sub = 0")
 
     def _key_words(self, scope: StageScope) -> None:
         body = self.writer.kernel.body
@@ -267,35 +273,56 @@ class AggregateTerminal(RowTerminal):
     def _null_bit(self, key: int) -> int:
         return self._nullable_keys.index(key)
 
-    def _arguments(self, scope: StageScope) -> list[tuple[Code | None, str | None]]:
+    def _arguments(self, scope: StageScope) -> list[str | None]:
         """Evaluates every argument and FILTER before any state changes, so that a failing row
-        leaves no trace; returns (argument, condition under which the call sees the row)."""
+        leaves no trace; returns the condition under which each call sees the row."""
         body = self.writer.kernel.body
-        found: list[tuple[Code | None, str | None]] = []
+        found: list[str | None] = []
         for k, call in enumerate(self.node.calls):
-            conditions: list[str] = []
+            condition: str | None = None
             if call.where is not None:
                 where = emit(call.where, scope)
-                conditions += [where.value] if where.valid is None else [where.valid, where.value]
-            value: Code | None = None
+                condition = f"f{k}"
+                seen = where.value if where.valid is None else f"({where.valid} and {where.value})"
+                body.line(f"{condition} = {seen}")
             if call.args:
-                value = emit(call.args[0], scope)
-                body.line(f"x{k} = {value.value}")
-                keeps_null = call.fn in ("first", "last")
-                if keeps_null:
-                    body.line(f"x{k}_ok = {'True' if value.valid is None else value.valid}")
-                elif value.valid is not None:
-                    conditions.append(value.valid)
-            found.append((value, " and ".join(f"({c})" for c in conditions) or None))
+                condition = self._argument(k, call, condition, scope)
+            found.append(condition)
         return found
 
-    def _update(self, arguments: list[tuple[Code | None, str | None]], leave: list[str]) -> None:
+    def _argument(
+        self, k: int, call: AggregateCall, condition: str | None, scope: StageScope
+    ) -> str | None:
+        """Sets ``x<k>`` (and its flag); FILTER guards it, as it does in Spark."""
+        body, arg = self.writer.kernel.body, call.args[0]
+        if condition is None:
+            value = emit(arg, scope)
+            body.line(f"x{k} = {value.value}")
+        else:
+            # Columns that are loaded inside the block are unknown after it: a scope of its own.
+            inner = scope.next(list(scope.columns))
+            inner.level = scope.level
+            body.line(f"x{k} = {zero(arg.type)}")
+            body.line(f"x{k}_ok = False")
+            with body.block(f"if {condition}:"):
+                value = emit(arg, inner)
+                body.line(f"x{k} = {value.value}")
+                body.line(f"x{k}_ok = {value.valid or 'True'}")
+        if call.fn in ("first", "last"):  # they keep NULLs
+            if condition is None:
+                body.line(f"x{k}_ok = {value.valid or 'True'}")
+            return condition
+        if value.valid is None:
+            return condition
+        return value.valid if condition is None else f"x{k}_ok"
+
+    def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         body, kernel = self.writer.kernel.body, self.writer.kernel
         self._find_group(leave)
         # Sets of values may ask for room: they come first and count as they insert, so that a row
         # that is tried again changes nothing twice.
         for k in self.distinct:
-            self._insert_distinct(k, arguments[k][1], leave)
+            self._insert_distinct(k, arguments[k], leave)
         for k, code in enumerate(self._codes):
             if k in self.distinct:
                 continue
@@ -308,7 +335,7 @@ class AggregateTerminal(RowTerminal):
                 kernel.rank()
             out = f"status = 3; detail = {site}; {leave[0]}"
             lines = [line.replace("{leave}", out) for line in code.update]
-            condition = arguments[k][1]
+            condition = arguments[k]
             if condition is None:
                 body.lines(*lines)
             else:
@@ -358,9 +385,8 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"status = 2; detail = {NEED_GROUPS}; detail_row = {1 << SMALLEST_CLASS}")
                 body.line(leave)
             for k in self.distinct:
-                body.line(
-                    f"base{k} = take_region(index{k}, heads{k}, top{k}, entries{k}, {SMALLEST_CLASS})"
-                )
+                state = f"index{k}, heads{k}, top{k}, entries{k}"
+                body.line(f"base{k} = take_region({state}, {SMALLEST_CLASS})")
                 with body.block(f"if base{k} < 0:"):
                     body.line(f"free_region(index, heads, base, {SMALLEST_CLASS})")
                     for done in self.distinct[: self.distinct.index(k)]:
@@ -374,7 +400,8 @@ class AggregateTerminal(RowTerminal):
             body.lines(f"{spare} -= 1", f"slot = spares[{spare}]")
             body.line("insert_slot(places, window_ids, place_mask, w, slot)")
             body.lines(f"heap_push(heap, {opened}, w)", f"{opened} += 1")
-            body.lines("bases[slot] = base", f"classes[slot] = {SMALLEST_CLASS}", "counts[slot] = 0")
+            body.lines("bases[slot] = base", f"classes[slot] = {SMALLEST_CLASS}")
+            body.line("counts[slot] = 0")
             for k in self.distinct:
                 body.lines(
                     f"bases{k}[slot] = base{k}",
@@ -398,7 +425,7 @@ class AggregateTerminal(RowTerminal):
                     body.line(f"grown = {self._grow('')}")
                     with body.block("if grown < 0:"):
                         body.line(
-                            f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; g = -1; break"
+                            f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; break"
                         )
                     body.lines("base = bases[slot]", "size = 1 << classes[slot]")
                     body.lines("mask = 2 * size - 1", "p = (hashed >> 8) & mask", "continue")
@@ -426,8 +453,8 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {condition}:" if condition else "if True:"):
             body.lines(f"bits = {bits}", "owner = g - base")
             body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
-            body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]", "dm = 2 * dsize - 1")
-            body.lines("p = (dh >> 8) & dm", "tag = dh >> 32")
+            body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
+            body.lines("dm = 2 * dsize - 1", "p = (dh >> 8) & dm", "tag = dh >> 32")
             with body.block("while True:"):
                 body.line(f"e = index{k}[2 * db + p]")
                 with body.block("if e == 0:"):
@@ -442,7 +469,8 @@ class AggregateTerminal(RowTerminal):
                         body.lines("dm = 2 * dsize - 1", "p = (dh >> 8) & dm", "continue")
                     body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
                     body.line(f"index{k}[2 * db + p] = (tag << 32) | counts{k}[slot]")
-                    body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits", f"a{k}n[g] += 1", "break")
+                    body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
+                    body.lines(f"a{k}n[g] += 1", "break")
                 with body.block("if (e >> 32) == tag:"):
                     body.line("e = db + (e & 0xFFFFFFFF) - 1")
                     with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
@@ -465,7 +493,7 @@ class AggregateTerminal(RowTerminal):
         end_of_rows(self.writer, phase)
 
     def after_rows(self) -> None:
-        """Watermark, then the windows that it closes, then the punctuation that their end allows."""
+        """Watermark, then the windows that it closes, then the punctuation that this allows."""
         writer = self.writer
         body, kernel = writer.kernel.body, writer.kernel
         after = f"u[{PHASE}]"
@@ -499,7 +527,7 @@ class AggregateTerminal(RowTerminal):
             with body.block(f"if value == {INFINITY}:"):
                 body.lines(f"{watermark} = {INFINITY}", "continue")
             body.line("punct = value")
-            mapped = self.writer._mapped(origin)
+            mapped = self.writer.mapped(origin)
             with body.block(f"if int64({mapped}) > {watermark}:"):
                 body.line(f"{watermark} = int64({mapped})")
 
@@ -518,8 +546,8 @@ class AggregateTerminal(RowTerminal):
                     body.line("break")
                 body.line("w = heap[0]")
                 self._window_bounds()
-                condition = f"{watermark} < {INFINITY}" if node.window is None else f"we > {watermark}"
-                with body.block(f"if {condition}:"):
+                last = INFINITY if node.window is None else "we"
+                with body.block(f"if {watermark} < {last}:"):
                     body.line("break")
                 body.line(f"{closing} = find_slot(places, window_ids, place_mask, w)")
                 body.line(f"{group} = 0")
@@ -532,7 +560,8 @@ class AggregateTerminal(RowTerminal):
                 body.line("g = base + i")
                 self._result_row()
             self._end_of_window(closing, group, opened)
-        body.lines(f"o[{ROWS}] = j", "rows_out += j - before", f"{kernel.word('emitted')} += j - before")
+        body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
+        body.line(f"{kernel.word('emitted')} += j - before")
 
     def _window_bounds(self) -> None:
         window = self.node.window
@@ -613,9 +642,7 @@ class AggregateTerminal(RowTerminal):
         assert node.window is not None
         kind = window_column_type(node.input.schema, node.window)
         first = len(node.keys) + len(node.calls)
-        start = {
-            first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)
-        }
+        start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)}
         return self.writer.origins(self.writer.spec.post, start)
 
 
@@ -642,5 +669,3 @@ def _key_value(kind: DataType, word: str, part: KeyPart) -> str:
         return word
     signed = f"(({word} << {64 - part.shift - part.bits}) >> {64 - part.bits})"
     return f"{kind.storage}({signed})"
-
-

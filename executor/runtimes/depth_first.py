@@ -17,8 +17,7 @@ _SPARE_FRAMES = 4
 
 
 class DepthFirst:
-    """``deliver`` takes the last operator's unit; ``failed`` decides on a row that failed: it raises,
-    or returns to leave the row out."""
+    """``ones`` is the address of a mask without NULLs."""
 
     def __init__(self, graph: Graph, handler: Handler, *, ones: int) -> None:
         self.graph = graph
@@ -125,5 +124,3 @@ class DepthFirst:
         unit = self.graph.units[int(self._stack[below])]
         assert unit.address == address
         return unit
-
-

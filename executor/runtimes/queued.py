@@ -150,9 +150,7 @@ class Queued:
                 operator.provide(unit)
             case queues.FAILED:
                 row, fatal = int(unit.words[DETAIL_ROW]), operator.is_fatal(unit)
-                self.handler.failed(
-                    Failure(operator.name, operator.error(unit), unit, row, fatal)
-                )
+                self.handler.failed(Failure(operator.name, operator.error(unit), unit, row, fatal))
             case queues.PYTHON:
                 self._control[queues.RESULT] = operator.call(unit, self.graph.units[index])
             case _:

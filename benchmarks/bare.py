@@ -1,0 +1,170 @@
+"""The fixed denominators: the machine's bandwidth, and hand-written kernels for the same work.
+
+The kernels are copies, left as they are down to their layout: "bare kernel" means these, compiled
+by the same numba, and not slower ones written for the occasion. They know what no engine knows: the
+schema, the width, how large the hash table and the output will be; their output buffers are there
+before the clock starts, and they check nothing.
+"""
+
+# ruff: noqa: E501, E702, N802, SIM113
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numba import njit
+
+from benchmarks.workloads import WIDTH, Answer, Column, Workload, checksum, sums
+
+#: What design says of kernel ``kA`` on one thread, where one thread reads 40 GB/s.
+DESIGN_Q4_ROWS_PER_S = 187e6
+DESIGN_READ_GB_PER_S = 40.0
+
+# fmt: off
+@njit(fastmath=True, nogil=True)
+def ksum(a):
+    s = 0.0
+    for i in range(a.size): s += a[i]
+    return s
+@njit(nogil=True)
+def ksumi(a):
+    s0 = 0
+    for i in range(a.size): s0 += a[i]
+    return s0
+@njit(nogil=True)
+def kcopy(a, b):
+    for i in range(a.size): b[i] = a[i]
+@njit(fastmath=True, nogil=True)
+def ktriad(a, b, c, s):
+    for i in range(a.size): a[i] = b[i] + s * c[i]
+def par(f, arrs, k):
+    n = arrs[0].size; th = []
+    for q in range(k):
+        t = threading.Thread(target=f, args=tuple(a[q * n // k:(q + 1) * n // k] for a in arrs)); t.start(); th.append(t)
+    for t in th: t.join()
+
+# ---- packets: tumbling 10 s count(*) group by (src,dst); open-addressing hash, ordered input: one live window, flushed at the boundary
+@njit(nogil=True, inline="always")
+def hsh(k):
+    k = nb.uint64(k) * nb.uint64(0x9E3779B97F4A7C15)
+    return k ^ (k >> nb.uint64(29))
+@njit(nogil=True)
+def kA(src, dst, ts, width, cap, o_w, o_s, o_d, o_c):
+    mask = cap - 1; keys = np.zeros(cap, np.int64); cnt = np.zeros(cap, np.int32); used = np.empty(cap, np.int32); nu = 0
+    n = ts.size; no = 0; wend = (ts[0] // width + 1) * width
+    for i in range(n):
+        t = ts[i]
+        if t >= wend:
+            for u in range(nu):
+                h = used[u]; o_w[no] = wend - width; o_s[no] = nb.int32(keys[h] >> 32); o_d[no] = nb.int32(keys[h]); o_c[no] = cnt[h]; no += 1; cnt[h] = 0
+            nu = 0; wend = (t // width + 1) * width
+        k = (nb.int64(src[i]) << 32) | (nb.int64(dst[i]) & 0xFFFFFFFF)
+        h = nb.int64(hsh(k) >> nb.uint64(20)) & mask
+        while cnt[h] != 0 and keys[h] != k: h = (h + 1) & mask
+        if cnt[h] == 0: keys[h] = k; used[nu] = h; nu += 1
+        cnt[h] += 1
+    for u in range(nu):
+        h = used[u]; o_w[no] = wend - width; o_s[no] = nb.int32(keys[h] >> 32); o_d[no] = nb.int32(keys[h]); o_c[no] = cnt[h]; no += 1
+    return no
+
+# ---- bids
+@njit(nogil=True)
+def kq1(a, b, p, t, oa, ob, op, ot):
+    for i in range(p.size): oa[i] = a[i]; ob[i] = b[i]; op[i] = p[i] * 908 // 1000; ot[i] = t[i]
+@njit(nogil=True)
+def kq1p(p, op):
+    for i in range(p.size): op[i] = nb.int64(nb.uint64(p[i] * 908) // nb.uint64(1000))
+@njit(nogil=True)
+def kq2(a, p, oa, op):
+    n = 0
+    for i in range(a.size):
+        x = nb.uint32(a[i])
+        if x % nb.uint32(123) == 0: oa[n] = a[i]; op[n] = p[i]; n += 1
+    return n
+# fmt: on
+
+
+# ----------------------------------------------------------------- bandwidth
+
+
+def bandwidth(elements: int = 1 << 27, names: tuple[str, ...] | None = None) -> dict[str, float]:
+    """GB/s (median of 5) of reading, copying (both sides counted) and the triad over float64 and
+    int64 arrays of ``elements`` (1 GiB each by default), on one thread and on two; ``names`` picks
+    some of the measures."""
+    n = elements
+    triads = names is None or any(name.startswith("triad") for name in names)
+    a, b, c = np.ones(n), np.zeros(n), np.ones(n if triads else 0)
+    measures: Mapping[str, tuple[int, Callable[[int], None]]] = {
+        "read float64": (8 * n, lambda k: par(ksum, [a], k)),
+        "read int64": (8 * n, lambda k: par(ksumi, [a.view(np.int64)], k)),
+        "copy": (16 * n, lambda k: par(kcopy, [a, b], k)),
+        "np.copyto": (16 * n, lambda k: par(lambda x, y: np.copyto(y, x), [a, b], k)),
+        "triad": (24 * n, lambda k: par(lambda x, y, z: ktriad(x, y, z, 3.0), [a, b, c], k)),
+    }
+    found: dict[str, float] = {}
+    for name, (size, run) in measures.items():
+        for threads in (1, 2):
+            full = f"{name}, {threads} thread{'s' * (threads > 1)}"
+            if names is None or full in names:
+                found[full] = size / 1e9 / _median_seconds(run, threads)
+    return found
+
+
+def _median_seconds(run: Callable[[int], None], threads: int) -> float:
+    run(threads)
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run(threads)
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken))
+
+
+# ----------------------------------------------------------------- the kernels on a workload
+
+
+class Bare:
+    """A kernel with its buffers: ``run`` is what is timed, ``answer`` checks what it gave."""
+
+    def __init__(self, run: Callable[[], Any], answer: Callable[[Any], Answer]) -> None:
+        self.run = run
+        self.answer = answer
+
+
+def q4(workload: Workload) -> Bare:
+    src, dst, ts = (workload.columns[c] for c in ("srcIP", "destIP", "ts"))
+    room = 700_000
+    out = [np.empty(room, t) for t in (np.int64, np.int32, np.int32, np.int64)]
+    return Bare(
+        lambda: kA(src, dst, ts, WIDTH, 1 << 18, *out),
+        lambda n: checksum(*(column[:n] for column in out)),
+    )
+
+
+def q1(workload: Workload) -> Bare:
+    """Every column of the output is written."""
+    a, b, p, t = _bid_columns(workload)
+    oa, ob, op, ot = (np.empty(len(a), np.int64) for _ in range(4))
+    return Bare(lambda: kq1(a, b, p, t, oa, ob, op, ot), lambda _: sums(oa, op, ob, ot))
+
+
+def q1_by_reference(workload: Workload) -> Bare:
+    """Only the price is written; the other columns of the output are those of the input."""
+    a, b, p, t = _bid_columns(workload)
+    op = np.empty(len(a), np.int64)
+    return Bare(lambda: kq1p(p, op), lambda _: sums(a, op, b, t))
+
+
+def q2(workload: Workload) -> Bare:
+    a, _, p, _ = _bid_columns(workload)
+    oa, op = np.empty(len(a), np.int64), np.empty(len(a), np.int64)
+    return Bare(lambda: kq2(a, p, oa, op), lambda n: checksum(oa[:n], op[:n]))
+
+
+def _bid_columns(workload: Workload) -> tuple[Column, Column, Column, Column]:
+    a, b, p, t = (workload.columns[c] for c in ("auction", "bidder", "price", "ts"))
+    return a, b, p, t

@@ -1,0 +1,309 @@
+"""Runs contenders in turns and says how they compare.
+
+All contenders of a benchmark do the same work on the same data in one run of one process, A B C A B
+C …, so that a noisy neighbour meets all of them. The first round, which compiles and fills caches,
+is shown and not counted. Every answer of every round is checked, outside the timing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks import bare, machine
+from benchmarks.workloads import Answer
+
+FORMAT = 1
+RESULTS = Path(__file__).parent / "results"
+#: The bandwidth that is measured with every benchmark, before and after.
+READ, COPY = "read float64, 1 thread", "copy, 1 thread"
+#: A bare kernel slower than the design says by more than this makes a run not count.
+TOLERANCE = 0.9
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """``run`` is timed; ``prepare`` comes before it and ``answer`` after it, untimed.
+
+    ``seconds`` takes the time from the result instead, for what is measured elsewhere (another
+    process). ``notes`` is asked after each run, before its answer is checked; of each note the
+    largest value is kept. ``expected`` replaces the answer of the benchmark. ``pinned`` confines
+    the run to one CPU. ``once``: too slow to repeat, so that its first run counts."""
+
+    name: str
+    run: Callable[[], Any]
+    answer: Callable[[Any], Answer]
+    prepare: Callable[[], None] = _nothing
+    expected: Answer | None = None
+    seconds: Callable[[Any], float] | None = None
+    notes: Callable[[Any], Mapping[str, float]] | None = None
+    pinned: bool = False
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as fast ``fast`` is as ``slow``; ``goal`` is the least that it should be."""
+
+    fast: str
+    slow: str
+    goal: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``contender`` should take less than ``seconds``, or ``note`` of it be less than ``most``."""
+
+    contender: str
+    most: float
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """``rows`` is what each contender reads (None: a rate says nothing). ``kernel`` names the bare
+    kernel of which the design states a rate, ``kernel_rows_per_s``, at its bandwidth."""
+
+    name: str
+    title: str
+    rows: int | None
+    expected: Answer
+    contenders: Sequence[Contender]
+    ratios: Sequence[Ratio] = ()
+    limits: Sequence[Limit] = ()
+    kernel: str | None = None
+    kernel_rows_per_s: float | None = None
+
+
+@dataclass(slots=True)
+class Timing:
+    """What one contender did. ``first`` is not among ``runs`` unless it is the only one."""
+
+    name: str
+    first: float = 0.0
+    runs: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        return median(self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``cpu`` is where pinned contenders run (None: not pinned); ``elements`` the length of the
+    arrays of the bandwidth measure, 0 for none."""
+
+    runs: int = 5
+    cpu: int | None = None
+    elements: int = 1 << 27
+    console: Console = field(default_factory=Console)
+
+
+# ----------------------------------------------------------------- measuring
+
+
+def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
+    """Runs it; the record that ``save`` writes and ``show`` prints."""
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    loads = [machine.load()]
+    speeds = [_speeds(options)]
+    timings = {c.name: Timing(c.name) for c in benchmark.contenders}
+    for turn in range(options.runs + 1):
+        for contender in benchmark.contenders:
+            if turn == 0 or not contender.once:
+                _turn(benchmark, contender, timings[contender.name], turn, options)
+    speeds.append(_speeds(options))
+    loads.append(machine.load())
+    best = {name: max(speed[name] for speed in speeds) for name in speeds[0]}
+    return {
+        "format": FORMAT,
+        "benchmark": benchmark.name,
+        "title": benchmark.title,
+        "started": started,
+        "rows": benchmark.rows,
+        "machine": machine.describe(),
+        "load": loads,
+        "bandwidth_gb_per_s": speeds,
+        "pinned_to_cpu": options.cpu,
+        "contenders": [_entry(t, benchmark.rows) for t in timings.values()],
+        "ratios": [_ratio(r, timings) for r in benchmark.ratios],
+        "limits": [_limit(limit, timings) for limit in benchmark.limits],
+        "kernel": _kernel(benchmark, timings, best.get(READ)),
+    }
+
+
+def _speeds(options: Options) -> dict[str, float]:
+    return bare.bandwidth(options.elements, (READ, COPY)) if options.elements else {}
+
+
+def _turn(
+    benchmark: Benchmark, contender: Contender, timing: Timing, turn: int, options: Options
+) -> None:
+    contender.prepare()
+    with machine.pinned(options.cpu if contender.pinned else None):
+        cpu = machine.cpu_seconds()
+        start = time.perf_counter()
+        result = contender.run()
+        seconds = time.perf_counter() - start
+        cpu = machine.cpu_seconds() - cpu
+    if contender.seconds is not None:
+        seconds = contender.seconds(result)
+    if contender.notes is not None:
+        for name, value in contender.notes(result).items():
+            timing.notes[name] = max(value, timing.notes.get(name, value))
+    expected = contender.expected or benchmark.expected
+    given = contender.answer(result)
+    if given != expected:
+        timing.wrong.append(f"round {turn}: {given}, expected {expected}")
+    if turn == 0:
+        timing.first = seconds
+    if turn > 0 or contender.once:
+        timing.runs.append(seconds)
+        timing.cpu.append(cpu)
+    right = "" if given == expected else "  [bold red]WRONG[/]"
+    what = "first" if turn == 0 else f"{turn}/{options.runs}"
+    options.console.print(
+        f"[dim]{benchmark.name} {what:>5}[/] {escape(contender.name):<28} {seconds:9.4f} s{right}",
+        highlight=False,
+    )
+
+
+def _entry(timing: Timing, rows: int | None) -> dict[str, Any]:
+    entry = asdict(timing) | {"median": timing.median}
+    if rows is not None:
+        entry["rows_per_s"] = rows / timing.median
+        entry["ns_per_row"] = timing.median / rows * 1e9
+    return entry
+
+
+def _ratio(ratio: Ratio, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    fast, slow = timings[ratio.fast], timings[ratio.slow]
+    value = slow.median / fast.median
+    # Neighbours in a round saw the same machine, so these spread less than the times do.
+    rounds = [s / f for f, s in zip(fast.runs, slow.runs, strict=True)]
+    met = None if ratio.goal is None else value >= ratio.goal
+    return asdict(ratio) | {"value": value, "rounds": rounds, "met": met}
+
+
+def _limit(limit: Limit, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    timing = timings[limit.contender]
+    value = timing.median if limit.note is None else timing.notes[limit.note]
+    return asdict(limit) | {"value": value, "met": value < limit.most}
+
+
+def _kernel(
+    benchmark: Benchmark, timings: Mapping[str, Timing], read: float | None
+) -> dict[str, Any] | None:
+    """Whether the denominator is as fast as it should be on this machine, today."""
+    if benchmark.kernel is None or benchmark.rows is None or read is None:
+        return None
+    assert benchmark.kernel_rows_per_s is not None
+    rate = benchmark.rows / timings[benchmark.kernel].median
+    due = benchmark.kernel_rows_per_s * read / bare.DESIGN_READ_GB_PER_S
+    return {
+        "name": benchmark.kernel,
+        "rows_per_s": rate,
+        "due_rows_per_s": due,
+        "counts": rate >= due * TOLERANCE,
+    }
+
+
+# ----------------------------------------------------------------- telling
+
+
+def show(record: Mapping[str, Any], console: Console) -> None:
+    """The record as tables."""
+    machine_text = f"{record['machine']['cpu']}, {record['machine']['cores']} cores"
+    console.print()
+    console.print(f"[bold]{escape(record['title'])}[/]", highlight=False)
+    load = " to ".join(f"{value:.1f}" for value in record["load"])
+    speeds = "; ".join(
+        f"{name} {record['bandwidth_gb_per_s'][0][name]:.1f} and {speed:.1f} GB/s"
+        for name, speed in record["bandwidth_gb_per_s"][1].items()
+    )
+    console.print(f"{machine_text}; load {load}" + (f"; {speeds}" if speeds else ""))
+    console.print(_times(record))
+    if record["ratios"] or record["limits"]:
+        console.print(_goals(record))
+    kernel = record["kernel"]
+    if kernel is not None:
+        verdict = "the run counts" if kernel["counts"] else "[bold red]the run does not count[/]"
+        console.print(
+            f"{escape(kernel['name'])}: {kernel['rows_per_s'] / 1e6:.0f}M rows/s, due at this "
+            f"bandwidth {kernel['due_rows_per_s'] / 1e6:.0f}M: {verdict}",
+            highlight=False,
+        )
+    for entry in record["contenders"]:
+        for wrong in entry["wrong"]:
+            console.print(f"[bold red]{escape(entry['name'])} is wrong[/]: {escape(wrong)}")
+
+
+def _times(record: Mapping[str, Any]) -> Table:
+    table = Table("contender", title_justify="left")
+    rows = record["rows"]
+    for name in ("median s", "min", "max", "first", "CPU s"):
+        table.add_column(name, justify="right")
+    if rows is not None:
+        table.add_column("M rows/s", justify="right")
+        table.add_column("ns/row", justify="right")
+    table.add_column("answer")
+    table.add_column("notes")
+    for e in record["contenders"]:
+        cells = [f"{s:.4f}" for s in (e["median"], min(e["runs"]), max(e["runs"]), e["first"])]
+        cells.append(f"{median(e['cpu']):.3f}")
+        if rows is not None:
+            cells += [f"{e['rows_per_s'] / 1e6:.1f}", f"{e['ns_per_row']:.2f}"]
+        notes = ", ".join(f"{name} {value:,.4g}" for name, value in e["notes"].items())
+        table.add_row(escape(e["name"]), *cells, "WRONG" if e["wrong"] else "right", notes)
+    return table
+
+
+def _goals(record: Mapping[str, Any]) -> Table:
+    table = Table("what", "value", "by round", "goal", "met")
+    for r in record["ratios"]:
+        spread = f"{min(r['rounds']):.2f} to {max(r['rounds']):.2f}"
+        goal = "" if r["goal"] is None else f"at least {r['goal']:g}×"
+        what = f"{r['fast']} : {r['slow']}"
+        table.add_row(escape(what), f"{r['value']:.2f}×", spread, goal, _met(r["met"]))
+    for limit in record["limits"]:
+        what = limit["contender"] + ("" if limit["note"] is None else f", {limit['note']}")
+        unit = " s" if limit["note"] is None else ""
+        goal = f"under {limit['most']:,g}{unit}"
+        value = f"{limit['value']:,.4g}{unit}"
+        table.add_row(escape(what), value, "", goal, _met(limit["met"]))
+    return table
+
+
+def _met(met: bool | None) -> str:
+    return {None: "", True: "yes", False: "[red]no[/]"}[met]
+
+
+def save(record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Writes the record as JSON under a name of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    path = folder / f"{record['benchmark']}-{stamp}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def is_right(record: Mapping[str, Any]) -> bool:
+    """Whether every answer was."""
+    return not any(entry["wrong"] for entry in record["contenders"])

@@ -1,0 +1,155 @@
+"""What the machine is doing: CPU seconds, memory, threads, load, versions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("numpy", "numba", "pyarrow", "pyspark", "duckdb", "polars", "sqlglot")
+_PROC = Path("/proc")
+
+
+def describe() -> dict[str, Any]:
+    """The machine, the versions, and the commit if this is a clone."""
+    versions = {}
+    for library in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[library] = version(library)
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(_allowed()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": _commit(),
+    }
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in (_PROC / "cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def load() -> float:
+    """Processes that ran or wanted to, over the last minute."""
+    return os.getloadavg()[0]
+
+
+# ----------------------------------------------------------------- CPU and memory
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and (where /proc tells) of its living descendants, so
+    that the work of a JVM counts."""
+    return time.process_time() + sum(_cpu_of(pid) for pid in _descendants())
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _descendants() -> list[int]:
+    children: dict[int, list[int]] = {}
+    if not (_PROC / "self" / "stat").exists():
+        return []
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (stat := _stat(int(entry.name))) is not None:
+            children.setdefault(int(stat[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        more = children.get(waiting.pop(), [])
+        found += more
+        waiting += more
+    return found
+
+
+def _cpu_of(pid: int) -> float:
+    stat = _stat(pid)
+    if stat is None:
+        return 0.0
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def forget_peak() -> None:
+    """Lets ``peak_mb`` begin anew, where the system can; elsewhere it is the peak of all time."""
+    with contextlib.suppress(OSError):
+        (_PROC / "self" / "clear_refs").write_text("5")
+
+
+def peak_mb() -> float:
+    """Most resident memory of this process (descendants apart), in MB of 10^6 bytes."""
+    with contextlib.suppress(OSError):
+        for line in (_PROC / "self" / "status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+# ----------------------------------------------------------------- threads
+
+
+def _allowed() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
+def can_pin() -> bool:
+    return hasattr(os, "sched_setaffinity") and (_PROC / "self" / "task").exists()
+
+
+def last_cpu() -> int:
+    """The CPU that is pinned to by default: the first one serves most interrupts."""
+    return max(_allowed())
+
+
+@contextlib.contextmanager
+def pinned(cpu: int | None) -> Iterator[None]:
+    """Every thread of this process, those that start meanwhile included, runs on that CPU only:
+    so nothing can be on two threads at once. None leaves them alone."""
+    if cpu is None:
+        yield
+        return
+    before = _allowed()
+    _pin_all({cpu})
+    try:
+        yield
+    finally:
+        _pin_all(before)
+
+
+def _pin_all(cpus: set[int]) -> None:
+    for thread in (_PROC / "self" / "task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread.name), cpus)

@@ -1,0 +1,79 @@
+"""The command line: ``python -m benchmarks.run q4 bids --runs 5``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import bare, bids, first, harness, machine, q4, q4_spark
+from benchmarks.harness import Benchmark, Options
+
+#: What a name runs: each is given the rows and the folder of the data.
+Make = Callable[[int | None, Path | None], Benchmark]
+BENCHMARKS: dict[str, Sequence[Make]] = {
+    "q4": (q4.q4,),
+    "q4-spark": (q4_spark.q4_spark,),
+    "bids": (bids.q1, bids.q2),
+    "first": (first.first,),
+}
+BANDWIDTH = "bandwidth"
+
+
+@click.command()
+@click.argument(
+    "names", nargs=-1, required=True, type=click.Choice([*BENCHMARKS, BANDWIDTH, "all"])
+)
+@click.option("--runs", type=click.IntRange(1), default=5, help="Rounds that count.")
+@click.option("--rows", type=click.IntRange(1000), help="Rows to make (default 10,000,000).")
+@click.option("--data", type=click.Path(path_type=Path), help="Where the data is kept.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=harness.RESULTS,
+    help="Where the JSON goes.",
+)
+@click.option("--cpu", type=click.IntRange(0), help="CPU of one-thread runs (default: the last).")
+def main(
+    names: tuple[str, ...],
+    runs: int,
+    rows: int | None,
+    data: Path | None,
+    results: Path,
+    cpu: int | None,
+) -> None:
+    """Runs benchmarks, prints medians and ratios, and writes JSON. Ends with 1 if an answer was
+    wrong; a goal that was missed is only said."""
+    console = Console()
+    if machine.can_pin():
+        cpu = machine.last_cpu() if cpu is None else cpu
+    elif cpu is not None:
+        raise click.UsageError("this system cannot confine a thread to a CPU")
+    options = Options(runs=runs, cpu=cpu, console=console)
+    wanted = [*BENCHMARKS, BANDWIDTH] if "all" in names else list(dict.fromkeys(names))
+    right = True
+    for name in wanted:
+        if name == BANDWIDTH:
+            for what, speed in bare.bandwidth().items():
+                console.print(f"{what:<26} {speed:6.1f} GB/s", highlight=False)
+            continue
+        for make in BENCHMARKS[name]:
+            right &= _run(make(rows, data), options, results)
+    sys.exit(0 if right else 1)
+
+
+def _run(benchmark: Benchmark, options: Options, results: Path) -> bool:
+    # What is bound by starting processes or a JVM does not depend on the bandwidth.
+    measured = benchmark.measures_bandwidth
+    record = harness.measure(benchmark, options if measured else replace(options, elements=0))
+    harness.show(record, options.console)
+    options.console.print(f"saved as {harness.save(record, results)}", highlight=False)
+    return harness.is_right(record)
+
+
+if __name__ == "__main__":
+    main()

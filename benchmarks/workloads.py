@@ -1,0 +1,247 @@
+"""The data: seeded generators, their answers, and a cache of both on disk.
+
+This is our own copy of the fixed denominator's generator: at the full size the columns are equal to
+its columns byte for byte, and the answers must be those of ``FIXED``. A smaller size draws from the
+same distributions; its answers are computed by numpy like those of the full size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Column: TypeAlias = npt.NDArray[Any]
+#: How many rows, and a checksum of them that does not depend on their order.
+Answer: TypeAlias = tuple[int, str]
+
+#: Start of event time, in microseconds: a multiple of 300 s.
+T0 = 1_699_999_800 * 1_000_000
+SECOND = 1_000_000
+#: Of the window of ``packets``.
+WIDTH = 10 * SECOND
+FULL = 10_000_000
+
+#: The answers of the fixed denominator, at FULL packets or events.
+FIXED: Mapping[str, Mapping[str, Answer]] = {
+    "packets": {"counts": (655360, "7c35b8a0fc95e6b2")},
+    "bids": {"price": (9200000, "60442747817454"), "q2": (75890, "0576d71a60241cbe")},
+}
+
+_FOLDER = Path(__file__).parent / "data"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``columns`` have one length; ``size`` is what the generator was asked for."""
+
+    name: str
+    size: int
+    columns: Mapping[str, Column]
+    answers: Mapping[str, Answer]
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+# ----------------------------------------------------------------- checksums
+
+
+def mix(x: Column) -> Column:
+    x = x.astype(np.uint64)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def checksum(*columns: Any) -> Answer:
+    """Of a bag of rows, given as integer columns of one length."""
+    h: Column | None = None
+    with np.errstate(over="ignore"):
+        for column in columns:
+            c = np.asarray(column).astype(np.int64).view(np.uint64)
+            fresh = h is None
+            h = mix(c + np.uint64(0x9E3779B97F4A7C15)) if fresh else mix(h * np.uint64(31) + c)
+        assert h is not None
+        total = int(np.sum(h, dtype=np.uint64)) if len(h) else 0
+    return len(h), f"{total:016x}"
+
+
+def sums(*columns: Any) -> Answer:
+    """Rows, and the sum of each column: cheap enough for results as long as the input."""
+    return len(columns[0]), " ".join(str(int(np.asarray(c).sum())) for c in columns)
+
+
+# ----------------------------------------------------------------- generators
+
+
+def packets(n: int) -> Workload:
+    """``n`` packets in order of time over 100 s, between 256 x 256 pairs of addresses.
+
+    Answers: ``counts`` of the rows (window_start, srcIP, destIP, count) of windows of 10 s;
+    ``closed``, the same without the windows that end behind the last packet."""
+    rng = np.random.default_rng(1)
+    ts, length = _packet_times(rng, n, 100 * SECOND)
+    sources = rng.integers(-(2**31), 2**31, 256).astype(np.int32)
+    targets = rng.integers(-(2**31), 2**31, 256).astype(np.int32)
+    pair = rng.integers(0, 65536, n)
+    columns = {
+        "srcIP": sources[pair >> 8],
+        "destIP": targets[pair & 255],
+        "srcPort": rng.integers(1024, 65536, n).astype(np.int32),
+        "destPort": rng.integers(1, 1024, n).astype(np.int32),
+        "len": length,
+        "ts": ts,
+    }
+    window = (ts - T0) // WIDTH
+    counts = np.bincount(window * 65536 + pair, minlength=10 * 65536).reshape(-1, 65536)
+    w, p = np.nonzero(counts)
+    rows = (T0 + w * WIDTH, sources[p >> 8], targets[p & 255], counts[w, p])
+    closed = T0 + (w + 1) * WIDTH <= ts[-1]
+    answers = {"counts": checksum(*rows), "closed": checksum(*(c[closed] for c in rows))}
+    return Workload("packets", n, columns, answers)
+
+
+def _packet_times(rng: np.random.Generator, n: int, duration: int) -> tuple[Column, Column]:
+    ts = np.sort(rng.integers(0, duration, n)).astype(np.int64) + T0
+    sizes = np.array([40, 52, 576, 1420, 1500], np.int32)
+    length = rng.choice(sizes, n, p=[0.35, 0.15, 0.1, 0.2, 0.2])
+    return ts, (length + rng.integers(0, 24, n)).astype(np.int32)
+
+
+def bids(n: int) -> Workload:
+    """The bids (92%) among ``n`` events of Nexmark, one each 10 microseconds.
+
+    Answers: ``price``, the sum of q1's prices (price * 908 / 1000); ``q1``, the sums of its columns
+    (auction, price, bidder, ts); ``q2`` of the rows (auction, price) where auction % 123 = 0."""
+    rng = np.random.default_rng(5)
+    i = np.arange(n, dtype=np.int64)
+    epoch, off = i // 50, i % 50
+    ts = T0 + i * 10
+    # 1 person : 3 auctions : 46 bids
+    person, auction_event = off < 1, (off >= 1) & (off < 4)
+    bid = off >= 4
+    last_auction = np.where(
+        off < 1, epoch * 3 - 1, np.where(off < 4, epoch * 3 + off - 1, epoch * 3 + 2)
+    )
+    # The persons and auctions are not needed, but what they draw comes before the bids.
+    rng.integers(0, 11 * 9, int(person.sum()))
+    auctions = int(auction_event.sum())
+    for low, high in ((0, 4), (0, 1000), (0, 5), (1, 20 * SECOND)):
+        rng.integers(low, high, auctions)
+    nb = int(bid.sum())
+    la, lp = last_auction[bid], epoch[bid]
+    hot = rng.integers(0, 2, nb) > 0
+    cold = np.maximum(la - rng.integers(0, 100, nb), 0)
+    auction = np.where(hot, la // 100 * 100, cold) + 1000
+    hot = rng.integers(0, 4, nb) > 0
+    cold = np.maximum(lp - rng.integers(0, 1000, nb), 0)
+    bidder = np.where(hot, lp // 100 * 100 + 1, cold) + 1000
+    price = np.rint(10.0 ** (rng.random(nb) * 6) * 100).astype(np.int64)
+    columns = {"auction": auction, "bidder": bidder, "price": price, "ts": ts[bid]}
+    euro = price * 908 // 1000
+    chosen = auction % 123 == 0
+    answers = {
+        "price": sums(euro),
+        "q1": sums(auction, euro, bidder, ts[bid]),
+        "q2": checksum(auction[chosen], price[chosen]),
+    }
+    return Workload("bids", n, columns, answers)
+
+
+# ----------------------------------------------------------------- on disk
+
+
+def load(make: Callable[[int], Workload], size: int, folder: Path | None = None) -> Workload:
+    """The workload of ``make(size)``, from ``folder`` (default: ``data`` beside this file) or made
+    now and kept there."""
+    place = (folder or _FOLDER) / f"{make.__name__}-{size}-v{_VERSION}"
+    if not place.exists():
+        made = make(size)
+        _check_fixed(made)
+        _save(made, place)
+    told = json.loads((place / "answers.json").read_text(encoding="utf-8"))
+    answers: dict[str, Answer] = {name: (int(n), str(digest)) for name, (n, digest) in told.items()}
+    columns = {file.stem: np.load(file) for file in sorted(place.glob("*.npy"))}
+    return Workload(make.__name__, size, columns, answers)
+
+
+def _check_fixed(made: Workload) -> None:
+    """A numpy whose generators draw otherwise would give other data under the same name."""
+    if made.size != FULL:
+        return
+    for name, answer in FIXED[made.name].items():
+        if made.answers[name] != answer:
+            raise RuntimeError(
+                f"{made.name} differ from the fixed ones: {name} is {made.answers[name]}, "
+                f"not {answer} (numpy {np.__version__})"
+            )
+
+
+def _save(made: Workload, place: Path) -> None:
+    with _built(place) as aside:
+        for name, column in made.columns.items():
+            np.save(aside / f"{name}.npy", column)
+        (aside / "answers.json").write_text(json.dumps(dict(made.answers)), encoding="utf-8")
+
+
+class _built:
+    """A folder that appears whole or not at all; the first of several makers wins."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def __enter__(self) -> Path:
+        self._place.parent.mkdir(parents=True, exist_ok=True)
+        self._aside = Path(tempfile.mkdtemp(prefix=".", dir=self._place.parent))
+        return self._aside
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and not self._place.exists():
+            self._aside.chmod(0o755)
+            self._aside.rename(self._place)
+        else:
+            shutil.rmtree(self._aside)
+
+
+def parquet_parts(
+    make: Callable[[int], Workload], size: int, folder: Path | None = None, parts: int = 10
+) -> tuple[Path, Mapping[str, Answer]]:
+    """A folder of parquet files in order of time (by name, and by time of change, which is the
+    order of Spark's file source), with ``ts`` as a timestamp; and the answers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    base = folder or _FOLDER
+    place = base / f"{make.__name__}-{size}-{parts}parts-v{_VERSION}"
+    workload = load(make, size, folder)
+    if not place.exists():
+        table = to_arrow(workload)
+        assert isinstance(table, pa.Table)
+        n = table.num_rows
+        with _built(place) as aside:
+            for i in range(parts):
+                start, end = i * n // parts, (i + 1) * n // parts
+                file = aside / f"part-{i:05d}.parquet"
+                pq.write_table(table.slice(start, end - start), file)
+                os.utime(file, (1_700_000_000 + i, 1_700_000_000 + i))
+    return place, workload.answers
+
+
+def to_arrow(workload: Workload) -> Any:
+    """The columns as an Arrow table over the same memory; ``ts`` as a UTC timestamp."""
+    import pyarrow as pa
+
+    arrays = {name: pa.array(column) for name, column in workload.columns.items()}
+    arrays["ts"] = arrays["ts"].view(pa.timestamp("us", tz="UTC"))
+    return pa.table(arrays)
