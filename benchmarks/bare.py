@@ -24,6 +24,7 @@ from benchmarks.workloads import WIDTH, Answer, Column, Workload, checksum, sums
 DESIGN_Q4_ROWS_PER_S = 187e6
 DESIGN_READ_GB_PER_S = 40.0
 
+
 # fmt: off
 @njit(fastmath=True, nogil=True)
 def ksum(a):

@@ -40,9 +40,7 @@ def q1(rows: int | None = None, folder: Path | None = None) -> Benchmark:
         *(Ratio("ours", name) for name in runs),
     ]
     title = f"Nexmark q1 from memory: {workload.rows:,} bids, {Q1}"
-    return Benchmark(
-        "bids-q1", title, workload.rows, workload.answers["q1"], contenders, ratios
-    )
+    return Benchmark("bids-q1", title, workload.rows, workload.answers["q1"], contenders, ratios)
 
 
 def q2(rows: int | None = None, folder: Path | None = None) -> Benchmark:
@@ -63,9 +61,7 @@ def q2(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     ]
     ratios = [Ratio("ours", "bare kernel", 0.6), *(Ratio("ours", name) for name in runs)]
     title = f"Nexmark q2 from memory: {workload.rows:,} bids, {Q2}"
-    return Benchmark(
-        "bids-q2", title, workload.rows, workload.answers["q2"], contenders, ratios
-    )
+    return Benchmark("bids-q2", title, workload.rows, workload.answers["q2"], contenders, ratios)
 
 
 def _q1_answer(table: Any) -> Answer:

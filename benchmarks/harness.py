@@ -76,7 +76,8 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class Benchmark:
     """``rows`` is what each contender reads (None: a rate says nothing). ``kernel`` names the bare
-    kernel of which the design states a rate, ``kernel_rows_per_s``, at its bandwidth."""
+    kernel of which the design states a rate, ``kernel_rows_per_s``, at its bandwidth. ``bandwidth``
+    is whether that of the memory matters here; ``close`` ends what the contenders share."""
 
     name: str
     title: str
@@ -87,6 +88,8 @@ class Benchmark:
     limits: Sequence[Limit] = ()
     kernel: str | None = None
     kernel_rows_per_s: float | None = None
+    bandwidth: bool = True
+    close: Callable[[], None] = _nothing
 
 
 @dataclass(slots=True)
@@ -108,7 +111,7 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Options:
     """``cpu`` is where pinned contenders run (None: not pinned); ``elements`` the length of the
-    arrays of the bandwidth measure, 0 for none."""
+    arrays of the bandwidth measure."""
 
     runs: int = 5
     cpu: int | None = None
@@ -123,13 +126,13 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     """Runs it; the record that ``save`` writes and ``show`` prints."""
     started = datetime.now(UTC).isoformat(timespec="seconds")
     loads = [machine.load()]
-    speeds = [_speeds(options)]
+    speeds = [_speeds(benchmark, options)]
     timings = {c.name: Timing(c.name) for c in benchmark.contenders}
     for turn in range(options.runs + 1):
         for contender in benchmark.contenders:
             if turn == 0 or not contender.once:
                 _turn(benchmark, contender, timings[contender.name], turn, options)
-    speeds.append(_speeds(options))
+    speeds.append(_speeds(benchmark, options))
     loads.append(machine.load())
     best = {name: max(speed[name] for speed in speeds) for name in speeds[0]}
     return {
@@ -149,8 +152,8 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     }
 
 
-def _speeds(options: Options) -> dict[str, float]:
-    return bare.bandwidth(options.elements, (READ, COPY)) if options.elements else {}
+def _speeds(benchmark: Benchmark, options: Options) -> dict[str, float]:
+    return bare.bandwidth(options.elements, (READ, COPY)) if benchmark.bandwidth else {}
 
 
 def _turn(

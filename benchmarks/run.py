@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -67,9 +66,10 @@ def main(
 
 
 def _run(benchmark: Benchmark, options: Options, results: Path) -> bool:
-    # What is bound by starting processes or a JVM does not depend on the bandwidth.
-    measured = benchmark.measures_bandwidth
-    record = harness.measure(benchmark, options if measured else replace(options, elements=0))
+    try:
+        record = harness.measure(benchmark, options)
+    finally:
+        benchmark.close()
     harness.show(record, options.console)
     options.console.print(f"saved as {harness.save(record, results)}", highlight=False)
     return harness.is_right(record)

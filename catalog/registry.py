@@ -19,11 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
-
 from cql.catalog import spark_table
-from cql.catalog.spark_session import is_own, spark_call, warehouse_of
+from cql.catalog.spark_session import Session, is_own, spark_call, warehouse_of
 from cql.catalog.spark_sql import quoted
 from cql.catalog.spark_table import Table, local_path
 from cql.errors import CatalogError
@@ -35,7 +32,7 @@ _FORMAT = 1
 _entered: weakref.WeakKeyDictionary[Any, set[tuple[str, ...]]] = weakref.WeakKeyDictionary()
 
 
-def ensure(session: SparkSession, name: str | Sequence[str]) -> bool:
+def ensure(session: Session, name: str | Sequence[str]) -> bool:
     """Whether ``session`` has this table or view; one that the registry knows is entered first."""
     if spark_table.exists(session, name):
         return True
@@ -62,7 +59,7 @@ def ensure(session: SparkSession, name: str | Sequence[str]) -> bool:
     return True
 
 
-def record(session: SparkSession, name: str | Sequence[str]) -> None:
+def record(session: Session, name: str | Sequence[str]) -> None:
     """Remember a table as it is now. Does nothing for a session that is not ours."""
     if not is_own(session):
         return
@@ -73,7 +70,7 @@ def record(session: SparkSession, name: str | Sequence[str]) -> None:
     _entered.setdefault(session._sc, set()).add(_key(table.name))
 
 
-def drop(session: SparkSession, name: str | Sequence[str]) -> bool:
+def drop(session: Session, name: str | Sequence[str]) -> bool:
     """Drop a table, its entry here and, when its folder lies in our warehouse, its data."""
     if not ensure(session, name):
         return False
@@ -88,7 +85,7 @@ def drop(session: SparkSession, name: str | Sequence[str]) -> bool:
     return True
 
 
-def names(session: SparkSession) -> list[str]:
+def names(session: Session) -> list[str]:
     """The tables in the registry of ``session`` (database.table), entered or not."""
     if not is_own(session):
         return []
@@ -97,7 +94,7 @@ def names(session: SparkSession) -> list[str]:
     return [".".join(unquote(part) for part in name.split(".")) for name in files]
 
 
-def enter_all(session: SparkSession) -> None:
+def enter_all(session: Session) -> None:
     """Enter every remembered table, for code that is about to use Spark directly."""
     if is_own(session):
         for file in sorted((warehouse_of(session) / FOLDER).glob("*.json")):
@@ -108,13 +105,13 @@ def _key(full: Sequence[str]) -> tuple[str, ...]:
     return tuple(part.lower() for part in full)
 
 
-def _file(session: SparkSession, full: Sequence[str]) -> Path:
+def _file(session: Session, full: Sequence[str]) -> Path:
     # Spark's session catalog ignores case; the escapes keep a name from leaving the folder.
     name = ".".join(quote(part, safe="").replace(".", "%2E") for part in _key(full)[1:])
     return warehouse_of(session) / FOLDER / f"{name}.json"
 
 
-def _create_database(session: SparkSession, database: str) -> None:
+def _create_database(session: Session, database: str) -> None:
     with spark_call(session, f"creating the database {database}"):
         if not session.catalog.databaseExists(quoted((database,))):
             session.catalog.createDatabase(quoted((database,)), ifNotExists=True)
@@ -124,7 +121,7 @@ def _write(file: Path, table: Table) -> None:
     entry = {
         "format": _FORMAT,
         "name": list(table.name),
-        "schema": table.schema.jsonValue(),
+        "schema": spark_table.schema_to_json(table.schema),
         "provider": table.provider,
         "location": table.location,
         "partition_columns": list(table.partition_columns),
@@ -160,7 +157,7 @@ def _read(file: Path) -> Table:
             raise ValueError(f"format {entry['format']}, known is {_FORMAT}")
         return Table(
             name=tuple(entry["name"]),
-            schema=StructType.fromJson(entry["schema"]),
+            schema=spark_table.schema_from_json(entry["schema"]),
             provider=entry["provider"],
             location=entry["location"],
             partition_columns=tuple(entry["partition_columns"]),

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import platformdirs
 import pyspark
@@ -42,6 +42,9 @@ _LOG_TAIL = 12
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
 )
+
+Session: TypeAlias = SparkSession
+"""For modules that hold a session and need nothing else of pyspark."""
 
 _BROKEN = ("Py4JNetworkError", "Py4JError")
 
@@ -164,7 +167,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
     except CatalogError:
         raise
     except Exception as error:
-        if not _is_of_spark(error):
+        if not _is_of_spark(error) and not _is_of_stopped(session, error):
             raise
         own = _own_of(session)
         if own is not None:
@@ -192,6 +195,11 @@ def _is_of_spark(error: Exception) -> bool:
     return module in ("py4j", "pyspark") or isinstance(
         error, PySparkException | ConnectionError | EOFError
     )
+
+
+def _is_of_stopped(session: Any, error: Exception) -> bool:
+    # pyspark does not check: it calls a method of None.
+    return isinstance(error, AttributeError) and session._sc._jsc is None
 
 
 def _told(error: Exception) -> str:

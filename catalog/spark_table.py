@@ -42,6 +42,17 @@ class Table:
     comment: str | None = None
 
 
+def schema_to_json(schema: StructType) -> dict[str, Any]:
+    """A schema as Spark writes it in JSON."""
+    value: dict[str, Any] = schema.jsonValue()
+    return value
+
+
+def schema_from_json(value: dict[str, Any]) -> StructType:
+    """The schema that ``schema_to_json`` wrote."""
+    return StructType.fromJson(value)
+
+
 def full_name(session: SparkSession, name: str | Sequence[str]) -> tuple[str, ...]:
     """``name`` with its catalog and database, as Spark resolves it."""
     parts = name_parts(name)
@@ -79,7 +90,7 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
         properties = {str(k): str(v) for k, v in dict(found.properties()).items()}
         return Table(
             name=full,
-            schema=StructType.fromJson(json.loads(found.schema().json())),
+            schema=schema_from_json(json.loads(found.schema().json())),
             provider=properties.get("provider", ""),
             location=properties.get("location"),
             partition_columns=tuple(

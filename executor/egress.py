@@ -46,26 +46,33 @@ class Egress:
     def _column(self, i: int, f: Field, n: int, source: int, loaded: Loaded | None) -> pa.Array:
         words = self.unit.words
         data, mask = int(words[data_word(i)]), int(words[mask_word(i)])
+        valid = None
+        if f.nullable and not self.ones[0] <= mask < self.ones[1]:
+            valid = self._take_mask(mask, n)
         if i in self.carried and loaded is not None:
-            return self._carried(self.carried[i][source], data, n, loaded, f)
+            return self._carried(self.carried[i][source], data, valid, loaded, f)
         if loaded is not None:
             shared = _source_slice(data, n, loaded, f)
             if shared is not None:
                 return shared
-        valid = None
-        if f.nullable and not self.ones[0] <= mask < self.ones[1]:
-            valid = self._take_mask(i, mask, n)
         values = self._take(i, data, n, f)
         return to_arrow(values, valid, f, self.dictionary)
 
-    def _carried(self, column: int, data: int, n: int, loaded: Loaded, f: Field) -> pa.Array:
-        array = loaded.block.batch.column(column)
+    def _carried(
+        self,
+        column: int,
+        data: int,
+        valid: npt.NDArray[np.uint8] | None,
+        loaded: Loaded,
+        f: Field,
+    ) -> pa.Array:
+        """Rows of the source's own array; where ``valid`` is 0 the row number means nothing."""
+        array, n = loaded.block.batch.column(column), int(self.unit.words[ROWS])
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
-            picked = array.slice((data - first) // 4, n)
-        else:
-            picked = array.take(pa.array(view_address(data, np.dtype(np.int32), n)))
-        return _plain(picked, f)
+            return _plain(array.slice((data - first) // 4, n), f)
+        rows = view_address(data, np.dtype(np.int32), n)
+        return _plain(array.take(pa.array(rows, mask=None if valid is None else valid == 0)), f)
 
     def _take(self, i: int, address: int, n: int, f: Field) -> Array:
         """The column's values; the buffer itself when it is worth more than a copy."""
@@ -76,7 +83,8 @@ class Egress:
         dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
         return view_address(address, dtype, n).copy()
 
-    def _take_mask(self, i: int, address: int, n: int) -> npt.NDArray[np.uint8]:
+    @staticmethod
+    def _take_mask(address: int, n: int) -> npt.NDArray[np.uint8]:
         return view_address(address, np.dtype(np.uint8), n).copy()
 
 
@@ -127,4 +135,6 @@ def view_address(address: int, dtype: np.dtype[Any], n: int) -> Array:
     size = n * dtype.itemsize
     if size == 0:
         return np.zeros(0, dtype)
-    return np.frombuffer((ctypes.c_char * size).from_address(address), dtype, n)
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    values: Array = np.frombuffer(memory, dtype, n)
+    return values

@@ -20,10 +20,11 @@ from cql.executor.egress import Egress
 from cql.executor.graph import Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
-from cql.executor.unit import PUNCTUATIONS, ROWS, SERIAL, Unit
+from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, SERIAL, Unit
 from cql.model import Schema
 from cql.planner.physical import PhysicalPlan, SourceExec, sources
 
@@ -231,6 +232,8 @@ class Execution:
         assert self._graph is not None
         unit = Unit.allocate(Schema(()), 1, ones=int(self._workspace.ones.ctypes.data))
         unit.words[ROWS] = 1
+        unit.words[PUNCTUATIONS] = 1
+        unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
         self._admit(0, unit)
         yield
 

@@ -41,7 +41,7 @@ HEADER = 16
 
 STRAGGLER_WORDS = 3
 PUNCTUATION_WORDS = 4
-MAX_PUNCTUATIONS = 64
+MIN_PUNCTUATIONS = 64  # room for that many at least
 
 # What an operator returns.
 DONE = 0
@@ -92,10 +92,13 @@ class Unit:
         ``masks`` gives every column a mask of its own."""
         words = np.zeros(HEADER + 2 * len(schema), np.int64)
         words[CAPACITY] = capacity
-        unit = cls(words, [None] * len(schema), [None] * len(schema), _punctuations(), None)
-        words[PUNCTUATION_ADDRESS] = unit.punctuations.ctypes.data
+        # A row can be late, and an input can promise, on every column that progresses.
+        attributes = sum(f.type.can_progress for f in schema)
+        promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
+        unit = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
+        words[PUNCTUATION_ADDRESS] = promises.ctypes.data
         if stragglers:
-            unit.stragglers = np.zeros(STRAGGLER_WORDS * capacity, np.int64)
+            unit.stragglers = np.zeros(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
             words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
         for i in range(len(schema)):
             words[mask_word(i)] = ones
@@ -125,7 +128,3 @@ class Unit:
             valid = np.empty(capacity, np.uint8)
             self.masks[column] = valid
             self.words[mask_word(column)] = valid.ctypes.data
-
-
-def _punctuations() -> Words:
-    return np.zeros(PUNCTUATION_WORDS * MAX_PUNCTUATIONS, np.int64)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cql.planner import logical as lg
 from cql.planner import physical as ph
 from cql.planner.choose import duration
+from cql.model import Schema
 from cql.planner.expr import Expr
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
-Node: TypeAlias = "lg.Logical | ph.Physical"
+#: A node of either plan; a tree's functions take the nodes of their own plan only.
+Node: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def _over(node: lg.Aggregate) -> str:
     return window_text(node.window, node.input.schema)
 
 
-def window_text(window: Window, schema: lg.Schema) -> str:
+def window_text(window: Window, schema: Schema) -> str:
     """``[RANGE 1 hours SLIDE 10 minutes WA sched]``."""
     wa = schema[window.wa] if window.wa is not None else None
     parts = []

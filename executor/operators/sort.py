@@ -118,7 +118,8 @@ class SortOperator(PythonOperator):
         n = self.waiting["c0"].size if len(self.schema) else 0
         if self.node.window_end is None:
             return np.zeros(n, np.int64)
-        return self.waiting[f"c{self.node.window_end}"].astype(np.int64)
+        ends = self.waiting[f"c{self.node.window_end}"]
+        return ends.astype(np.int64)
 
     def _ordered(self, rows: Array, ends: Array) -> Array:
         """Rows by (window, keys), ties by arrival, cut to LIMIT and OFFSET in each window."""

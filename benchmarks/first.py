@@ -1,0 +1,113 @@
+"""How long a user waits: the import, and the first result of a query that this process has not
+seen. Every measurement is of a fresh process, from its start, interpreter included."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Benchmark, Contender, Limit
+from benchmarks.workloads import packets, parquet_parts
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Few, so that the time is that of the engine's start. They are of one file.
+ROWS = 10_000
+
+
+def first(
+    rows: int | None = None, folder: Path | None = None, *, nothing_cached: bool = True
+) -> Benchmark:
+    """The library's kernels are cached beside its source or, if that cannot be written, where numba
+    keeps them. ``nothing_cached=False`` leaves out the process that compiles all it needs, which
+    takes up to a minute."""
+    place, answers = parquet_parts(packets, rows or ROWS, folder, parts=1)
+    file = place / "part-00000.parquet"
+    scratch = _Scratch()
+    kept = scratch.folder()
+    contenders = [
+        Contender(
+            "import cql",
+            lambda: _process("import"),
+            lambda _: (0, "import"),
+            expected=(0, "import"),
+            seconds=lambda told: float(told["import"]),
+            notes=lambda told: {"process s": told["process"]},
+        ),
+        _waiting("kernel cached", lambda: _process(str(file), kept)),
+        _waiting("library cached", lambda: _process(str(file), scratch.folder())),
+    ]
+    limits = [
+        Limit("import cql", 0.3),
+        Limit("kernel cached", 1),
+        Limit("library cached", 5),
+    ]
+    if nothing_cached:
+        contenders.append(
+            _waiting(
+                "nothing cached",
+                lambda: _process(str(file), scratch.folder(), NUMBA_CACHE_DIR=scratch.folder()),
+                once=True,
+            )
+        )
+        limits.append(Limit("nothing cached", 60))
+    return Benchmark(
+        "first",
+        "First result of a new query, in a fresh process",
+        None,
+        answers["counts"],
+        contenders,
+        limits=limits,
+        bandwidth=False,
+        close=scratch.close,
+    )
+
+
+class _Scratch:
+    """Empty folders, gone at the end."""
+
+    def __init__(self) -> None:
+        self._base = tempfile.mkdtemp(prefix="cql-first-")
+
+    def folder(self) -> str:
+        return tempfile.mkdtemp(dir=self._base)
+
+    def close(self) -> None:
+        shutil.rmtree(self._base, ignore_errors=True)
+
+
+def _waiting(name: str, run: Callable[[], Any], *, once: bool = False) -> Contender:
+    return Contender(
+        name,
+        run,
+        lambda told: (int(told["answer"][0]), str(told["answer"][1])),
+        seconds=lambda told: float(told["since start"]),
+        notes=lambda told: {"in to_arrow s": told["run"]},
+        once=once,
+    )
+
+
+def _process(*arguments: str, **environment: str) -> dict[str, Any]:
+    """What the script told, and ``since start``: from before the process to its result."""
+    kept = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
+    wall, start = time.time(), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.first_query", *arguments],
+        env=kept | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told: dict[str, Any] = json.loads(done.stdout)
+    told["process"] = time.perf_counter() - start
+    if "wall" in told:
+        told["since start"] = told["wall"] - wall
+    return told
