@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.harness import FORMAT
 
+_STYLE: Mapping[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False}
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -34,14 +36,14 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Table,
     for key in ("benchmark", "rows"):
         if before[key] != after[key]:
             raise click.ClickException(f"{key} differs: {before[key]} and {after[key]}")
-    times = Table("contender", "before s", "after s", "speed")
+    times = Table("contender", "before s", "after s", "speed", **_STYLE)
     old = {entry["name"]: entry["median"] for entry in before["contenders"]}
     for entry in after["contenders"]:
         name, now = entry["name"], entry["median"]
         if name in old:
             change = f"{old[name] / now:.2f}×"
             times.add_row(escape(name), f"{old[name]:.4f}", f"{now:.4f}", change)
-    ratios = Table("ratio", "before", "after", "goal")
+    ratios = Table("ratio", "before", "after", "goal", **_STYLE)
     was = {(r["fast"], r["slow"]): r["value"] for r in before["ratios"]}
     for r in after["ratios"]:
         pair = (r["fast"], r["slow"])

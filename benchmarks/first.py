@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,6 @@ def _waiting(name: str, run: Callable[[], Any], *, once: bool = False) -> Conten
         run,
         lambda told: (int(told["answer"][0]), str(told["answer"][1])),
         seconds=lambda told: float(told["since start"]),
-        notes=lambda told: {"in to_arrow s": told["run"]},
         once=once,
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -183,7 +184,7 @@ def _turn(
     right = "" if given == expected else "  [bold red]WRONG[/]"
     what = "first" if turn == 0 else f"{turn}/{options.runs}"
     options.console.print(
-        f"[dim]{benchmark.name} {what:>5}[/] {escape(contender.name):<28} {seconds:9.4f} s{right}",
+        f"[dim]{benchmark.name} {what:>5}[/] {escape(contender.name):<34} {seconds:9.4f} s{right}",
         highlight=False,
     )
 
@@ -254,32 +255,33 @@ def show(record: Mapping[str, Any], console: Console) -> None:
             highlight=False,
         )
     for entry in record["contenders"]:
+        for name, value in entry["notes"].items():
+            console.print(f"{escape(entry['name'])}: {name} {value:,.4g}", highlight=False)
         for wrong in entry["wrong"]:
             console.print(f"[bold red]{escape(entry['name'])} is wrong[/]: {escape(wrong)}")
 
 
 def _times(record: Mapping[str, Any]) -> Table:
-    table = Table("contender", title_justify="left")
+    table = Table("contender", box=box.SIMPLE_HEAD, pad_edge=False)
     rows = record["rows"]
     for name in ("median s", "min", "max", "first", "CPU s"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     if rows is not None:
-        table.add_column("M rows/s", justify="right")
-        table.add_column("ns/row", justify="right")
-    table.add_column("answer")
-    table.add_column("notes")
+        table.add_column("Mrows/s", justify="right", no_wrap=True)
+        table.add_column("ns/row", justify="right", no_wrap=True)
+    table.add_column("answer", no_wrap=True)
     for e in record["contenders"]:
         cells = [f"{s:.4f}" for s in (e["median"], min(e["runs"]), max(e["runs"]), e["first"])]
         cells.append(f"{median(e['cpu']):.3f}")
         if rows is not None:
             cells += [f"{e['rows_per_s'] / 1e6:.1f}", f"{e['ns_per_row']:.2f}"]
-        notes = ", ".join(f"{name} {value:,.4g}" for name, value in e["notes"].items())
-        table.add_row(escape(e["name"]), *cells, "WRONG" if e["wrong"] else "right", notes)
+        table.add_row(escape(e["name"]), *cells, "WRONG" if e["wrong"] else "right")
     return table
 
 
 def _goals(record: Mapping[str, Any]) -> Table:
-    table = Table("what", "value", "by round", "goal", "met")
+    columns = ("what", "value", "by round", "goal", "met")
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for r in record["ratios"]:
         spread = f"{min(r['rounds']):.2f} to {max(r['rounds']):.2f}"
         goal = "" if r["goal"] is None else f"at least {r['goal']:g}×"

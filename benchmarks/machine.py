@@ -65,9 +65,15 @@ def load() -> float:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and (where /proc tells) of its living descendants, so
-    that the work of a JVM counts."""
-    return time.process_time() + sum(_cpu_of(pid) for pid in _descendants())
+    """User and system time of this process, of its children that have ended and (where /proc
+    tells) of its living descendants, so that the work of a JVM counts."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (
+        time.process_time()
+        + ended.ru_utime
+        + ended.ru_stime
+        + sum(_cpu_of(pid) for pid in _descendants())
+    )
 
 
 def _stat(pid: int) -> list[str] | None:

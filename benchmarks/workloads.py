@@ -61,7 +61,8 @@ def mix(x: Column) -> Column:
     x = x.astype(np.uint64)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: Column = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def checksum(*columns: Any) -> Answer:
@@ -70,8 +71,7 @@ def checksum(*columns: Any) -> Answer:
     with np.errstate(over="ignore"):
         for column in columns:
             c = np.asarray(column).astype(np.int64).view(np.uint64)
-            fresh = h is None
-            h = mix(c + np.uint64(0x9E3779B97F4A7C15)) if fresh else mix(h * np.uint64(31) + c)
+            h = mix(c + np.uint64(0x9E3779B97F4A7C15) if h is None else h * np.uint64(31) + c)
         assert h is not None
         total = int(np.sum(h, dtype=np.uint64)) if len(h) else 0
     return len(h), f"{total:016x}"
@@ -189,13 +189,13 @@ def _check_fixed(made: Workload) -> None:
 
 
 def _save(made: Workload, place: Path) -> None:
-    with _built(place) as aside:
+    with _Built(place) as aside:
         for name, column in made.columns.items():
             np.save(aside / f"{name}.npy", column)
         (aside / "answers.json").write_text(json.dumps(dict(made.answers)), encoding="utf-8")
 
 
-class _built:
+class _Built:
     """A folder that appears whole or not at all; the first of several makers wins."""
 
     def __init__(self, place: Path) -> None:
@@ -229,7 +229,7 @@ def parquet_parts(
         table = to_arrow(workload)
         assert isinstance(table, pa.Table)
         n = table.num_rows
-        with _built(place) as aside:
+        with _Built(place) as aside:
             for i in range(parts):
                 start, end = i * n // parts, (i + 1) * n // parts
                 file = aside / f"part-{i:05d}.parquet"

@@ -175,11 +175,13 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Project():
             return _cannot_fail(node.exprs) and _small([substitute(part, node.exprs)])
         case Union():
-            return True
+            # Over plain inputs the filter stays: one kernel above the union does it for all.
+            return not all(isinstance(i, Scan) for i in node.inputs)
         case Aggregate():
             return _passes_aggregate(node, part)
         case Bucket():
-            return columns_of(part) <= set(range(len(node.input.schema))) and _cannot_fail([part])
+            below = columns_of(part) <= set(range(len(node.input.schema)))
+            return below and _cannot_fail([part]) and _no_null_time(node)
         case Windowed():
             return node.window.kind is not WindowKind.ROWS and _cannot_fail([part])
         case Sort():
@@ -194,7 +196,12 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
     if not used or not used <= set(range(len(node.keys))):
         return False
     inside = (e for call in node.calls for e in (*call.args, call.where) if e is not None)
-    return _cannot_fail([part, *node.keys, *inside])
+    return _cannot_fail([part, *node.keys, *inside]) and _no_null_time(node)
+
+
+def _no_null_time(node: Aggregate | Bucket) -> bool:
+    """A row whose event time is NULL is bad: no filter may take it away first."""
+    return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
 
 def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:

@@ -34,7 +34,7 @@ from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Expr, Literal
 from cql.types import DataType
 
-CHUNK = 12  # jobs in one compiled function: more make the compiler slower than more functions do
+CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do
 VIEW_IMPORTS = """
 from cql.executor.kernels.memory import (
     as_f32,

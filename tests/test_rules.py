@@ -130,6 +130,20 @@ def test_only_columns_of_the_row_pass_buckets() -> None:
     )
 
 
+def test_filters_stay_above_windows_whose_time_may_be_null() -> None:
+    """A NULL event time is a bad row: a filter below would take it away before it counts."""
+    bucket = after("SELECT k FROM TUMBLE(r, ts, INTERVAL '1' SECOND) WHERE k > 1")
+    assert bucket.index("filter") < bucket.index("bucket")
+    groups = "SELECT k, count(*) FROM r [RANGE 1 s, SLIDE 1 s] GROUP BY k HAVING k > 3"
+    moved = after(groups, rules.push_filters)
+    assert moved.index("filter") < moved.index("aggregate")
+
+
+def test_filters_stay_above_unions_of_plain_inputs() -> None:
+    moved = after("SELECT * FROM s UNION r AS u WHERE k > 1", rules.push_filters)
+    assert moved.index("filter") < moved.index("union")
+
+
 def test_projections_merge() -> None:
     check(
         "SELECT b * 2e0 AS c FROM (SELECT x + 1e0 AS b, name FROM s)",
