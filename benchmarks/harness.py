@@ -262,17 +262,18 @@ def show(record: Mapping[str, Any], console: Console) -> None:
 
 
 def _times(record: Mapping[str, Any]) -> Table:
-    table = Table("contender", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("contender", min_width=24)
     rows = record["rows"]
-    for name in ("median s", "min", "max", "first", "CPU s"):
+    for name in ("median s", "min to max", "first", "CPU s"):
         table.add_column(name, justify="right", no_wrap=True)
     if rows is not None:
         table.add_column("Mrows/s", justify="right", no_wrap=True)
         table.add_column("ns/row", justify="right", no_wrap=True)
     table.add_column("answer", no_wrap=True)
     for e in record["contenders"]:
-        cells = [f"{s:.4f}" for s in (e["median"], min(e["runs"]), max(e["runs"]), e["first"])]
-        cells.append(f"{median(e['cpu']):.3f}")
+        spread = f"{min(e['runs']):.4f} to {max(e['runs']):.4f}"
+        cells = [f"{e['median']:.4f}", spread, f"{e['first']:.4f}", f"{median(e['cpu']):.3f}"]
         if rows is not None:
             cells += [f"{e['rows_per_s'] / 1e6:.1f}", f"{e['ns_per_row']:.2f}"]
         table.add_row(escape(e["name"]), *cells, "WRONG" if e["wrong"] else "right")

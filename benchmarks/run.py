@@ -47,7 +47,7 @@ def main(
 ) -> None:
     """Runs benchmarks, prints medians and ratios, and writes JSON. Ends with 1 if an answer was
     wrong; a goal that was missed is only said."""
-    console = Console()
+    console = console_of_width()
     if machine.can_pin():
         cpu = machine.last_cpu() if cpu is None else cpu
     elif cpu is not None:
@@ -63,6 +63,12 @@ def main(
         for make in BENCHMARKS[name]:
             right &= _run(make(rows, data), options, results)
     sys.exit(0 if right else 1)
+
+
+def console_of_width() -> Console:
+    """Tables need room; what is no terminal takes any width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=110)
 
 
 def _run(benchmark: Benchmark, options: Options, results: Path) -> bool:

@@ -97,9 +97,10 @@ class _Builder:
             case UnionExec():
                 return self._union(node)
             case SortExec():
+                below = self._operator_below(node.input)
                 operator = SortOperator(f"sort#{len(self.graph.operators)}", node, self.workspace)
                 index = self._add(operator, node.schema, node.schema)
-                self._connect(node.input, index, 0)
+                self._edge(node.input, below, index, 0)
                 return index
             case SourceExec() | OneRowExec():
                 raise AssertionError("a source is fed, not built")
@@ -107,8 +108,8 @@ class _Builder:
                 return self._stage(node)
 
     def _union(self, node: UnionExec) -> int:
-        name = f"union#{len(self.graph.operators)}"
         ports = [self._operator_below(child) for child in node.inputs]
+        name = f"union#{len(self.graph.operators)}"
         operator = UnionOperator(name, len(node.schema), len(node.inputs), progressing(node))
         index = self._add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
@@ -217,9 +218,6 @@ class _Builder:
 
     def _operator_below(self, node: Physical) -> int | None:
         return None if isinstance(node, SourceExec | OneRowExec) else self.node(node)
-
-    def _connect(self, child: Physical, index: int, port: int) -> None:
-        self._edge(child, self._operator_below(child), index, port)
 
     def _edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
         edge = Edge(index, port)

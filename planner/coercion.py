@@ -113,9 +113,12 @@ def common_type_of(exprs: Sequence[Expr]) -> DataType | None:
     return common_type(_typed(e, decimals) for e in exprs)
 
 
-def unify(exprs: Sequence[Expr], pos: Position | None, what: str) -> list[Expr]:
-    """``exprs`` cast to their common type. ``what`` names the place for the error message."""
-    to = common_type_of(exprs)
+def unify(
+    exprs: Sequence[Expr], pos: Position | None, what: str, *, own_digits: bool = False
+) -> list[Expr]:
+    """``exprs`` cast to their common type. ``what`` names the place for the error message.
+    ``own_digits``: an integer literal beside decimals counts its own digits (comparisons)."""
+    to = common_type_of(exprs) if own_digits else common_type(e.type for e in exprs)
     if to is None:
         types = ", ".join(dict.fromkeys(str(e.type) for e in exprs))
         raise BindError(

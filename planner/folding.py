@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
 from cql.errors import unreachable
 from cql.planner.coercion import cast_can_fail
@@ -25,7 +26,7 @@ NOT_STRICT = _words(
 _ALWAYS = _words(
     """
     eq ne lt le gt ge not and or coalesce in_list is_null is_not_null null_safe_eq
-    is_distinct_from least greatest isnan sqrt cbrt exp ln log2 log10 log pow sign sin cos tan
+    is_distinct_from least greatest isnan cbrt exp ln log2 log10 log pow sign sin cos tan
     asin acos atan sinh cosh tanh atan2 degrees radians bit_and bit_or bit_xor bit_not
     shiftleft shiftright year quarter month day dayofweek weekday dayofyear week hour minute
     second millisecond unix_seconds unix_millis unix_micros timestamp_micros upper lower
@@ -204,7 +205,7 @@ _RISING = _words(
     """
     floor ceil round bround date_trunc trunc year last_day unix_seconds unix_millis
     unix_micros timestamp_seconds timestamp_millis timestamp_micros add_months
-    timestamp_add_months date_add sqrt cbrt exp sinh tanh atan degrees radians sign
+    timestamp_add_months date_add cbrt exp sinh tanh atan degrees radians sign
     """
 )
 
@@ -238,30 +239,31 @@ def _keeps_order(source: DataType, to: DataType) -> bool:
     )
 
 
-def _sign_of(expr: Expr) -> int | None:
-    """Sign of a constant number, None of anything else."""
-    if isinstance(expr, Literal) and isinstance(expr.value, int | float):
-        return (expr.value > 0) - (expr.value < 0)
-    return None
+def _positive(expr: Expr) -> bool:
+    """A constant finite number above zero."""
+    if not isinstance(expr, Literal) or not isinstance(expr.value, int | float):
+        return False
+    return expr.value > 0 and isfinite(expr.value)
 
 
 def _constant(expr: Expr) -> bool:
-    return not columns_of(expr)
+    """No column; a float must be known and finite (an infinite one makes NaN of some values)."""
+    if not expr.type.is_fraction:
+        return not columns_of(expr)
+    return isinstance(expr, Literal) and isinstance(expr.value, float) and isfinite(expr.value)
 
 
 def _call_rises(call: Call) -> bool:
     args = call.args
     match call.fn:
-        case "add":
+        case "add" if call.type.is_fraction:
+            return any(_rises(a) and _constant(b) for a, b in (args, args[::-1]))
+        case "add" | "least" | "greatest":
             return all(_rises(a) or _constant(a) for a in args)
         case "sub" | "date_sub":
             return _rises(args[0]) and _constant(args[1])
         case "mul":
-            return any(_rises(a) and (_sign_of(b) or -1) > 0 for a, b in (args, args[::-1]))
+            return any(_rises(a) and _positive(b) for a, b in (args, args[::-1]))
         case "div" | "int_div":
-            return _rises(args[0]) and (_sign_of(args[1]) or -1) > 0
-        case "least" | "greatest" | "coalesce":
-            return call.fn != "coalesce" and all(_rises(a) or _constant(a) for a in args)
-    if call.fn not in _RISING:
-        return False
-    return all(_rises(a) or _constant(a) for a in args)
+            return _rises(args[0]) and _positive(args[1])
+    return call.fn in _RISING and all(_rises(a) or _constant(a) for a in args)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
 from cql.planner.expr import Call, Case, Expr, Literal
+from cql.planner.show import INFIX
 from cql.planner.signature import Signature, argument, strict, wrong
 from cql.types import (
     BIGINT,
@@ -55,9 +56,7 @@ def _numbers(fn: str, args: tuple[Expr, ...], pos: Position | None) -> tuple[Exp
 
 
 def _symbol(fn: str) -> str:
-    from cql.planner.show import _INFIX
-
-    return _INFIX.get(fn, fn)
+    return INFIX.get(fn, fn)
 
 
 def _same_scale(a: Expr, b: Expr, pos: Position | None) -> tuple[Expr, Expr, DataType, DataType]:
@@ -233,7 +232,7 @@ def shift(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
 
 def comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
-        a, b = unify(args, pos, _symbol(fn))
+        a, b = unify(args, pos, _symbol(fn), own_digits=True)
         if fn in ("null_safe_eq", "is_distinct_from"):
             return Call(fn, (a, b), BOOLEAN, False, pos)
         return strict(fn, (a, b), BOOLEAN, pos)
@@ -262,7 +261,7 @@ def in_list(args: tuple[Expr, ...], pos: Position | None) -> Expr:
             position=pos,
             hint="compare with a range, or keep the values in a table",
         )
-    typed = unify(args, pos, "IN")
+    typed = unify(args, pos, "IN", own_digits=True)
     if all(isinstance(a, Literal) for a in typed[1:]):
         return strict("in_list", typed, BOOLEAN, pos)
     tests = [strict("eq", (typed[0], a), BOOLEAN, pos) for a in typed[1:]]

@@ -31,7 +31,7 @@ def _registry() -> dict[str, Signature]:
     named = {s.name: s for s in (*MATH, *TIME, *TEXT, *CONDITIONAL)}
     for alias, name in ALIASES.items():
         target = named[name]
-        usage = target.usage.replace(name, alias, 1) if name in target.usage else target.usage
+        usage = target.usage.replace(name, alias, 1).replace(name.upper(), alias.upper(), 1)
         named[alias] = replace(target, name=alias, usage=usage, help=f"The same as {name}.")
     return dict(sorted(named.items()))
 

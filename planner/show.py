@@ -7,7 +7,7 @@ import datetime
 from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
 from cql.types import Kind
 
-_INFIX = {
+INFIX = {
     "add": "+",
     "sub": "-",
     "mul": "*",
@@ -55,8 +55,8 @@ def show(expr: Expr) -> str:
 
 def _call(call: Call) -> str:
     args = [_operand(a) for a in call.args]
-    if call.fn in _INFIX and len(args) >= 2:
-        return f" {_INFIX[call.fn]} ".join(args)
+    if call.fn in INFIX and len(args) >= 2:
+        return f" {INFIX[call.fn]} ".join(args)
     match call.fn:
         case "neg":
             return f"-{args[0]}"
@@ -74,7 +74,7 @@ def _call(call: Call) -> str:
 
 
 def _operand(expr: Expr) -> str:
-    nested = isinstance(expr, Call) and (expr.fn in _INFIX or expr.fn in ("not", "in_list"))
+    nested = isinstance(expr, Call) and (expr.fn in INFIX or expr.fn in ("not", "in_list"))
     return f"({show(expr)})" if nested else show(expr)
 
 

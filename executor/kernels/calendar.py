@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from numba import int64, njit
 
+from cql.executor.kernels.intrinsics import add_flagged, mul_flagged
+
 _DAY = 86_400_000_000
-_NO_DATE = -(2**62)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -100,9 +101,13 @@ def add_months_days(days: int, months: int) -> int:
 def add_months_micros(micros: int, months: int) -> tuple[int, bool]:
     days = micros // _DAY
     moved = add_months_days(days, months)
-    # The clock part stays, so only the number of days can be out of range.
-    fits = -106_751_991 <= moved < 106_751_991
-    return ((moved if fits else 0) * _DAY + (micros - days * _DAY)), not fits
+    clock = micros - days * _DAY
+    if moved < 0:  # counted from the next midnight, or the first day of all would overflow
+        moved += 1
+        clock -= _DAY
+    start, bad = mul_flagged(moved, int64(_DAY))
+    at, bad_too = add_flagged(start, clock)
+    return at, bad or bad_too
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -193,7 +193,7 @@ class StageOperator:
         self._set("spare", INITIAL_SLOTS)
 
     def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
-        arrays = {"index" + suffix: ("int64", 2 * entries)}
+        arrays = {"index" + suffix: ("int32", windows.PLACES * entries)}
         arrays |= {name: (_dtype(kind), entries) for name, kind in columns.items()}
         for name, (dtype, size) in arrays.items():
             self._resize(name, size, np.dtype(dtype))

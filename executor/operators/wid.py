@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import zero
 from cql.executor.expressions import Code, ErrorSite, emit
 from cql.executor.kernels.memory import VIEWS
-from cql.executor.kernels.windows import CLASSES, SMALLEST_CLASS
+from cql.executor.kernels.windows import CLASSES, PLACES, SMALLEST_CLASS
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code
 from cql.executor.operators.rowscope import NEED_DISTINCT, NEED_GROUPS, NEED_WINDOWS
 from cql.executor.operators.stage import (
@@ -354,7 +354,7 @@ class AggregateTerminal(RowTerminal):
         kernel.declare("places", f"words({kernel.word('places')}, 2 * {slots})")
         for name in ("window_ids", "heap", "spares", "bases", "classes", "counts"):
             kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-        kernel.declare("index", f"words({kernel.word('index')}, 2 * {entries})")
+        kernel.declare("index", f"as_i32({kernel.word('index')}, {PLACES} * {entries})")
         kernel.declare("heads", f"words({kernel.word('heads')}, {CLASSES})")
         kernel.declare("top", f"words({kernel.word('top')}, 1)")
         columns = kernel.word("columns")
@@ -365,7 +365,7 @@ class AggregateTerminal(RowTerminal):
             n = kernel.declare(f"entries{k}", kernel.word(f"entries{k}"))
             for name in (f"bases{k}", f"classes{k}", f"counts{k}"):
                 kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-            kernel.declare(f"index{k}", f"words({kernel.word(f'index{k}')}, 2 * {n})")
+            kernel.declare(f"index{k}", f"as_i32({kernel.word(f'index{k}')}, {PLACES} * {n})")
             kernel.declare(f"heads{k}", f"words({kernel.word(f'heads{k}')}, {CLASSES})")
             kernel.declare(f"top{k}", f"words({kernel.word(f'top{k}')}, 1)")
             kernel.declare(f"columns{k}", f"words({kernel.word(f'columns{k}')}, 4)")
@@ -408,7 +408,7 @@ class AggregateTerminal(RowTerminal):
                     f"classes{k}[slot] = {SMALLEST_CLASS}",
                     f"counts{k}[slot] = 0",
                 )
-        body.lines("base = bases[slot]", "size = 1 << classes[slot]", "mask = 2 * size - 1")
+        body.lines("base = bases[slot]", "size = 1 << classes[slot]", f"mask = {PLACES} * size - 1")
         body.line("count = counts[slot]")
 
     def _find_group(self, leave: list[str]) -> None:
@@ -417,9 +417,9 @@ class AggregateTerminal(RowTerminal):
         same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
         if self._compares_nulls:
             same += " and nulls[g] == kn"
-        body.lines("p = (hashed >> 8) & mask", "tag = hashed >> 32", "g = -1")
+        body.lines("p = (hashed >> 8) & mask", "g = -1")
         with body.block("while True:"):
-            body.line("e = index[2 * base + p]")
+            body.line(f"e = int64(index[{PLACES} * base + p])")
             with body.block("if e == 0:"):
                 with body.block("if count >= size:"):
                     body.line(f"grown = {self._grow('')}")
@@ -428,19 +428,20 @@ class AggregateTerminal(RowTerminal):
                             f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; break"
                         )
                     body.lines("base = bases[slot]", "size = 1 << classes[slot]")
-                    body.lines("mask = 2 * size - 1", "p = (hashed >> 8) & mask", "continue")
+                    body.lines(
+                        f"mask = {PLACES} * size - 1", "p = (hashed >> 8) & mask", "continue"
+                    )
                 body.lines("g = base + count", "count += 1", "counts[slot] = count")
-                body.line("index[2 * base + p] = (tag << 32) | count")
+                body.line(f"index[{PLACES} * base + p] = count")
                 body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
                 if self._nullable_keys:
                     body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
                 for code in self._codes:
                     body.lines(*code.init)
                 body.line("break")
-            with body.block("if (e >> 32) == tag:"):
-                body.line("g = base + (e & 0xFFFFFFFF) - 1")
-                with body.block(f"if {same}:"):
-                    body.line("break")
+            body.line("g = base + e - 1")
+            with body.block(f"if {same}:"):
+                body.line("break")
             body.line("p = (p + 1) & mask")
         with body.block("if status != 0:"):
             body.line(leave[0])
@@ -454,9 +455,9 @@ class AggregateTerminal(RowTerminal):
             body.lines(f"bits = {bits}", "owner = g - base")
             body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
             body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
-            body.lines("dm = 2 * dsize - 1", "p = (dh >> 8) & dm", "tag = dh >> 32")
+            body.lines(f"dm = {PLACES} * dsize - 1", "p = (dh >> 8) & dm")
             with body.block("while True:"):
-                body.line(f"e = index{k}[2 * db + p]")
+                body.line(f"e = int64(index{k}[{PLACES} * db + p])")
                 with body.block("if e == 0:"):
                     with body.block(f"if counts{k}[slot] >= dsize:"):
                         body.line(f"grown = {self._grow(str(k))}")
@@ -466,15 +467,14 @@ class AggregateTerminal(RowTerminal):
                                 " detail_row = 4 * dsize; break"
                             )
                         body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
-                        body.lines("dm = 2 * dsize - 1", "p = (dh >> 8) & dm", "continue")
+                        body.lines(f"dm = {PLACES} * dsize - 1", "p = (dh >> 8) & dm", "continue")
                     body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
-                    body.line(f"index{k}[2 * db + p] = (tag << 32) | counts{k}[slot]")
+                    body.line(f"index{k}[{PLACES} * db + p] = counts{k}[slot]")
                     body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
                     body.lines(f"a{k}n[g] += 1", "break")
-                with body.block("if (e >> 32) == tag:"):
-                    body.line("e = db + (e & 0xFFFFFFFF) - 1")
-                    with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
-                        body.line("break")
+                body.line("e = db + e - 1")
+                with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
+                    body.line("break")
                 body.line("p = (p + 1) & dm")
         with body.block("if status != 0:"):
             body.line(leave[0])
