@@ -47,6 +47,7 @@ from cql.executor.kernels.windows import (
     heap_push,
     insert_slot,
     remove_slot,
+    tag_of,
     take_region,
 )
 

@@ -147,7 +147,7 @@ def _interval(call: Call, args: Sequence[Code], valid: str | None, scope: Scope)
         _refuse_zero(call, b, scope)
         if call.args[1].type.is_fraction:
             bad = scope.temp("o")
-            scope.line(f"{x}, {bad} = whole({a} / {b})")
+            scope.line(f"{x}, {bad} = whole(round_real({a} / {b}, 1.0, True, False, False))")
             fail_if(scope, bad, None, site)
         else:
             fail_if(scope, f"{b} == -1 and {a} == {_MIN}", None, site)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cql.executor.expression_scope import Scope
+from cql.executor.expression_scope import Scope, when
 from cql.executor.expression_text import is_text_node
 from cql.planner.expr import Call, Case, Expr, Literal, walk
 from cql.planner.folding import can_fail
@@ -62,5 +62,7 @@ def emit_order(fn: str, args: Sequence[Expr], a: str, b: str, scope: Scope) -> s
     """``compared``, for text by rank: to be used only where both values are valid codes."""
     if args[0].type.is_text and fn not in ("eq", "ne"):
         rank = scope.rank()
+        with when(scope, f"{a} >= {rank}.size or {b} >= {rank}.size"):
+            scope.line(scope.need_rank())
         return f"{rank}[{a}] {_SYMBOLS[fn]} {rank}[{b}]"
     return compared(fn, args, a, b)

@@ -67,7 +67,7 @@ class HostSite:
 class Scope(Protocol):
     """One row loop under construction, given by the kernel writer.
 
-    Tables and ranks cover every code that a row can hold; a host column has an entry per row."""
+    A host column has an entry per row; tables and ranks may lack codes of other operators."""
 
     def load(self, column: int) -> Code:
         """An input column; emits the load at the current place once."""
@@ -95,6 +95,11 @@ class Scope(Protocol):
 
     def need_table(self, table: DictionaryTable, code: str) -> str:
         """One statement that leaves the kernel asking for an entry; the row is tried again."""
+        ...
+
+    def need_rank(self) -> str:
+        """One statement that leaves the kernel asking for ranks of new codes; the row is tried
+        again."""
         ...
 
     def fail(self, site: ErrorSite) -> str:

@@ -316,7 +316,8 @@ def _lookup(expr: Expr, table: DictionaryTable, leaf: Code, scope: Scope) -> Cod
     code = leaf.value
     status = let(scope, "1" if leaf.valid is None else "0", "s")
     with when(scope, leaf.valid):
-        scope.line(f"{status} = int64({states}[{code}])")
+        # beyond the table: a code that another operator computed
+        scope.line(f"{status} = int64({states}[{code}]) if {code} < {states}.size else 255")
         with when(scope, f"{status} == 255"):
             scope.line(scope.need_table(table, code))
     boolean = " != 0" if expr.type.kind is Kind.BOOLEAN else ""

@@ -175,7 +175,7 @@ def _rounded_units(x: float, digits: int, even: bool, narrow: bool) -> int:
     p = 10.0 ** abs(digits)
     y = x * p if digits >= 0 else x / p
     if y == math.inf:
-        return int(x) * 10**digits
+        return int(x) * int(10**digits)
     if y >= (2.0**23 if narrow else 2.0**52):
         return math.floor(y + 0.5) if narrow else int(y)  # no digits behind the last place
     k = math.floor(y)
@@ -235,7 +235,8 @@ def _div(call: Call, args: list[Value]) -> Value:
         return fit(half_up(numerator * sign, denominator * sign), call.type, "/")
     if call.type.kind is Kind.INTERVAL:
         if isinstance(b, float):
-            return fit(_whole(float(a) / b, call.type, "/"), call.type, "/")
+            rounded = round_real(float(a) / b, 0, False, False)
+            return fit(_whole(rounded, call.type, "/"), call.type, "/")
         sign = 1 if b > 0 else -1
         return fit(half_up(int(a) * sign, b * sign), call.type, "/")
     return _real(a / b, call.type)

@@ -114,6 +114,9 @@ class Harness:
     def need_table(self, table: DictionaryTable, code: str) -> str:
         return f"need[0] = {self.tables.index(table)}; need[1] = {code}; return 1"
 
+    def need_rank(self) -> str:
+        return "need[0] = -1; return 1"
+
     def fail(self, site: ErrorSite) -> str:
         self.sites.append(site)
         return f"errors[i] = {len(self.sites)}; continue"
@@ -301,7 +304,8 @@ class Kernel:
             errors[:] = 0
             if self.functions[job // CHUNK](job, n, d) == 0:
                 return errors
-            self.tables.fill(int(need[0]), int(need[1]))
+            if need[0] >= 0:  # else ranks, which are made anew for every call
+                self.tables.fill(int(need[0]), int(need[1]))
 
     def _result(self, expr: Expr, out: tuple[np.ndarray, np.ndarray], errors, i: int) -> Any:
         if errors[i]:

@@ -25,6 +25,7 @@ from cql.executor.operators.rowscope import (
     NEED_GROUPS,
     NEED_HOST,
     NEED_KIND,
+    NEED_RANK,
     NEED_TABLE,
     NEED_WINDOWS,
 )
@@ -264,6 +265,8 @@ class StageOperator:
                 self._grow("", amount, dict(self.code.groups))
             case kind if kind == NEED_DISTINCT:
                 self._grow(str(number), amount, _distinct_columns(number))
+            case kind if kind == NEED_RANK:
+                self.refresh()
             case kind if kind == NEED_WINDOWS:
                 self._slots_open(2 * self.state["window_ids"].size)
             case _:

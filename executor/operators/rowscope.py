@@ -21,6 +21,7 @@ NEED_TABLE = 2 << 20
 NEED_GROUPS = 3 << 20
 NEED_WINDOWS = 4 << 20
 NEED_DISTINCT = 5 << 20
+NEED_RANK = 6 << 20
 NEED_KIND = ~((1 << 20) - 1)
 
 
@@ -162,6 +163,9 @@ class RowScope:
     def need_table(self, table: DictionaryTable, code: str) -> str:
         k = self.kernel.table(table)
         return f"status = 2; detail = {NEED_TABLE + k}; detail_row = int64({code}); break"
+
+    def need_rank(self) -> str:
+        return f"status = 2; detail = {NEED_RANK}; break"
 
     def fail(self, site: ErrorSite) -> str:
         if self._skip is not None:

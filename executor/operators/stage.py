@@ -199,6 +199,7 @@ class StageWriter:
             self.kernel.declare(f"hm{k}_{a}", f"as_u8({word}, host_rows)")
         with body.block(f"if status == 0 and u[{PHASE}] == {k}:"):
             with body.block("for i in range(n):"):
+                body.line("r = uint64(i)")
                 # A failing argument fails the row only if the row's own code gets there.
                 for a in range(len(site.args)):
                     body.line(f"hm{k}_{a}[i] = 2")
@@ -228,7 +229,8 @@ class StageWriter:
             body.line(_NEXT_LATE)
             terminal.before_rows()
             with body.block("for i in range(first, stop):"):
-                body.line("late_at = -1")
+                # numba wraps a signed index that may be negative: rows are unsigned inside
+                body.lines("r = uint64(i)", "late_at = -1")
                 if terminal.resumes_inside:
                     body.line("sub = -1")
                     with body.block("if i > first:"):
@@ -284,8 +286,9 @@ class StageWriter:
         with body.block("if status != 0:"):
             body.line("break")
 
-    def event_time(self, scope: RowScope, wa: int) -> str:
-        """Loads the window attribute; a NULL or a value without windows is a bad row."""
+    def event_time(self, scope: RowScope, wa: int, *, check: bool = True) -> str:
+        """Loads the window attribute; a NULL or (``check``) a value that has no windows is a bad
+        row."""
         body = self.kernel.body
         code = scope.load(wa)
         name = getattr(scope, "names", {}).get(wa, "the window attribute")
@@ -294,9 +297,14 @@ class StageWriter:
                 body.line(scope.fail(ErrorSite("null event time", f"{name} is NULL", None)))
         t = self.kernel.temp("t")
         body.line(f"{t} = int64({code.value})")
-        with body.block(f"if {t} > {MAX_EVENT_TIME} or {t} < {-MAX_EVENT_TIME}:"):
-            body.line(scope.fail(ErrorSite("event time", f"{name} is out of range", None)))
+        if check:
+            self.check_event_time(scope, t)
         return t
+
+    def check_event_time(self, scope: RowScope, t: str) -> None:
+        with self.kernel.body.block(f"if {t} > {MAX_EVENT_TIME} or {t} < {-MAX_EVENT_TIME}:"):
+            site = ErrorSite("event time", "the event time is out of range", None)
+            self.kernel.body.line(scope.fail(site))
 
     def slide(self, window: Window) -> str:
         return self._window_constant("slide", window.slide or 0)
@@ -398,7 +406,7 @@ class StageScope(RowScope):
     """The columns as they stand after ``level`` steps."""
 
     def __init__(self, writer: StageWriter, level: int, *, skip: str | None = None) -> None:
-        super().__init__(writer.kernel, "i", skip=skip)
+        super().__init__(writer.kernel, "r", skip=skip)
         self.writer = writer
         self.level = level
         self.name = ""
@@ -550,17 +558,18 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
 def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]) -> None:
     """Writes the scope's columns as output row ``j``."""
     body = kernel.body
+    body.line("to = uint64(j)")
     for k, f in enumerate(schema):
         if k in skipped:
             continue
         view = kernel.declare(f"out{k}", f"{VIEWS[f.type.storage]}(o[{data_word(k)}], capacity)")
         code = scope.load(k)
-        body.line(f"{view}[j] = {code.value}")
+        body.line(f"{view}[to] = {code.value}")
         if f.nullable:
             if code.valid is None:
-                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[j] = 1")
+                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = 1")
             else:
-                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[j] = {code.valid}")
+                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
 
 
 def _mask(column: int) -> str:

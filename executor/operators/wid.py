@@ -143,7 +143,8 @@ class AggregateTerminal(RowTerminal):
         body = self.writer.kernel.body
         self._declare_state()
         body.lines("low = 0", "high = 0", "slot = -1")
-        body.lines("base = 0", "mask = 0", "count = 0", "size = 0")
+        body.lines("base = 0", "root = 0", "mask = 0", "count = 0", "size = 0")
+        body.lines("shift = 0", "low_bits = 0")
         if self.node.window is None and not self.node.keys:
             self._whole_input()
 
@@ -169,25 +170,23 @@ class AggregateTerminal(RowTerminal):
         t = "0"
         if node.window is not None:
             assert node.window.wa is not None
-            t = writer.event_time(scope, node.window.wa)
+            t = writer.event_time(scope, node.window.wa, check=False)
         self._key_words(scope)
         arguments = self._arguments(scope)
         if any(code.ordered for code in self._codes):
             body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
-        if node.window is not None:
-            self._own_watermark(node.window.wa or 0)
         if self._single_window:
-            self._one_window(t)
+            self._one_window(scope, t)
             self._update(arguments, ["break"])
         else:
-            self._many_windows(t, arguments)
+            self._many_windows(scope, t, arguments)
 
     def _own_watermark(self, wa: int) -> None:
+        """Of a straggler; sets ``own``."""
         body = self.writer.kernel.body
         attribute = self._attribute_of(wa)
         body.line("own = NEVER")
         with (
-            body.block("if late_at >= 0:"),
             body.block("for e in range(late_at, straggler):"),
             body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {attribute.attribute}:"),
         ):
@@ -199,7 +198,7 @@ class AggregateTerminal(RowTerminal):
         none = Origin("punct", -2, Column(0, "", self.node.input.schema[wa].type, False))
         return origins.get(wa, none)
 
-    def _one_window(self, t: str) -> None:
+    def _one_window(self, scope: StageScope, t: str) -> None:
         """The window of the last row is tried first: runs of rows share one."""
         writer, window = self.writer, self.node.window
         body = writer.kernel.body
@@ -210,6 +209,7 @@ class AggregateTerminal(RowTerminal):
             return
         slide, range_, offset = writer.slide(window), writer.range(window), writer.offset(window)
         with body.block(f"if {t} < low or {t} >= high:"):
+            writer.check_event_time(scope, t)
             body.lines(f"w = ({t} - {offset}) // {slide}", f"low = w * {slide} + {offset}")
             body.lines(f"high = low + {slide}", f"we = low + {range_}", "slot = -1")
         if window.slide != window.range:
@@ -217,18 +217,24 @@ class AggregateTerminal(RowTerminal):
             with body.block(f"if {t} >= we:"):
                 body.lines(f"{between} += 1", "continue")
         late = writer.kernel.counter("late_pairs")
-        with body.block("if we <= own:"):
-            body.lines(f"{late} += 1", "continue")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(window.wa or 0)
+            with body.block("if we <= own:"):
+                body.lines(f"{late} += 1", "continue")
         with body.block("if slot < 0:"):
             self._open_window(leave="break")
 
-    def _many_windows(self, t: str, arguments: list[str | None]) -> None:
+    def _many_windows(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         writer, window = self.writer, self.node.window
         assert window is not None
         body = writer.kernel.body
         late = writer.kernel.counter("late_pairs")
         slide, offset = writer.slide(window), writer.offset(window)
+        body.line("own = NEVER")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(window.wa or 0)
         with body.block(f"if {t} < low or {t} >= high:"):
+            writer.check_event_time(scope, t)
             body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
             body.line(f"high = low + {slide}")
             if (window.range or 0) % (window.slide or 1) == 0:
@@ -408,7 +414,7 @@ class AggregateTerminal(RowTerminal):
                     f"classes{k}[slot] = {SMALLEST_CLASS}",
                     f"counts{k}[slot] = 0",
                 )
-        body.lines("base = bases[slot]", "size = 1 << classes[slot]", f"mask = {PLACES} * size - 1")
+        body.lines(*_REGION)
         body.line("count = counts[slot]")
 
     def _find_group(self, leave: list[str]) -> None:
@@ -417,9 +423,9 @@ class AggregateTerminal(RowTerminal):
         same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
         if self._compares_nulls:
             same += " and nulls[g] == kn"
-        body.lines("p = (hashed >> 8) & mask", "g = -1")
+        body.lines(*_FIRST_PLACE, "g = uint64(0)")
         with body.block("while True:"):
-            body.line(f"e = int64(index[{PLACES} * base + p])")
+            body.line("e = int64(index[uint64(root + p)])")
             with body.block("if e == 0:"):
                 with body.block("if count >= size:"):
                     body.line(f"grown = {self._grow('')}")
@@ -427,21 +433,19 @@ class AggregateTerminal(RowTerminal):
                         body.line(
                             f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; break"
                         )
-                    body.lines("base = bases[slot]", "size = 1 << classes[slot]")
-                    body.lines(
-                        f"mask = {PLACES} * size - 1", "p = (hashed >> 8) & mask", "continue"
-                    )
-                body.lines("g = base + count", "count += 1", "counts[slot] = count")
-                body.line(f"index[{PLACES} * base + p] = count")
+                    body.lines(*_REGION, *_FIRST_PLACE, "continue")
+                body.lines("g = uint64(base + count)", "count += 1", "counts[slot] = count")
+                body.line("index[uint64(root + p)] = tag | count")
                 body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
                 if self._nullable_keys:
                     body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
                 for code in self._codes:
                     body.lines(*code.init)
                 body.line("break")
-            body.line("g = base + e - 1")
-            with body.block(f"if {same}:"):
-                body.line("break")
+            with body.block("if (e ^ tag) <= low_bits:"):
+                body.line("g = uint64(base + (e & low_bits) - 1)")
+                with body.block(f"if {same}:"):
+                    body.line("break")
             body.line("p = (p + 1) & mask")
         with body.block("if status != 0:"):
             body.line(leave[0])
@@ -452,10 +456,9 @@ class AggregateTerminal(RowTerminal):
         part = KeyPart(0, 0, 64)
         bits = _key_expression(call.args[0].type, f"x{k}", part)
         with body.block(f"if {condition}:" if condition else "if True:"):
-            body.lines(f"bits = {bits}", "owner = g - base")
+            body.lines(f"bits = {bits}", "owner = int64(g) - base")
             body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
-            body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
-            body.lines(f"dm = {PLACES} * dsize - 1", "p = (dh >> 8) & dm")
+            body.lines(*_distinct_region(k))
             with body.block("while True:"):
                 body.line(f"e = int64(index{k}[{PLACES} * db + p])")
                 with body.block("if e == 0:"):
@@ -466,15 +469,15 @@ class AggregateTerminal(RowTerminal):
                                 f"status = 2; detail = {NEED_DISTINCT + k};"
                                 " detail_row = 4 * dsize; break"
                             )
-                        body.lines(f"db = bases{k}[slot]", f"dsize = 1 << classes{k}[slot]")
-                        body.lines(f"dm = {PLACES} * dsize - 1", "p = (dh >> 8) & dm", "continue")
+                        body.lines(*_distinct_region(k), "continue")
                     body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
-                    body.line(f"index{k}[{PLACES} * db + p] = counts{k}[slot]")
+                    body.line(f"index{k}[{PLACES} * db + p] = tag | counts{k}[slot]")
                     body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
                     body.lines(f"a{k}n[g] += 1", "break")
-                body.line("e = db + e - 1")
-                with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
-                    body.line("break")
+                with body.block("if (e ^ tag) <= dlow:"):
+                    body.line("e = db + (e & dlow) - 1")
+                    with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
+                        body.line("break")
                 body.line("p = (p + 1) & dm")
         with body.block("if status != 0:"):
             body.line(leave[0])
@@ -557,7 +560,7 @@ class AggregateTerminal(RowTerminal):
             with body.block("for i in range(start, counts[slot]):"):
                 with body.block("if j >= capacity:"):
                     body.lines("status = 1", "break")
-                body.line("g = base + i")
+                body.line("g = uint64(base + i)")
                 self._result_row()
             self._end_of_window(closing, group, opened)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
@@ -644,6 +647,30 @@ class AggregateTerminal(RowTerminal):
         first = len(node.keys) + len(node.calls)
         start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)}
         return self.writer.origins(self.writer.spec.post, start)
+
+
+#: The current window's region, and where in its index a hash is looked for first.
+_REGION = (
+    "base = bases[slot]",
+    f"root = {PLACES} * base",
+    "shift = classes[slot] + 1",
+    "size = 1 << classes[slot]",
+    f"mask = {PLACES} * size - 1",
+    "low_bits = 2 * size - 1",
+)
+_FIRST_PLACE = ("p = (hashed >> 8) & mask", "tag = tag_of(hashed, shift)")
+
+
+def _distinct_region(k: int) -> tuple[str, ...]:
+    """The same for the current window's set of values of call ``k``."""
+    return (
+        f"db = bases{k}[slot]",
+        f"dsize = 1 << classes{k}[slot]",
+        f"dm = {PLACES} * dsize - 1",
+        "dlow = 2 * dsize - 1",
+        "p = (dh >> 8) & dm",
+        f"tag = tag_of(dh, classes{k}[slot] + 1)",
+    )
 
 
 def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:

@@ -1,0 +1,290 @@
+"""Plans, units and transcripts for tests that drive operators without an execution.
+
+``plan_of`` binds a query without the optimizer's rules, so that each clause stays a node of its own;
+``Admissions`` are the units of its sources, kept (an execution uses one unit again and again);
+``Recorder`` is a handler that copies what the last operator gives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cql.dialect import parse_one
+from cql.executor.codegen import cache_folder
+from cql.executor.dictionary import Dictionary
+from cql.executor.egress import view_address
+from cql.executor.graph import Graph, build
+from cql.executor.ingest import Feed
+from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.runtimes.depth_first import DepthFirst
+from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.queued import Queued
+from cql.executor.unit import (
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    Unit,
+    data_word,
+    mask_word,
+)
+from cql.model import Schema
+from cql.planner.bind import bind
+from cql.planner.context import Context
+from cql.planner.lower import plan
+from cql.planner.physical import Physical, PhysicalPlan, sources
+from cql.planner.statements import Query
+from cql.session import Session
+from cql.settings import Settings
+
+NO_LIMIT = 1 << 40
+
+
+def session_over(streams: Mapping[str, pa.Table], *, slack: int = 0) -> Session:
+    """Every table is a stream ordered by its ``ts`` (in seconds, so that durations apply)."""
+    session = Session(False)
+    for name, table in streams.items():
+        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=slack)
+    return session
+
+
+def plan_of(session: Session, text: str) -> PhysicalPlan:
+    """The plan of a SELECT with none of the optimizer's rules applied."""
+    bound = bind(parse_one(text), session.catalog, Context(settings=session.settings))
+    assert isinstance(bound, Query)
+    return plan(bound.plan, Settings(), keep_bad_rows=True)
+
+
+def workspace_of(unit_rows: int) -> Workspace:
+    return Workspace(Dictionary(), cache_folder(), unit_rows, NO_LIMIT)
+
+
+def graph_of(
+    root: Physical, workspace: Workspace, *, fuse: bool = False, assume_valid: bool = True
+) -> Graph:
+    nulls: list[set[int]] = [
+        {
+            i
+            for i, f in enumerate(s.schema)
+            if not assume_valid or s.relation.statistics.nulls.get(f.name)
+        }
+        for s in sources(root)
+    ]
+    return build(root, workspace, fuse=fuse, nulls=nulls)
+
+
+# -- units of the sources --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Admissions:
+    """Units of all sources in the order of their serials: (source, unit)."""
+
+    units: list[tuple[int, Unit]] = field(default_factory=list)
+    _keep: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, root: Physical, workspace: Workspace, seed: int = 0) -> Admissions:
+        """Each source in its own order, several interleaved at random."""
+        made = cls()
+        queues = [made._source(node, k, workspace) for k, node in enumerate(sources(root))]
+        choice = random.Random(seed)
+        sequence = 0
+        while alive := [k for k, queue in enumerate(queues) if queue]:
+            k = choice.choice(alive)
+            unit = queues[k].pop(0)
+            unit.words[SERIAL], unit.words[SEQUENCE] = len(made.units), sequence
+            sequence += int(unit.words[ROWS])
+            made.units.append((k, unit))
+        return made
+
+    def _source(self, node: Any, k: int, workspace: Workspace) -> list[Unit]:
+        reader = node.relation.source().open(node.schema.names)
+        text = frozenset(i for i, f in enumerate(node.schema) if f.type.is_text)
+        ones = workspace.ones
+        shared = Unit.allocate(node.schema, workspace.unit_rows, ones=ones.ctypes.data)
+        feed = Feed(node, reader, workspace.dictionary, text, shared, ones)
+        units = []
+        while feed.load(None):
+            self._keep.append(feed.pending)
+            units += [
+                self._kept(node.schema, unit)
+                for unit in feed.units(workspace.unit_rows, iter(range(1 << 30)), 0)
+            ]
+        units.append(self._kept(node.schema, feed.end(0, 0)))
+        return units
+
+    def _kept(self, schema: Schema, unit: Unit) -> Unit:
+        """A unit of its own over the same columns."""
+        twin = Unit.allocate(schema, 0, ones=0, owned=frozenset())
+        twin.words[:] = unit.words
+        twin.punctuations[:] = unit.punctuations
+        twin.words[PUNCTUATION_ADDRESS] = twin.punctuations.ctypes.data
+        n = STRAGGLER_WORDS * int(unit.words[STRAGGLERS])
+        late = view_address(int(unit.words[STRAGGLER_ADDRESS]), np.dtype(np.int64), n).copy()
+        twin.stragglers = late
+        twin.words[STRAGGLER_ADDRESS] = late.ctypes.data
+        return twin
+
+
+# -- reading units ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One output unit, copied. Values are in storage form, doubles by their bits, text as bytes,
+    NULL as None; ``stragglers`` are (row, attribute, own watermark)."""
+
+    serial: int
+    sequence: int
+    rows: tuple[tuple[Any, ...], ...]
+    stragglers: tuple[tuple[int, ...], ...]
+    punctuations: tuple[tuple[int, int], ...]
+
+
+def read_unit(unit: Unit, schema: Schema, dictionary: Dictionary) -> Chunk:
+    words = unit.words
+    n = int(words[ROWS])
+    columns = [_column(unit, i, schema, n, dictionary) for i in range(len(schema))]
+    rows = tuple(zip(*columns, strict=True)) if columns else ((),) * n
+    promises = records(unit, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+    late = records(unit, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+    return Chunk(
+        int(words[SERIAL]),
+        int(words[SEQUENCE]),
+        rows,
+        tuple(map(tuple, late.tolist())),
+        tuple((a, v) for a, v, *_ in promises.tolist()),
+    )
+
+
+def records(unit: Unit, address: int, count: int, width: int) -> np.ndarray[Any, Any]:
+    """The unit's punctuations or stragglers, one a row."""
+    n = int(unit.words[count])
+    at = int(unit.words[address])
+    return view_address(at, np.dtype(np.int64), width * n).reshape(n, width)
+
+
+def column_data(unit: Unit, i: int, schema: Schema) -> np.ndarray[Any, Any]:
+    storage = schema[i].type.storage
+    dtype = np.dtype(np.uint8 if storage == "bool" else storage)
+    return view_address(int(unit.words[data_word(i)]), dtype, int(unit.words[ROWS]))
+
+
+def column_mask(unit: Unit, i: int) -> np.ndarray[Any, Any]:
+    return view_address(int(unit.words[mask_word(i)]), np.dtype(np.uint8), int(unit.words[ROWS]))
+
+
+def _column(unit: Unit, i: int, schema: Schema, n: int, dictionary: Dictionary) -> list[Any]:
+    kind = schema[i].type
+    data = column_data(unit, i, schema)
+    values: list[Any]
+    if kind.is_text:
+        values = [dictionary.value(code) for code in data.tolist()]
+    else:
+        values = data.view(f"i{data.itemsize}" if kind.is_fraction else data.dtype).tolist()
+    if not schema[i].nullable:
+        return values
+    valid = column_mask(unit, i).tolist()
+    return [v if ok else None for v, ok in zip(values, valid, strict=True)]
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A handler that keeps everything: ``chunks`` of output, ``bad`` as (operator, serial, row,
+    reason)."""
+
+    schema: Schema
+    dictionary: Dictionary
+    chunks: list[Chunk] = field(default_factory=list)
+    bad: list[tuple[str, int, int, str]] = field(default_factory=list)
+
+    def deliver(self, unit: Unit) -> None:
+        self.chunks.append(read_unit(unit, self.schema, self.dictionary))
+
+    def failed(self, failure: Failure) -> None:
+        assert not failure.fatal, failure
+        serial = int(failure.unit.words[SERIAL])
+        self.bad.append((failure.operator, serial, failure.row, failure.site.message))
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [row for chunk in self.chunks for row in chunk.rows]
+
+
+def runtime_of(
+    name: str, graph: Graph, handler: Recorder, workspace: Workspace, *, slice_us: int = 20
+) -> Runtime:
+    ones = int(workspace.ones.ctypes.data)
+    if name == "depth_first":
+        return DepthFirst(graph, handler, ones=ones)
+    rows = workspace.unit_rows
+    return Queued(
+        graph, handler, graph.inputs, name, ones=ones, unit_rows=rows, slice_us=slice_us
+    )
+
+
+def refresh(graph: Graph) -> None:
+    for operator in graph.operators:
+        if isinstance(operator, StageOperator):
+            operator.refresh()
+
+
+def admit_all(runtime: Runtime, graph: Graph, units: Iterable[tuple[int, Unit]]) -> None:
+    for source, unit in units:
+        edge = graph.entries[source]
+        assert edge is not None
+        runtime.admit(unit, edge)
+    runtime.drain()
+
+
+def run_depth_first(
+    root: Physical, unit_rows: int, *, seed: int = 0, fuse: bool = False
+) -> tuple[Recorder, Graph]:
+    workspace = workspace_of(unit_rows)
+    graph = graph_of(root, workspace, fuse=fuse)
+    admissions = Admissions.of(root, workspace, seed)
+    recorder = Recorder(graph.schema, workspace.dictionary)
+    refresh(graph)
+    admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.units)
+    return recorder, graph
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def table(text: str, types: Sequence[pa.DataType] | None = None) -> pa.Table:
+    """A table from a header line and a line per row: ``-`` is NULL, words are strings, numbers
+    int64 unless ``types`` says otherwise."""
+    header, *lines = [line.split() for line in text.strip().splitlines()]
+    columns = []
+    for i, name in enumerate(header):
+        cells = [None if line[i] == "-" else _cell(line[i]) for line in lines]
+        columns.append(pa.array(cells, types[i] if types else None))
+        assert len(columns[-1]) == len(lines), name
+    return pa.table(columns, names=header)
+
+
+def _cell(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+

@@ -1,0 +1,266 @@
+"""Every benchmark on few rows: the answers of all contenders, and what is told. No timing."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from benchmarks import bare, bids, compare, first, harness, machine, q4, q4_spark, run, workloads
+from benchmarks.harness import Benchmark, Contender, Limit, Options, Ratio
+
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmark-data")
+
+
+@pytest.fixture
+def options() -> Options:
+    cpu = machine.last_cpu() if machine.can_pin() else None
+    return Options(runs=1, cpu=cpu, elements=1000, console=Console(file=io.StringIO(), width=110))
+
+
+def measured(benchmark: Benchmark, options: Options) -> dict[str, Any]:
+    """The record of a run in which every answer was right, saved and shown without trouble."""
+    try:
+        record = harness.measure(benchmark, options)
+    finally:
+        benchmark.close()
+    harness.show(record, options.console)
+    wrong = {entry["name"]: entry["wrong"] for entry in record["contenders"] if entry["wrong"]}
+    assert wrong == {}
+    assert json.loads(json.dumps(record)) == record
+    return record
+
+
+def names(record: dict[str, Any]) -> list[str]:
+    return [entry["name"] for entry in record["contenders"]]
+
+
+def test_q4(data: Path, options: Options) -> None:
+    record = measured(q4.q4(ROWS, data), options)
+    assert names(record) == [
+        "bare kernel",
+        "ours",
+        "duckdb, own table, 2 threads",
+        "duckdb, arrow table, 2 threads",
+    ]
+    assert record["rows"] == ROWS
+    assert [r["goal"] for r in record["ratios"]] == [0.6, 1.5, 1.5]
+
+
+@pytest.mark.parametrize("make", [bids.q1, bids.q2])
+def test_bids(make: Any, data: Path, options: Options) -> None:
+    record = measured(make(ROWS, data), options)
+    assert record["rows"] == ROWS * 46 // 50
+    assert {"bare kernel", "ours"} < set(names(record))
+    assert sum("polars" in name or "duckdb" in name for name in names(record)) == 3
+
+
+@pytest.mark.spark
+def test_q4_spark(spark: Any, data: Path, options: Options) -> None:
+    record = measured(q4_spark.q4_spark(ROWS, data, spark), options)
+    assert names(record) == ["ours", "spark structured streaming"]
+    assert record["limits"][0]["value"] > 0
+    assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
+
+
+def test_first(data: Path, options: Options, full: bool) -> None:
+    benchmark = first.first(None, data, nothing_cached=full)
+    once = [replace(contender, once=True) for contender in benchmark.contenders]
+    record = measured(replace(benchmark, contenders=once), options)
+    assert names(record)[:3] == ["import cql", "kernel cached", "library cached"]
+    assert len(record["limits"]) == len(names(record)) == (4 if full else 3)
+
+
+def test_bandwidth() -> None:
+    assert len(bare.bandwidth(1000)) == 10
+    assert set(bare.bandwidth(1000, (harness.READ,))) == {harness.READ}
+
+
+# ----------------------------------------------------------------- the data
+
+
+def test_the_data_is_made_once_and_always_the_same(data: Path) -> None:
+    for make in (workloads.packets, workloads.bids):
+        made, kept = make(ROWS), workloads.load(make, ROWS, data)
+        again = workloads.load(make, ROWS, data)
+        assert made.answers == kept.answers == again.answers
+        for name, column in made.columns.items():
+            assert column.dtype == kept.columns[name].dtype
+            assert np.array_equal(column, kept.columns[name])
+
+
+def test_the_data_is_that_of_the_fixed_generator() -> None:
+    """Checksums of what the fixed generator draws when asked for 1000 rows."""
+    p, b = workloads.packets(1000), workloads.bids(1000)
+    assert workloads.checksum(*p.columns.values()) == PACKETS
+    assert workloads.checksum(*b.columns.values()) == BIDS
+
+
+PACKETS = (1000, "053e9a078882f58c")
+BIDS = (920, "715c5963dbfbc98d")
+
+
+def test_other_data_at_the_full_size_is_refused() -> None:
+    made = workloads.packets(1000)
+    with pytest.raises(RuntimeError, match="differ from the fixed ones"):
+        workloads._check_fixed(replace(made, size=workloads.FULL))
+
+
+def test_checksums_ignore_the_order_and_nothing_else() -> None:
+    a, b = np.arange(100), np.arange(100) % 7
+    order = np.random.default_rng(0).permutation(100)
+    same = workloads.checksum(a, b)
+    assert workloads.checksum(a[order], b[order]) == same
+    assert workloads.checksum(a, b[order]) != same
+    assert workloads.checksum(b, a) != same
+    assert workloads.checksum(a[:0]) == (0, "0" * 16)
+
+
+def test_parts_are_in_order_of_name_and_time(data: Path) -> None:
+    import pyarrow.parquet as pq
+
+    place, answers = workloads.parquet_parts(workloads.packets, ROWS, data)
+    files = sorted(place.iterdir())
+    assert files == sorted(files, key=lambda file: file.stat().st_mtime)
+    ts = np.concatenate([pq.read_table(f)["ts"].cast("int64").to_numpy() for f in files])
+    assert np.array_equal(ts, workloads.packets(ROWS).columns["ts"])
+    # The last window ends behind the last packet.
+    assert answers["closed"][0] < answers["counts"][0]
+
+
+def test_half_made_data_is_not_kept(data: Path) -> None:
+    def fail() -> None:
+        with workloads._Built(data / "broken") as aside:
+            (aside / "x").touch()
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail()
+    assert not (data / "broken").exists()
+    assert not [entry for entry in data.iterdir() if entry.name.startswith(".")]
+
+
+# ----------------------------------------------------------------- the harness
+
+
+def toy(calls: list[str], answers: Iterator[tuple[int, str]] | None = None) -> Benchmark:
+    """Contenders that take the time that they say; ``b`` gives ``answers``."""
+
+    def runner(name: str, *seconds: float) -> Contender:
+        left = iter(seconds)
+        return Contender(
+            name,
+            lambda: calls.append(name) or next(left),
+            lambda _: next(answers) if answers and name == "b" else (1, "right"),
+            seconds=lambda result: result,
+            notes=lambda result: {"size": result * 2},
+        )
+
+    return Benchmark(
+        "toy",
+        "A [toy]",
+        100,
+        (1, "right"),
+        [runner("a", 9.0, 1.0, 2.0, 3.0), runner("b", 9.0, 2.0, 3.0, 10.0)],
+        [Ratio("a", "b", 1.5), Ratio("b", "a", 1.0)],
+        [Limit("b", 3.5), Limit("a", 10, "size")],
+    )
+
+
+def test_contenders_take_turns_and_the_first_round_does_not_count(options: Options) -> None:
+    calls: list[str] = []
+    record = harness.measure(toy(calls), replace(options, runs=3))
+    assert calls == ["a", "b"] * 4
+    a, b = record["contenders"]
+    assert (a["first"], a["runs"], a["median"], a["rows_per_s"]) == (9.0, [1.0, 2.0, 3.0], 2.0, 50)
+    assert (b["median"], b["ns_per_row"]) == (3.0, 3e7)
+    assert [(r["value"], r["met"]) for r in record["ratios"]] == [(1.5, True), (2 / 3, False)]
+    assert record["ratios"][0]["rounds"] == [2.0, 1.5, 10 / 3]
+    assert [(m["value"], m["met"]) for m in record["limits"]] == [(3.0, True), (18.0, False)]
+    assert harness.is_right(record)
+
+
+def test_a_wrong_answer_is_told(options: Options) -> None:
+    answers = iter([(1, "right"), (1, "wrong"), (1, "right"), (1, "right")])
+    record = harness.measure(toy([], answers), replace(options, runs=3))
+    assert not harness.is_right(record)
+    harness.show(record, options.console)
+    assert isinstance(options.console.file, io.StringIO)
+    text = options.console.file.getvalue()
+    assert "b is wrong: round 1: (1, 'wrong'), expected (1, 'right')" in text
+    assert "A [toy]" in text
+
+
+@pytest.mark.parametrize(("seconds", "counts"), [(0.5, True), (2.0, False)])
+def test_a_slow_kernel_makes_a_run_not_count(
+    seconds: float, counts: bool, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At half the design's bandwidth half its rate is due: 100 rows in 1 s.
+    monkeypatch.setattr(bare, "bandwidth", lambda *_: {harness.READ: 20.0, harness.COPY: 20.0})
+    kernel = Contender("k", lambda: None, lambda _: (1, ""), seconds=lambda _: seconds)
+    benchmark = Benchmark("toy", "toy", 100, (1, ""), [kernel], kernel="k", kernel_rows_per_s=200.0)
+    record = harness.measure(benchmark, options)
+    assert record["kernel"]["due_rows_per_s"] == 100.0
+    assert record["kernel"]["counts"] is counts
+
+
+@pytest.mark.skipif(not machine.can_pin(), reason="threads cannot be confined here")
+def test_pinned_runs_have_one_cpu() -> None:
+    import os
+    import threading
+
+    before = os.sched_getaffinity(0)
+    seen: list[set[int]] = []
+    with machine.pinned(machine.last_cpu()):
+        thread = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
+        thread.start()
+        thread.join()
+        assert os.sched_getaffinity(0) == {machine.last_cpu()} == seen[0]
+    assert os.sched_getaffinity(0) == before
+
+
+# ----------------------------------------------------------------- the commands
+
+
+def test_the_command_saves_what_compare_reads(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bare, "bandwidth", lambda *_: {harness.READ: 20.0, harness.COPY: 20.0})
+    arguments = ["q4", "--runs", "1", "--rows", str(ROWS), "--data", str(data)]
+    for _ in range(2):
+        done = CliRunner().invoke(run.main, [*arguments, "--results", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+    files = sorted(str(path) for path in tmp_path.iterdir())
+    assert len(files) == 2
+    done = CliRunner().invoke(compare.main, files)
+    assert done.exit_code == 0, done.output
+    assert "bare kernel" in done.output
+    assert "ours : bare kernel" in done.output
+
+
+def test_compare_refuses_what_is_not_alike(tmp_path: Path) -> None:
+    record = {"format": harness.FORMAT, "benchmark": "q4", "rows": 1, "load": [1.0], "started": "",
+              "machine": {"commit": None}, "contenders": [], "ratios": []}  # fmt: skip
+    good, other, bad = (tmp_path / name for name in ("good.json", "other.json", "bad.json"))
+    good.write_text(json.dumps(record))
+    other.write_text(json.dumps(record | {"rows": 2}))
+    bad.write_text("{")
+    refused = CliRunner().invoke(compare.main, [str(good), str(other)])
+    assert refused.exit_code == 1
+    assert "rows differs: 1 and 2" in refused.output
+    refused = CliRunner().invoke(compare.main, [str(good), str(bad)])
+    assert refused.exit_code == 1
+    assert "is not JSON" in refused.output
