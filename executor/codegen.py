@@ -35,21 +35,12 @@ from cql.executor.kernels.memory import (
     as_i16,
     as_i32,
     as_u8,
+    call_operator,
     f64_of_bits,
     key_bits,
     words,
 )
-from cql.executor.kernels.windows import (
-    find_slot,
-    free_region,
-    grow_region,
-    heap_pop,
-    heap_push,
-    insert_slot,
-    remove_slot,
-    tag_of,
-    take_region,
-)
+from cql.executor.kernels.windows import tag_of
 
 NEVER = -(2**63)
 '''

@@ -10,22 +10,48 @@ class + 1 bits and bits of the hash above. A quarter full at the most, and told 
 nearly every row's branches are predicted: half full took 13 ns a row, and comparing keys at each
 place 8.5, since a mispredicted branch waits for the memory that it depends on.
 
-Arrays are flat int64 but for the index (int32); a function that lacks room returns -1 and changes
-nothing.
+Generated kernels reach ``open_window``, ``grow_region`` and ``close_window`` by address, with their
+descriptor, whose first words are laid out as below: inlined into the row loop, they would cost it
+its registers. Arrays are flat int64 but for the index (int32).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, njit, uint64
+from numba import cfunc, int64, njit, uint64
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.memory import as_i32, copy_bytes, words
 
 SMALLEST_CLASS = 4
 PLACES = 4
 CLASSES = 48
+
+#: The first words of a windowed operator's descriptor: the directory, then a block for each table
+#: (the groups, then each set of DISTINCT values). Arrays are given by address.
+DIRECTORY = ("slots", "open", "spare", "places", "window_ids", "heap", "spares", "tables")
+TABLE = (
+    "entries",  # capacity of the slab
+    "bases",  # of each slot's region, as are the next two
+    "classes",
+    "counts",
+    "index",
+    "heads",
+    "top",
+    "columns",  # (address, item size) of every column
+    "width",  # how many columns
+    "hashed",  # the first so many columns are the words of the hash
+    "null_word",  # the column that is hashed where it is not 0, -1 for none
+)
+SLOTS, OPEN, SPARE, PLACES_AT, IDS, HEAP, SPARES, TABLES = range(len(DIRECTORY))
+ENTRIES, BASES, CLASSES_AT, COUNTS, INDEX, HEADS, TOP, COLUMNS, WIDTH, HASHED, NULLS = range(
+    len(TABLE)
+)
+FIRST_TABLE = len(DIRECTORY)
+BLOCK = len(TABLE)
+
+NO_SLOT = -1  # open_window: the directory is full; -2 - t: table t lacks room
 
 
 @njit(inline="always")
@@ -137,45 +163,96 @@ def tag_of(hashed: int, shift: int) -> int:
     return ((hashed >> 32) << shift) & 0x7FFFFFFF
 
 
-@njit(
-    "int64(int64, int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[::1], int64,"
-    " int64[::1], int64, int64)",
-    cache=True,
-)
-def grow_region(
-    slot: int,
-    bases: Any,
-    classes: Any,
-    counts: Any,
-    index: Any,
-    heads: Any,
-    top: Any,
-    capacity: int,
-    columns: Any,
-    hashed: int,
-    nulls: int,
-) -> int:
-    """Moves a window's groups into a region four times as large and indexes them anew; -1 if the
-    slab is too small. ``columns`` holds (address, item size) of every column; the first ``hashed``
-    are the key words, and column ``nulls`` (-1: none) is hashed too where it is not 0."""
-    old = bases[slot]
-    old_class = classes[slot]
-    n = counts[slot]
-    new = take_region(index, heads, top, capacity, old_class + 2)
+@njit("int64(int64, int64)", cache=True)
+def _take(block: int, size_class: int) -> int:
+    t = words(block, BLOCK)
+    index = as_i32(t[INDEX], PLACES * t[ENTRIES])
+    heads, top = words(t[HEADS], CLASSES), words(t[TOP], 1)
+    return take_region(index, heads, top, t[ENTRIES], size_class)
+
+
+@njit("void(int64, int64, int64)", cache=True)
+def _free(block: int, base: int, size_class: int) -> None:
+    t = words(block, BLOCK)
+    free_region(as_i32(t[INDEX], PLACES * t[ENTRIES]), words(t[HEADS], CLASSES), base, size_class)
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def open_window(desc: Any, window: Any) -> Any:
+    """Slot of a window, opened if it is not open; NO_SLOT or -2 - t if there is no room, in which
+    case nothing has changed."""
+    d = words(desc, FIRST_TABLE)
+    slots = d[SLOTS]
+    places, ids = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots)
+    found = find_slot(places, ids, 2 * slots - 1, window)
+    if found >= 0:
+        return found
+    if d[SPARE] == 0:
+        return NO_SLOT
+    slot = words(d[SPARES], slots)[d[SPARE] - 1]
+    for t in range(d[TABLES]):
+        block = desc + 8 * (FIRST_TABLE + t * BLOCK)
+        base = _take(block, SMALLEST_CLASS)
+        if base < 0:
+            for done in range(t):
+                other = desc + 8 * (FIRST_TABLE + done * BLOCK)
+                _free(other, words(words(other, BLOCK)[BASES], slots)[slot], SMALLEST_CLASS)
+            return -2 - t
+        table = words(block, BLOCK)
+        words(table[BASES], slots)[slot] = base
+        words(table[CLASSES_AT], slots)[slot] = SMALLEST_CLASS
+        words(table[COUNTS], slots)[slot] = 0
+    insert_slot(places, ids, 2 * slots - 1, window, slot)
+    heap_push(words(d[HEAP], slots), d[OPEN], window)
+    d[SPARE] -= 1
+    d[OPEN] += 1
+    return slot
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def close_window(desc: Any, slot: Any) -> Any:
+    """Gives back the regions and the slot of the window that the heap has on top."""
+    d = words(desc, FIRST_TABLE)
+    slots = d[SLOTS]
+    for t in range(d[TABLES]):
+        block = desc + 8 * (FIRST_TABLE + t * BLOCK)
+        table = words(block, BLOCK)
+        base = words(table[BASES], slots)[slot]
+        _free(block, base, words(table[CLASSES_AT], slots)[slot])
+    ids = words(d[IDS], slots)
+    remove_slot(words(d[PLACES_AT], 2 * slots), ids, 2 * slots - 1, ids[slot])
+    heap_pop(words(d[HEAP], slots), d[OPEN])
+    words(d[SPARES], slots)[d[SPARE]] = slot
+    d[SPARE] += 1
+    d[OPEN] -= 1
+    return 0
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def grow_region(block: Any, slot: Any) -> Any:
+    """Moves a window's entries of one table into a region four times as large and indexes them
+    anew; returns its base, -1 if the slab is too small."""
+    t = words(block, BLOCK)
+    capacity = t[ENTRIES]
+    bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
+    n = words(t[COUNTS], slot + 1)[slot]
+    index = as_i32(t[INDEX], PLACES * capacity)
+    old, old_class = bases[slot], classes[slot]
+    new = _take(block, old_class + 2)
     if new < 0:
         return -1
-    for c in range(columns.size // 2):
-        size = columns[2 * c + 1]
-        address = columns[2 * c]
+    columns = words(t[COLUMNS], 2 * t[WIDTH])
+    for c in range(t[WIDTH]):
+        address, size = columns[2 * c], columns[2 * c + 1]
         copy_bytes(address + old * size, address + new * size, n * size)
     mask = (PLACES << (old_class + 2)) - 1
     first = words(columns[0], capacity)
     for i in range(n):
         h = hash_start(first[new + i])
-        for k in range(1, hashed):
+        for k in range(1, t[HASHED]):
             h = hash_next(h, words(columns[2 * k], capacity)[new + i])
-        if nulls >= 0:
-            null_bits = words(columns[2 * nulls], capacity)[new + i]
+        if t[NULLS] >= 0:
+            null_bits = words(columns[2 * t[NULLS]], capacity)[new + i]
             if null_bits != 0:
                 h = hash_next(h, null_bits)
         code = hash_end(h)
@@ -183,7 +260,7 @@ def grow_region(
         while index[PLACES * new + p] != 0:
             p = (p + 1) & mask
         index[PLACES * new + p] = tag_of(code, old_class + 3) | (i + 1)
-    free_region(index, heads, old, old_class)
+    _free(block, old, old_class)
     bases[slot] = new
     classes[slot] = old_class + 2
     return new

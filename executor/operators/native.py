@@ -21,15 +21,15 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels import windows
 from cql.executor.operators.rowscope import (
-    NEED_DISTINCT,
-    NEED_GROUPS,
     NEED_HOST,
     NEED_KIND,
     NEED_RANK,
+    NEED_ROOM,
     NEED_TABLE,
     NEED_WINDOWS,
 )
 from cql.executor.operators.stage import StageCode, StageSpec, write_stage
+from cql.executor.operators.wid import distinct_columns
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
 from cql.planner.expr import Literal
 
@@ -181,11 +181,10 @@ class StageOperator:
 
     def _allocate_windows(self) -> None:
         self._entries[""] = INITIAL_ENTRIES
-        self._resize_entries("", INITIAL_ENTRIES, dict(self.code.groups))
         for k in self.code.distinct:
             self._entries[str(k)] = INITIAL_ENTRIES
-            self._resize_entries(str(k), INITIAL_ENTRIES, _distinct_columns(k))
         for suffix in self._entries:
+            self._resize_entries(suffix, INITIAL_ENTRIES, self._columns(suffix))
             self.state["heads" + suffix] = np.zeros(windows.CLASSES, np.int64)
             self.state["top" + suffix] = np.zeros(1, np.int64)
         self._slots_open(INITIAL_SLOTS)
@@ -232,15 +231,25 @@ class StageOperator:
             self._bind_columns(suffix)
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
+            self._set("tables", len(self._entries))
+            for function in (windows.open_window, windows.grow_region, windows.close_window):
+                self._set(function.__name__, function.address)
         self._bind_tables()
 
     def _bind_columns(self, suffix: str) -> None:
         """The table of (address, item size) by which a window's region is moved."""
-        columns = _distinct_columns(int(suffix)) if suffix else dict(self.code.groups)
-        arrays = [self.state[name] for name in columns]
+        arrays = [self.state[name] for name in self._columns(suffix)]
         table = np.array([n for a in arrays for n in (a.ctypes.data, a.itemsize)], np.int64)
         self._column_tables[suffix] = table
         self._set("columns" + suffix, table.ctypes.data)
+        self._set("width" + suffix, len(arrays))
+        keys = [name for name, _ in self.code.groups if name.startswith("key")]
+        self._set("hashed" + suffix, 2 if suffix else len(keys))
+        nulls = not suffix and "nulls" in self.state
+        self._set("null_word" + suffix, len(keys) if nulls else -1)
+
+    def _columns(self, suffix: str) -> dict[str, str]:
+        return dict(distinct_columns(int(suffix)) if suffix else self.code.groups)
 
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""
@@ -261,10 +270,9 @@ class StageOperator:
             case kind if kind == NEED_TABLE:
                 self._tables.fill(number, amount)
                 self._bind_tables()
-            case kind if kind == NEED_GROUPS:
-                self._grow("", amount, dict(self.code.groups))
-            case kind if kind == NEED_DISTINCT:
-                self._grow(str(number), amount, _distinct_columns(number))
+            case kind if kind == NEED_ROOM:
+                suffix = list(self._entries)[number]
+                self._grow(suffix, amount, self._columns(suffix))
             case kind if kind == NEED_RANK:
                 self.refresh()
             case kind if kind == NEED_WINDOWS:
@@ -343,10 +351,6 @@ class PythonOperator:
 
     def counters(self) -> dict[str, int]:
         return {}
-
-
-def _distinct_columns(k: int) -> dict[str, str]:
-    return {f"value{k}": "int64", f"owner{k}": "int64"}  # in the order in which they are hashed
 
 
 def _dtype(storage: str) -> str:

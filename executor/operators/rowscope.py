@@ -18,9 +18,8 @@ from cql.types import DataType, Kind
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
 NEED_HOST = 1 << 20
 NEED_TABLE = 2 << 20
-NEED_GROUPS = 3 << 20
+NEED_ROOM = 3 << 20  # in the slab of a table: 0 is the groups, then the sets of values
 NEED_WINDOWS = 4 << 20
-NEED_DISTINCT = 5 << 20
 NEED_RANK = 6 << 20
 NEED_KIND = ~((1 << 20) - 1)
 

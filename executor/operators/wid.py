@@ -16,9 +16,16 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import zero
 from cql.executor.expressions import Code, ErrorSite, emit
 from cql.executor.kernels.memory import VIEWS
-from cql.executor.kernels.windows import CLASSES, PLACES, SMALLEST_CLASS
+from cql.executor.kernels.windows import (
+    BLOCK,
+    DIRECTORY,
+    FIRST_TABLE,
+    PLACES,
+    SMALLEST_CLASS,
+    TABLE,
+)
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code
-from cql.executor.operators.rowscope import NEED_DISTINCT, NEED_GROUPS, NEED_WINDOWS
+from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
     Origin,
@@ -112,6 +119,12 @@ class AggregateTerminal(RowTerminal):
         if self._nullable_keys:
             keys.append(("nulls", "int64"))
         self.groups = (*keys, *(c for code in self._codes for c in code.columns))
+        # The library's functions know where these stand: before anything else.
+        for name in DIRECTORY:
+            writer.kernel.layout.slot(name)
+        for suffix, _ in self._tables():
+            for name in TABLE:
+                writer.kernel.layout.slot(name + suffix)
 
     @property
     def _nullable_keys(self) -> list[int]:
@@ -352,70 +365,34 @@ class AggregateTerminal(RowTerminal):
 
     def _declare_state(self) -> None:
         kernel = self.writer.kernel
-        for name in ("entries", "slots", "open", "spare", "watermark", "closing", "closing_group"):
+        for name in ("watermark", "closing", "closing_group"):
             kernel.layout.slot(name)
         slots = kernel.declare("slots", kernel.word("slots"))
-        entries = kernel.declare("entries", kernel.word("entries"))
-        kernel.declare("place_mask", f"2 * {slots} - 1")
-        kernel.declare("places", f"words({kernel.word('places')}, 2 * {slots})")
-        for name in ("window_ids", "heap", "spares", "bases", "classes", "counts"):
-            kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-        kernel.declare("index", f"as_i32({kernel.word('index')}, {PLACES} * {entries})")
-        kernel.declare("heads", f"words({kernel.word('heads')}, {CLASSES})")
-        kernel.declare("top", f"words({kernel.word('top')}, 1)")
-        columns = kernel.word("columns")
-        kernel.declare("columns", f"words({columns}, {2 * len(self.groups)})")
-        for name, dtype in self.groups:
-            kernel.declare(name, f"{VIEWS[dtype]}({kernel.word(name)}, {entries})")
-        for k in self.distinct:
-            n = kernel.declare(f"entries{k}", kernel.word(f"entries{k}"))
-            for name in (f"bases{k}", f"classes{k}", f"counts{k}"):
+        kernel.declare("heap", f"words({kernel.word('heap')}, {slots})")
+        kernel.declare("window_ids", f"words({kernel.word('window_ids')}, {slots})")
+        for suffix, columns in self._tables():
+            n = kernel.declare(f"entries{suffix}", kernel.word(f"entries{suffix}"))
+            for name in (f"bases{suffix}", f"classes{suffix}", f"counts{suffix}"):
                 kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-            kernel.declare(f"index{k}", f"as_i32({kernel.word(f'index{k}')}, {PLACES} * {n})")
-            kernel.declare(f"heads{k}", f"words({kernel.word(f'heads{k}')}, {CLASSES})")
-            kernel.declare(f"top{k}", f"words({kernel.word(f'top{k}')}, 1)")
-            kernel.declare(f"columns{k}", f"words({kernel.word(f'columns{k}')}, 4)")
-            for name in (f"owner{k}", f"value{k}"):
-                kernel.declare(name, f"words({kernel.word(name)}, {n})")
+            index = kernel.word(f"index{suffix}")
+            kernel.declare(f"index{suffix}", f"as_i32({index}, {PLACES} * {n})")
+            for name, dtype in columns:
+                kernel.declare(name, f"{VIEWS[dtype]}({kernel.word(name)}, {n})")
+
+    def _tables(self) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+        """Suffix and columns of the groups, then of each set of values."""
+        sets = [(str(k), distinct_columns(k)) for k in self.distinct]
+        return [("", self.groups), *sets]
 
     def _open_window(self, leave: str) -> None:
-        """Finds or opens window ``w``; sets slot, base, size (entries), mask and count."""
+        """Finds or opens window ``w``; sets slot and what _REGION says, and count."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        body.line("slot = find_slot(places, window_ids, place_mask, w)")
+        body.line(f"slot = call_operator({kernel.word('open_window')}, desc, w)")
         with body.block("if slot < 0:"):
-            spare, opened = kernel.word("spare"), kernel.word("open")
-            with body.block(f"if {spare} == 0:"):
-                body.line(f"status = 2; detail = {NEED_WINDOWS}; {leave}")
-            body.line(f"base = take_region(index, heads, top, entries, {SMALLEST_CLASS})")
-            with body.block("if base < 0:"):
-                body.line(f"status = 2; detail = {NEED_GROUPS}; detail_row = {1 << SMALLEST_CLASS}")
-                body.line(leave)
-            for k in self.distinct:
-                state = f"index{k}, heads{k}, top{k}, entries{k}"
-                body.line(f"base{k} = take_region({state}, {SMALLEST_CLASS})")
-                with body.block(f"if base{k} < 0:"):
-                    body.line(f"free_region(index, heads, base, {SMALLEST_CLASS})")
-                    for done in self.distinct[: self.distinct.index(k)]:
-                        body.line(
-                            f"free_region(index{done}, heads{done}, base{done}, {SMALLEST_CLASS})"
-                        )
-                    body.line(
-                        f"status = 2; detail = {NEED_DISTINCT + k};"
-                        f" detail_row = {1 << SMALLEST_CLASS}; slot = -1; {leave}"
-                    )
-            body.lines(f"{spare} -= 1", f"slot = spares[{spare}]")
-            body.line("insert_slot(places, window_ids, place_mask, w, slot)")
-            body.lines(f"heap_push(heap, {opened}, w)", f"{opened} += 1")
-            body.lines("bases[slot] = base", f"classes[slot] = {SMALLEST_CLASS}")
-            body.line("counts[slot] = 0")
-            for k in self.distinct:
-                body.lines(
-                    f"bases{k}[slot] = base{k}",
-                    f"classes{k}[slot] = {SMALLEST_CLASS}",
-                    f"counts{k}[slot] = 0",
-                )
-        body.lines(*_REGION)
-        body.line("count = counts[slot]")
+            body.lines("status = 2", f"detail_row = {1 << SMALLEST_CLASS}")
+            body.line(f"detail = {NEED_WINDOWS} if slot == -1 else {NEED_ROOM} - 2 - slot")
+            body.line(leave)
+        body.lines(*_REGION, "count = counts[slot]")
 
     def _find_group(self, leave: list[str]) -> None:
         """Finds or adds the group of the key words in the current window; sets ``g``."""
@@ -428,11 +405,9 @@ class AggregateTerminal(RowTerminal):
             body.line("e = int64(index[uint64(root + p)])")
             with body.block("if e == 0:"):
                 with body.block("if count >= size:"):
-                    body.line(f"grown = {self._grow('')}")
+                    body.line(f"grown = {self._grow(0)}")
                     with body.block("if grown < 0:"):
-                        body.line(
-                            f"status = 2; detail = {NEED_GROUPS}; detail_row = 4 * size; break"
-                        )
+                        body.line(f"status = 2; detail = {NEED_ROOM}; detail_row = 4 * size; break")
                     body.lines(*_REGION, *_FIRST_PLACE, "continue")
                 body.lines("g = uint64(base + count)", "count += 1", "counts[slot] = count")
                 body.line("index[uint64(root + p)] = tag | count")
@@ -463,10 +438,10 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"e = int64(index{k}[{PLACES} * db + p])")
                 with body.block("if e == 0:"):
                     with body.block(f"if counts{k}[slot] >= dsize:"):
-                        body.line(f"grown = {self._grow(str(k))}")
+                        body.line(f"grown = {self._grow(1 + self.distinct.index(k))}")
                         with body.block("if grown < 0:"):
                             body.line(
-                                f"status = 2; detail = {NEED_DISTINCT + k};"
+                                f"status = 2; detail = {NEED_ROOM + 1 + self.distinct.index(k)};"
                                 " detail_row = 4 * dsize; break"
                             )
                         body.lines(*_distinct_region(k), "continue")
@@ -482,12 +457,10 @@ class AggregateTerminal(RowTerminal):
         with body.block("if status != 0:"):
             body.line(leave[0])
 
-    def _grow(self, suffix: str) -> str:
-        hashed = 2 if suffix else self._words
-        nulls = self._words if self._nullable_keys and not suffix else -1
-        state = ", ".join(f"{n}{suffix}" for n in ("bases", "classes", "counts", "index", "heads"))
-        more = f"top{suffix}, entries{suffix}, columns{suffix}, {hashed}, {nulls}"
-        return f"grow_region(slot, {state}, {more})"
+    def _grow(self, table: int) -> str:
+        """The call that gives the current window more room in a table: 0 is the groups."""
+        word = self.writer.kernel.word("grow_region")
+        return f"call_operator({word}, desc + {8 * (FIRST_TABLE + table * BLOCK)}, slot)"
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -552,7 +525,7 @@ class AggregateTerminal(RowTerminal):
                 last = INFINITY if node.window is None else "we"
                 with body.block(f"if {watermark} < {last}:"):
                     body.line("break")
-                body.line(f"{closing} = find_slot(places, window_ids, place_mask, w)")
+                body.line(f"{closing} = call_operator({kernel.word('open_window')}, desc, w)")
                 body.line(f"{group} = 0")
             body.lines(f"slot = {closing}", "w = window_ids[slot]", "base = bases[slot]")
             self._window_bounds()
@@ -562,7 +535,7 @@ class AggregateTerminal(RowTerminal):
                     body.lines("status = 1", "break")
                 body.line("g = uint64(base + i)")
                 self._result_row()
-            self._end_of_window(closing, group, opened)
+            self._end_of_window(closing, group)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
         body.line(f"{kernel.word('emitted')} += j - before")
 
@@ -601,20 +574,15 @@ class AggregateTerminal(RowTerminal):
         store_row(self.writer.kernel, scope, self.writer.spec.output, frozenset())
         self.writer.kernel.body.line("j += 1")
 
-    def _end_of_window(self, closing: str, group: str, opened: str) -> None:
+    def _end_of_window(self, closing: str, group: str) -> None:
         """Gives the window's regions back (the purge), or remembers where to go on."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         with body.block("if status != 0:"):
             body.line(f"{group} = i + 1 if status == 3 else i")
             body.line("detail_row = i if status == 3 else detail_row")
             body.line("break")
-        body.line("free_region(index, heads, base, classes[slot])")
-        for k in self.distinct:
-            body.line(f"free_region(index{k}, heads{k}, bases{k}[slot], classes{k}[slot])")
-        body.line("remove_slot(places, window_ids, place_mask, w)")
-        body.lines(f"heap_pop(heap, {opened})", f"{opened} -= 1")
-        spare = kernel.word("spare")
-        body.lines(f"spares[{spare}] = slot", f"{spare} += 1", f"{closing} = -1")
+        close = kernel.word("close_window")
+        body.lines(f"call_operator({close}, desc, slot)", f"{closing} = -1")
 
     def _promise(self) -> None:
         """After the windows up to the watermark, the next one that can come is the first whose end
@@ -671,6 +639,11 @@ def _distinct_region(k: int) -> tuple[str, ...]:
         "p = (dh >> 8) & dm",
         f"tag = tag_of(dh, classes{k}[slot] + 1)",
     )
+
+
+def distinct_columns(k: int) -> tuple[tuple[str, str], ...]:
+    """Columns of the set of values of call ``k``, in the order in which they are hashed."""
+    return ((f"value{k}", "int64"), (f"owner{k}", "int64"))
 
 
 def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:
