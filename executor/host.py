@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -46,44 +47,54 @@ def _text(raw: bytes, kind: DataType) -> Value:
     return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
 
 
+#: Codes that tables added to a dictionary. No table computes them unasked: a table that maps its
+#: own results (or those of the next operator's table) would grow texts without end.
+_RESULTS: WeakKeyDictionary[Dictionary, set[int]] = WeakKeyDictionary()
+
+
 class DictionaryTables:
     """Values and status arrays of the tables of one kernel, indexed by dictionary code.
 
-    ``extend`` fills the codes that came with the input; codes that computed strings add stay
-    unknown until a kernel asks for them with ``fill``."""
+    ``extend`` fills the codes that came with rows; results of tables stay unknown until a kernel
+    asks for them with ``fill``."""
 
     def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
         self._tables = tuple(tables)
         self._dictionary = dictionary
+        self._results = _RESULTS.setdefault(dictionary, set())
         self._values = [np.zeros(0, _storage(t.type)) for t in self._tables]
         self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
         self._seen = 0
         self._resize()
 
     def extend(self) -> None:
-        """Computes the entries of every code added since the last call."""
-        first, last = self._seen, len(self._dictionary)
+        """Computes the entries of every code that rows added since the last call."""
+        fresh = [c for c in range(self._seen, len(self._dictionary)) if c not in self._results]
+        self._resize()
         for k in range(len(self._tables)):
-            self._compute(k, range(first, last))
+            for code in fresh:
+                self._compute(k, code)
         self._seen = len(self._dictionary)
         self._resize()
 
     def fill(self, table: int, code: int) -> None:
-        """Computes the entry that a kernel asked for, and what else that table lacks."""
-        self._compute(table, range(min(code, self._seen), len(self._dictionary)))
-        self._compute(table, (code,))
+        """Computes the entry that a kernel asked for."""
+        self._resize()
+        self._compute(table, code)
         self._resize()
 
     def arrays(self) -> list[tuple[Column, Status]]:
         return list(zip(self._values, self._status, strict=True))
 
-    def _compute(self, k: int, codes: Sequence[int]) -> None:
-        self._resize()
+    def _compute(self, k: int, code: int) -> None:
         table, values, status = self._tables[k], self._values[k], self._status[k]
-        for code in codes:
-            if status[code] == UNKNOWN:
-                leaf = _text(self._dictionary.value(code), table.leaf)
-                values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
+        if status[code] != UNKNOWN:
+            return
+        leaf = _text(self._dictionary.value(code), table.leaf)
+        before = len(self._dictionary)
+        values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
+        if len(self._dictionary) > before:
+            self._results.add(before)
 
     def _resize(self) -> None:
         """Room for every code of the dictionary; new entries are unknown."""

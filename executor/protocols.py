@@ -12,7 +12,7 @@ from cql.model import Schema
 
 #: At most this many rows in one block; replay of several inputs alternates between whole blocks,
 #: so that the order of rows does not depend on the morsel size.
-BLOCK_ROWS = 65_536
+BLOCK_ROWS = 262_144
 
 #: A position in a source, as plain JSON data; equal offsets mean the same position.
 Offset: TypeAlias = Mapping[str, Any]

@@ -22,10 +22,12 @@ from bind_fixtures import World
 from expression_harness import Failed, Kernel, same, twin
 from numba import njit
 
+from cql.executor.dictionary import Dictionary
 from cql.executor.expression_calls import COMPILED
 from cql.executor.expression_division import magic
 from cql.executor.expression_text import is_text_node
-from cql.executor.expressions import host_sites
+from cql.executor.expressions import DictionaryTable, host_sites
+from cql.executor.host import DictionaryTables
 from cql.executor.kernels.intrinsics import mul_high, unsigned_mul_high
 from cql.executor.kernels.scalar import decimal_quotient, divide_half_up, round_real, round_units
 from cql.planner import evaluate_time as times
@@ -448,6 +450,24 @@ def test_regular_expressions_take_linear_time_and_name_their_faults() -> None:
     assert regexp_extract("a[b]", r"[\[(]([^)\]]+)", 1) == "b"
     assert regexp_replace("a.b", r"\.", "$0\\$") == "a.$b"
     assert isinstance(twin(call("rlike", column(0, STRING), column(1, STRING)), ("a", "(")), Failed)
+
+
+def test_tables_of_growing_texts_stay_small() -> None:
+    """Two operators double texts; neither computes the other's results, or its own, unasked."""
+    dictionary = Dictionary()
+    doubled = DictionaryTable(call("repeat", column(0, STRING), number(2)), STRING)
+    operators = [DictionaryTables([doubled], dictionary) for _ in range(2)]
+    for unit in range(40):
+        code = int(dictionary.encode_values([f"row {unit}".encode()])[0])
+        for tables in operators:
+            tables.extend()
+            values, status = tables.arrays()[0]
+            if status[code] == 255:
+                tables.fill(0, code)
+                values, status = tables.arrays()[0]
+            code = int(values[code])
+        assert dictionary.value(code) == f"row {unit}".encode() * 4
+    assert len(dictionary) < 40 * 3 + 5
 
 
 # -- monotone ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from cql.executor.operators.rowscope import (
 )
 from cql.executor.operators.stage import StageCode, StageSpec, write_stage
 from cql.executor.operators.wid import distinct_columns
+from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
 from cql.planner.expr import Literal
 
@@ -58,7 +59,7 @@ class Workspace:
     limit: int
     used: int = 0
     peak: int = 0
-    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(1 << 16, np.uint8))
+    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(BLOCK_ROWS, np.uint8))
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
