@@ -43,7 +43,9 @@ def why_source(scan: Scan) -> str:
         return "a table: nothing progresses before its end"
     parts = []
     for p in spec.progress:
-        slack = f", slack {p.slack}" if p.slack else ""
+        column = scan.relation.schema.find(p.column)
+        kind = scan.relation.schema[column or 0].type
+        slack = f", slack {duration(p.slack, kind)}" if p.slack else ""
         parts.append(f"punctuation on {p.column} from {p.declared}{slack}")
     return "; ".join(parts)
 
@@ -56,17 +58,21 @@ def why_union(union: UnionExec) -> str:
     return f"pass-through: no tuple state; progress on {names} is the minimum of the inputs"
 
 
-def why_aggregate(node: WidAggregateExec) -> str:
+def why_aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> str:
     window = node.window
+    setting = str(settings["window_operator"])
+    forced = "" if setting == "auto" else f" (SET window_operator = '{setting}')"
     if window is None:
-        return "one set of groups over the whole input, which is bounded"
+        return "one set of groups over the whole input, which is bounded" + forced
     wa = node.input.schema[window.wa or 0]
     kind = (
         "tumbling: each row in one window"
         if window.overlap == 1
         else f"each row in up to {window.overlap} windows of {duration(window.range or 0, wa.type)}"
     )
-    return f"{kind}; groups by window id need no order, punctuation on {wa.name} closes them"
+    return (
+        f"{kind}; groups by window id need no order, punctuation on {wa.name} closes them{forced}"
+    )
 
 
 def duration(units: int, kind: DataType) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from cql.model import Schema
 from cql.planner import logical as lg
 from cql.planner import physical as ph
 from cql.planner.choose import duration
-from cql.model import Schema
 from cql.planner.expr import Expr
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.show import show

@@ -55,7 +55,7 @@ def plan(
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
-    root = _lower(logical)
+    root = _lower(logical, settings)
     runtime, why = choose.runtime(settings)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(root, runtime, why, keep)
@@ -129,32 +129,34 @@ def _refusal(clause: str, pos: Position | None, hint: str | None) -> NotSupporte
 # -- lowering ------------------------------------------------------------------------------------
 
 
-def _lower(node: Logical) -> Physical:
+def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
     match node:
         case Scan():
             return SourceExec(node.relation, node.columns, choose.why_source(node), node.pos)
         case Values():
             return OneRowExec("SELECT without FROM")
         case Filter():
-            return FilterExec(_lower(node.input), node.condition)
+            return FilterExec(_lower(node.input, settings), node.condition)
         case Project():
-            return ProjectExec(_lower(node.input), node.exprs, node.names)
+            return ProjectExec(_lower(node.input, settings), node.exprs, node.names)
         case Union():
-            children = tuple(_lower(i) for i in node.inputs)
+            children = tuple(_lower(i, settings) for i in node.inputs)
             union = UnionExec(children, node.schema.names)
             return replace(union, why=choose.why_union(union))
         case Aggregate():
-            return _aggregate(node)
+            return _aggregate(node, settings)
         case Bucket():
-            return BucketExec(_lower(node.input), node.window, "tags each row with its windows")
+            return BucketExec(
+                _lower(node.input, settings), node.window, "tags each row with its windows"
+            )
         case Sort():
-            return _sort(node)
+            return _sort(node, settings)
         case Windowed() | Join() | RelationToStream() | Unsupported():
             raise AssertionError("refused above")
 
 
-def _aggregate(node: Aggregate) -> WidAggregateExec:
-    child = _lower(node.input)
+def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec:
+    child = _lower(node.input, settings)
     if node.window is None:
         if not bounded(child):
             names = ", ".join(s.name for s in sources(child) if not s.relation.bounded)
@@ -170,12 +172,12 @@ def _aggregate(node: Aggregate) -> WidAggregateExec:
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
-    return replace(aggregate, why=choose.why_aggregate(aggregate))
+    return replace(aggregate, why=choose.why_aggregate(aggregate, settings))
 
 
-def _sort(node: Sort) -> Physical:
+def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     """Sort keys become columns: those that are expressions are computed below, dropped above."""
-    child = _lower(node.input)
+    child = _lower(node.input, settings)
     if node.window_end is None and not bounded(child):
         raise PlanError(
             "ORDER BY over unbounded input has no end to wait for",

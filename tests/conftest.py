@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
+from spark_fixtures import spark
+
+__all__ = ["spark"]
 
 _FULL = "--full"
 _SEED = "--seed"
@@ -12,12 +13,7 @@ _SEED = "--seed"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_FULL, action="store_true", help="the full random counts")
-    parser.addoption(_SEED, type=int, default=None, help="the seed of all random tests")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption(_SEED) is None:
-        config.option.seed = random.SystemRandom().randrange(1_000_000_000)
+    parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

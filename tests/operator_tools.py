@@ -233,9 +233,7 @@ def runtime_of(
     if name == "depth_first":
         return DepthFirst(graph, handler, ones=ones)
     rows = workspace.unit_rows
-    return Queued(
-        graph, handler, graph.inputs, name, ones=ones, unit_rows=rows, slice_us=slice_us
-    )
+    return Queued(graph, handler, graph.inputs, name, ones=ones, unit_rows=rows, slice_us=slice_us)
 
 
 def refresh(graph: Graph) -> None:
@@ -286,5 +284,3 @@ def _cell(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
-
-

@@ -17,7 +17,7 @@ from operator_tools import (
     session_over,
     workspace_of,
 )
-from two_thread_loop import FAILED, NEEDS, PYTHON, TwoThreads
+from two_thread_loop import TwoThreads
 
 from cql.planner.physical import Physical
 

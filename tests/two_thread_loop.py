@@ -250,7 +250,12 @@ class TwoThreads:
     """Runs a graph whose sources' paths are chains of equal length over prepared units."""
 
     def __init__(
-        self, graph: Graph, admissions: Admissions, recorder: Recorder, workspace: Workspace, seed: int
+        self,
+        graph: Graph,
+        admissions: Admissions,
+        recorder: Recorder,
+        workspace: Workspace,
+        seed: int,
     ) -> None:
         self.graph = graph
         self.recorder = recorder
