@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ class SparkCatalog:
         return False
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
-        return SparkSink(EpochWriter(self.session(), name, schema.to_arrow(), create))
+        return SparkSink(self.session(), name, schema.to_arrow(), create)
 
     # -- streams over tables ---------------------------------------------------------------------
 
@@ -253,29 +253,37 @@ class SparkReader:
 
 
 class SparkSink:
-    """INSERT into a Spark table: each commit publishes one epoch, whole or not at all."""
+    """INSERT into a Spark table: each commit publishes one epoch, whole or not at all. A writer
+    (and its staging folder) lives for one epoch; the first one checks the table at once."""
 
-    def __init__(self, writer: EpochWriter) -> None:
-        self._writer = writer
+    def __init__(self, session: SparkSession, name: Name, rows: pa.Schema, create: bool) -> None:
+        self._open: Callable[[], EpochWriter] = lambda: EpochWriter(session, name, rows, create)
+        self._writer: EpochWriter | None = self._open()
+        self._schema = _columns(self._writer.schema)[0]
 
     @property
     def schema(self) -> Schema:
-        return _columns(self._writer.schema)[0]
+        return self._schema
 
     def begin(self) -> None:
-        """A writer is ready from the start, and again after each commit."""
+        if self._writer is None:
+            self._writer = self._open()
 
     def write(self, batch: pa.RecordBatch) -> None:
+        assert self._writer is not None
         self._writer.write(batch)
 
     def commit(self) -> int:
-        return self._writer.commit().epoch
+        assert self._writer is not None
+        try:
+            return self._writer.commit().epoch
+        finally:
+            self.abort()
 
     def abort(self) -> None:
-        self._writer.abort()
-
-    def close(self) -> None:
-        self._writer.close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
 
 # -- names, columns, JSON ------------------------------------------------------------------------

@@ -207,7 +207,8 @@ class Execution:
             if self._graph.assume([f.nulls for f in self._feeds]):
                 self._runtime.rebind()
         self._refresh()
-        if len(self._blocks) > 1:
+        # Queues keep the order of each input, not that among inputs.
+        if len(self._blocks) > 1 or any(other != k for other, _ in self._blocks.values()):
             self._runtime.drain()
             self._blocks.clear()
         sequence = self._sequence

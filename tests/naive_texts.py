@@ -96,6 +96,8 @@ def _contains(call: Call, text: Any, part: Any) -> Any:
 
 @function("locate")
 def _locate(call: Call, part: Any, text: Any, start: Any = 1) -> Any:
+    if not part:  # Spark: found at the first place, wherever the search begins
+        return 1 if start > 0 else 0
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 

@@ -1,6 +1,6 @@
 """Plans, units and transcripts for tests that drive operators without an execution.
 
-``plan_of`` binds a query without the optimizer's rules, so that each clause stays a node of its own;
+``plan_of`` binds a query without the optimizer's rules, so that each clause keeps its own node;
 ``Admissions`` are the units of its sources, kept (an execution uses one unit again and again);
 ``Recorder`` is a handler that copies what the last operator gives.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -373,6 +374,7 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
 def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
     monkeypatch.setattr("cql.names._starter", lambda _: SparkStandIn)
+    monkeypatch.setattr("cql.names._sharing", weakref.WeakSet())  # other tests' sessions
     monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
     for session in (one, two):

@@ -17,11 +17,12 @@ from operator_tools import (
     session_over,
     workspace_of,
 )
-from two_thread_loop import TwoThreads
+from two_thread_loop import FAILED, NEEDS, PYTHON, TwoThreads
 
+from cql.executor.runtimes.protocol import Failure
 from cql.planner.physical import Physical
 
-ROWS = 1500
+ROWS = 800
 QUERIES = {
     "filter to wid": """
         SELECT k, n, total, low, window_end FROM (
@@ -41,8 +42,9 @@ QUERIES = {
             HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '50' SECOND)) AS h
         WHERE (window_start + v) % 7 < 3""",
     "growing keys": """
-        SELECT s, count(*) AS n, min(s) AS low, window_end FROM (
-            SELECT ts, concat(upper(name), '-', CAST(v AS STRING)) AS s FROM a) AS c
+        SELECT s, count(*) AS n, min(t) AS low, max(s) AS high, window_end FROM (
+            SELECT ts, concat(upper(name), CAST(v AS STRING)) AS s,
+                   concat(name, CAST(ts AS STRING)) AS t FROM a) AS c
         [RANGE 400 SLIDE 20 WA ts] GROUP BY s""",
     "computed text": """
         SELECT ts, v, CASE WHEN v > 50 THEN s LIKE '%7%' END AS seven FROM (
@@ -101,3 +103,29 @@ def test_two_threads_give_the_depth_first_answer(
         for i, operator in enumerate(graph.operators):
             assert loop.counters(i) == operator.counters()
         assert min(loop.calls) > 0
+
+
+@pytest.mark.parametrize(
+    ("query", "event", "least"),
+    [("growing keys", NEEDS, 10), ("bad rows", FAILED, 50), ("sort", PYTHON, 20)],
+)
+def test_python_is_asked_in_mid_run(query: str, event: int, least: int, seed: int) -> None:
+    """The queries above do leave the loop for what they are here to show."""
+    _, loop = run_two_threads(plan(query, seed), 64 if event == NEEDS else 7, seed)
+    assert loop.events[event] >= least
+
+
+def test_a_failing_query_ends_both_threads(seed: int) -> None:
+    workspace = workspace_of(7)
+    root = plan("bad rows", seed)
+    graph = graph_of(root, workspace)
+    admissions = Admissions.of(root, workspace)
+    recorder = Strict(graph.schema, workspace.dictionary)
+    loop = TwoThreads(graph, admissions, recorder, workspace, seed)
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+
+
+class Strict(Recorder):
+    def failed(self, failure: Failure) -> None:
+        raise ZeroDivisionError(failure.site.message)

@@ -3,8 +3,8 @@
 Each source's path through the graph is a chain of stages; all chains have the same number. A stage
 whose operators keep no state may run several serials at once, each into its own output chunks; any
 other runs serials in order, by whichever thread holds its turn. ``work`` is entered by both threads
-and stays without the GIL until an operator needs Python (NEED, ERROR, an operator in Python), a unit
-is missing, or the serial whose turn it is has left the last stage and is delivered.
+and stays without the GIL until an operator needs Python (NEED, ERROR, an operator in Python), a
+unit is missing, or the serial whose turn it is has left the last stage and is delivered.
 
 Chunks are numbered; the chunks of one (level, serial) are a linked list, where level 0 is the input
 and level k + 1 the output of stage k. They are free again only when their serial is delivered,
@@ -349,17 +349,17 @@ class TwoThreads:
         place = int(t.source[me[AT]]) * (t.serial.size - 1) + int(me[STAGE])
         index = int(t.path[place])
         operator, unit = self.operators[w][index], self._units[int(me[CHUNK])]
-        match event:
-            case 1:  # NEEDS
-                operator.provide(unit)
-            case 2:  # FAILED
-                row, fatal = int(unit.words[DETAIL_ROW]), operator.is_fatal(unit)
-                failure = Failure(operator.name, operator.error(unit), unit, row, fatal)
-                self.recorder.failed(failure)
-            case 3:  # PYTHON
-                me[RESULT] = operator.call(unit, self._units[int(me[OUTPUT])])
-            case 4:  # NEED_UNIT
-                self._new_unit(index)
+        if event == NEEDS:
+            operator.provide(unit)
+        elif event == FAILED:
+            row, fatal = int(unit.words[DETAIL_ROW]), operator.is_fatal(unit)
+            failure = Failure(operator.name, operator.error(unit), unit, row, fatal)
+            self.recorder.failed(failure)
+        elif event == PYTHON:
+            me[RESULT] = operator.call(unit, self._units[int(me[OUTPUT])])
+        else:
+            assert event == NEED_UNIT
+            self._new_unit(index)
 
     def _deliver(self, me: Words) -> None:
         t = self._tables
@@ -396,7 +396,8 @@ def _twins(graph: Graph, workspace: Workspace) -> list[Operator]:
     for operator in graph.operators:
         twin = operator
         if isinstance(operator, StageOperator) and not _in_order(operator):
-            if operator.code.kernel.hosts or operator.needs_refresh:
+            code = operator.code.kernel
+            if code.hosts or code.tables or code.uses_rank:
                 twin = StageOperator(operator.name, operator.spec, workspace)
                 twin.allocate_host()
                 twin.refresh()

@@ -506,9 +506,11 @@ class RowTerminal:
         for column, source in self.by_ref.items():
             kind = writer.spec.output[column].type
             size = 1 if kind.storage == "bool" else _size(kind)
-            body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + first * {size}")
+            # ``before`` rows of this chunk were there before the call (it had to ask for a table)
+            start = f"(first - before) * {size}"
+            body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + {start}")
             if writer.spec.output[column].nullable:
-                body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first")
+                body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first - before")
         if self.preserving:
             with body.block("if status == 3 and j > 0:"):
                 # Rows before the failing one go first: columns pass by reference, without a gap.

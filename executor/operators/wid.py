@@ -306,6 +306,10 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"{condition} = {seen}")
             if call.args:
                 condition = self._argument(k, call, condition, scope)
+            if self._codes[k].uses_rank:
+                rank = self.writer.kernel.rank()
+                with body.block(f"if {condition or 'True'} and x{k} >= {rank}.size:"):
+                    body.line(scope.need_rank())
             found.append(condition)
         return found
 

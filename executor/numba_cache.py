@@ -1,0 +1,67 @@
+"""numba's cache on disk, made to bear what disks do.
+
+numba reads a damaged entry as far as it goes and then raises whatever that gives, raises when an
+entry cannot be written (a full disk), and refuses to import a function with ``cache=True`` when no
+folder can be written at all. None of these is worth a failing query: what cannot be read is
+compiled again, what cannot be written is not kept, and without any folder the process takes a
+temporary one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba.core import caching, config
+
+_MARK = "_cql_tolerant"
+
+
+def make_tolerant() -> None:
+    """Changes numba's cache for this process, once."""
+    if not hasattr(caching.Cache, _MARK):
+        setattr(caching.Cache, _MARK, True)
+        caching.Cache.load_overload = _forgiving_load(caching.Cache.load_overload)
+        caching.Cache.save_overload = _forgiving_save(caching.Cache.save_overload)
+    try:
+        caching.FunctionCache(make_tolerant)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        config.CACHE_DIR = str(temporary_folder())
+
+
+def temporary_folder() -> Path:
+    """A folder that is gone when the process has ended."""
+    folder = Path(tempfile.mkdtemp(prefix="cql-kernels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _forgiving_load(load: Callable[..., Any]) -> Callable[..., Any]:
+    def load_overload(cache: Any, sig: Any, target_context: Any) -> Any:
+        try:
+            return load(cache, sig, target_context)
+        except Exception:  # unpickling damaged bytes can raise anything
+            with contextlib.suppress(OSError):
+                cache.flush()
+            return None
+
+    return load_overload
+
+
+def _forgiving_save(save: Callable[..., Any]) -> Callable[..., Any]:
+    def save_overload(cache: Any, sig: Any, data: Any) -> None:
+        try:
+            save(cache, sig, data)
+        except OSError:
+            return
+        except Exception:  # the index that is there is damaged: begin a new one
+            with contextlib.suppress(OSError):
+                cache.flush()
+                save(cache, sig, data)
+
+    return save_overload
