@@ -18,6 +18,9 @@ from benchmarks.harness import Benchmark, Contender, Limit
 from benchmarks.workloads import packets, parquet_parts
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The first would move the library's kernels; under the second each process compiles our modules
+#: anew, which an installed package never does.
+_NOT_INHERITED = ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
 #: Few, so that the time is that of the engine's start. They are of one file.
 ROWS = 10_000
 
@@ -95,7 +98,7 @@ def _waiting(name: str, run: Callable[[], Any], *, once: bool = False) -> Conten
 
 def _process(*arguments: str, **environment: str) -> dict[str, Any]:
     """What the script told, and ``since start``: from before the process to its result."""
-    kept = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    kept = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
     wall, start = time.time(), time.perf_counter()
     done = subprocess.run(

@@ -145,7 +145,11 @@ def declare(
     if _is_spark_frame(data):
         data, schema = _spark_rows(data, name)
     data, sample = peeked(data)
-    found = schema_of(name, sample, ends, options) if schema is None else schema
+    if schema is None:
+        # the first item of an iterator is a list, and a list has an end
+        found = schema_of(name, sample, ends or sample is not data, options)
+    else:
+        found = schema
     catalog.local.register(
         name,
         data,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -102,9 +101,11 @@ def _progress(progress: Progress) -> str:
 def _filtered(result: Result, like: str | None) -> Result:
     if like is None:
         return result
-    parts = (".*" if c == "%" else "." if c == "_" else re.escape(c) for c in like)
-    pattern = re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
-    return Result(result.columns, tuple(r for r in result.rows if pattern.fullmatch(str(r[0]))))
+    from cql.planner.evaluate_text import ilike
+
+    # No character escapes another here: names have backslashes more often than patterns need them.
+    rows = tuple(r for r in result.rows if ilike(str(r[0]), like, ""))
+    return Result(result.columns, rows)
 
 
 def _relations(session: Session) -> Iterator[Relation]:

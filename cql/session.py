@@ -131,6 +131,8 @@ class Session:
         from cql.dialect import parse
 
         self._check_open()
+        if not isinstance(text, str):
+            raise ParseError(f"a statement is text, not {type(text).__name__}")
         for tree in parse(text):
             with self._lock:
                 try:

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -137,7 +136,9 @@ def cache_folder(setting: str = "on") -> Path:
 
 @cache
 def _temporary_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="cql-kernels-"))
+    from cql.executor.numba_cache import temporary_folder  # it imports numba
+
+    return temporary_folder()
 
 
 def load(text: str, folder: Path) -> ModuleType:
@@ -147,7 +148,7 @@ def load(text: str, folder: Path) -> ModuleType:
         return sys.modules[name]
     path = folder / f"{name}.py"
     try:
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_bytes() != text.encode():
             # Written aside and renamed: numba stamps its entries with the file's time and size.
             aside = folder / f".{name}.{os.getpid()}"
             aside.write_text(text)
@@ -160,6 +161,11 @@ def load(text: str, folder: Path) -> ModuleType:
         ) from error
     try:
         return _import(name, path)
+    except RecursionError as error:  # numba walks the branches of a kernel one inside the other
+        raise RunError(
+            "this query is too large to compile",
+            hint="fewer CASE branches or columns, or part of them in a query of their own",
+        ) from error
     except Exception:  # numba reads its cache files here, and they may hold anything
         stale = list((folder / "__pycache__").glob(f"{name}.*"))
         if not stale:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import deque
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cql.errors import RunError
+from cql.errors import CqlError, RunError
 from cql.executor import text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
@@ -24,7 +25,7 @@ from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
-from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, SERIAL, Unit
+from cql.executor.unit import INFINITY, PHASE, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
 from cql.model import Schema
 from cql.planner.physical import PhysicalPlan, SourceExec, sources
 
@@ -50,9 +51,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
+    """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
+    back: a result of an aggregate, or a row behind an operator that drops or repeats rows."""
+
+    source: str | None
+    offset: int | None
     operator: str
-    serial: int
-    row: int
     reason: str
 
 
@@ -79,6 +83,9 @@ class Execution:
         self._finished: float | None = None
         self._serial = itertools.count()
         self._sequence = 0
+        self._readers: list[Reader] = []
+        self._total_rows: int | None = None
+        self._texts_bytes = 0
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -97,9 +104,10 @@ class Execution:
             yield from self._take_results()
         finally:
             self._finished = time.monotonic()
-            for feed in self._feeds:
-                feed.reader.close()
             self._blocks.clear()
+            with contextlib.ExitStack() as closing:
+                for reader in self._readers:
+                    closing.callback(reader.close)
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
@@ -116,15 +124,17 @@ class Execution:
         )
         text = text_columns.analyse(self.plan.root)
         nodes = sources(self.plan.root)
-        readers: list[Reader] = []
+        totals = [node.relation.statistics.rows for node in nodes]
+        if totals and all(n is not None for n in totals):
+            self._total_rows = sum(n for n in totals if n is not None)
         for node in nodes:
             narrow_schema(node.schema)
-            readers.append(node.relation.source().open(node.schema.names))
+            self._readers.append(_open(node))
         nulls = [self._known_nulls(node) for node in nodes]
         fuse = bool(self._settings["fuse"])
         self._graph = build(self.plan.root, self._workspace, fuse=fuse, nulls=nulls)
         ones = self._workspace.ones
-        for k, (node, reader) in enumerate(zip(nodes, readers, strict=True)):
+        for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
             feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
@@ -177,6 +187,8 @@ class Execution:
         while alive and not self._stop:
             k = self._next_feed(alive)
             if k is None:
+                self._runtime.drain()  # nothing waits inside while the inputs are silent
+                yield
                 continue
             feed = self._feeds[k]
             if feed.pending is not None:
@@ -213,6 +225,7 @@ class Execution:
             self._blocks.clear()
         sequence = self._sequence
         self._sequence += loaded.rows
+        loaded.offset, loaded.sequence = feed.rows, sequence
         for unit in feed.units(self._rows, self._serial, sequence):
             self._blocks[int(unit.words[SERIAL])] = (k, loaded)
             self._admit(k, unit)
@@ -242,6 +255,9 @@ class Execution:
         """Dictionary tables cover the codes of the block that comes next."""
         for operator in self._refreshing:
             operator.refresh()
+        before, self._texts_bytes = self._texts_bytes, self._workspace.dictionary.nbytes
+        self._texts_bytes += sum(operator.table_bytes for operator in self._refreshing)
+        self._workspace.resize(before, self._texts_bytes, "the texts that it computes with")
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
@@ -255,17 +271,35 @@ class Execution:
 
     def failed(self, failure: Failure) -> None:
         if failure.fatal or not self.plan.keep_bad_rows:
+            where = ""
+            if not failure.fatal and (source := self._origin(failure))[0] is not None:
+                where = f", in the row at offset {source[1]} of {source[0]}"
             raise RunError(
-                f"{failure.site.message}: row {failure.row} of a unit in {failure.operator}",
+                f"{failure.site.message}{where}",
                 position=failure.site.pos,
-                hint=None
-                if failure.fatal
-                else "CAST or guard the expression, or leave such rows out: ON BAD ROW KEEP",
+                hint=_remedy(failure),
             )
         self._bad_rows += 1
         if len(self._bad) < LEDGER_ROWS:
-            serial = int(failure.unit.words[SERIAL])
-            self._bad.append(BadRow(failure.operator, serial, failure.row, failure.site.message))
+            source = self._origin(failure)
+            self._bad.append(BadRow(*source, failure.operator, failure.site.message))
+
+    def _origin(self, failure: Failure) -> tuple[str | None, int | None]:
+        """The source of a failed row and its offset there, if the operator reads the source."""
+        assert self._graph is not None
+        words = failure.unit.words
+        known = self._blocks.get(int(words[SERIAL]))
+        if known is None:
+            return None, None
+        k, loaded = known
+        edge = self._graph.entries[k]
+        operator = None if edge is None else self._graph.operators[edge.target]
+        if not isinstance(operator, StageOperator) or operator.name != failure.operator:
+            return None, None
+        if words[PHASE] > len(operator.code.kernel.hosts):  # a result, not a row
+            return None, None
+        offset = loaded.offset + int(words[SEQUENCE]) - loaded.sequence + failure.row
+        return self._feeds[k].source.name, offset
 
     # -- what users ask --------------------------------------------------------------------------
 
@@ -273,8 +307,6 @@ class Execution:
         """A snapshot; callable from any thread while the query runs."""
         feeds = list(self._feeds)
         times = [f.attributes[0].watermark() for f in feeds if f.attributes]
-        totals = [f.source.relation.statistics.rows for f in feeds]
-        known = [t for t in totals if t is not None]
         end = self._finished or time.monotonic()
         return Progress(
             sum(f.rows for f in feeds),
@@ -282,7 +314,7 @@ class Execution:
             sum(f.late_rows for f in feeds),
             self._bad_rows,
             min(times) if times and min(times) > np.iinfo(np.int64).min else None,
-            sum(known) if totals and len(known) == len(totals) else None,
+            self._total_rows,
             end - self._started if self._started is not None else 0.0,
         )
 
@@ -329,9 +361,9 @@ class Execution:
         """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""
         return pa.table(
             {
+                "source": pa.array([b.source for b in self._bad], pa.string()),
+                "offset": pa.array([b.offset for b in self._bad], pa.int64()),
                 "operator": pa.array([b.operator for b in self._bad], pa.string()),
-                "serial": pa.array([b.serial for b in self._bad], pa.int64()),
-                "row": pa.array([b.row for b in self._bad], pa.int64()),
                 "reason": pa.array([b.reason for b in self._bad], pa.string()),
             }
         )
@@ -346,3 +378,20 @@ class Execution:
     @property
     def peak_state_bytes(self) -> int:
         return self._workspace.peak if self._graph is not None else 0
+
+
+def _open(node: SourceExec) -> Reader:
+    """A reader of the source; what keeps it from opening is told at the place of its name."""
+    try:
+        return node.relation.source().open(node.schema.names)
+    except CqlError as error:
+        error.position = error.position or node.pos
+        raise
+
+
+def _remedy(failure: Failure) -> str:
+    if failure.fatal:
+        return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
+    if failure.site.kind in ("null event time", "event time"):
+        return "leave such rows out: ON BAD ROW KEEP counts them"
+    return "CAST or guard the expression, or leave such rows out: ON BAD ROW KEEP"

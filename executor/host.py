@@ -86,6 +86,10 @@ class DictionaryTables:
     def arrays(self) -> list[tuple[Column, Status]]:
         return list(zip(self._values, self._status, strict=True))
 
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for pair in self.arrays() for a in pair)
+
     def _compute(self, k: int, code: int) -> None:
         table, values, status = self._tables[k], self._values[k], self._status[k]
         if status[code] != UNKNOWN:

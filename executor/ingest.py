@@ -65,6 +65,8 @@ class Loaded:
     masks: list[Array | None]
     columns: list[tuple[int, int, int]]  # addresses of data and mask (0: none), item size
     times: list[tuple[npt.NDArray[np.int64], Array]]
+    offset: int = 0  # rows of the input before this block
+    sequence: int = 0  # stream position of its first row
 
     @property
     def rows(self) -> int:

@@ -127,6 +127,7 @@ class PatternField:
     text: str = ""
 
 
+MAX_PATTERN = 1000
 _LETTERS = {  # letter: the widths that exist
     "y": (1, 2, 3, 4, 5, 6),
     "u": (1, 4),
@@ -151,6 +152,8 @@ _LETTERS = {  # letter: the widths that exist
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
     """A pattern as fields. EvaluationError names a letter that is not known."""
+    if len(pattern) > MAX_PATTERN:
+        raise EvaluationError("value", f"the pattern has more than {MAX_PATTERN} characters")
     fields: list[PatternField] = []
     at = 0
     while at < len(pattern):
@@ -166,8 +169,9 @@ def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
         if c.isascii() and c.isalpha():
             if width not in _LETTERS.get(c, ()):
                 known = "y M d D E Q a H h m s S X Z"
+                said = c * min(width, 12)
                 raise EvaluationError(
-                    "value", f"{c * width} is no pattern of date_format (letters: {known})"
+                    "value", f"{said} is no pattern of a date or time (letters: {known})"
                 )
             fields.append(PatternField(c, width))
         else:

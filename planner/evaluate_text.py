@@ -319,6 +319,10 @@ def _replacement(java: str) -> str:
 
 def regexp_replace(text: str, pattern: str, replacement: str) -> str:
     options = {"pattern": pattern, "replacement": _replacement(replacement)}
+    if (len(text) + 1) * len(replacement) > MAX_REPEAT:
+        # Matches do not overlap: each reference in the replacement copies the text once at most.
+        found = int(_run("count_substring_regex", text, pattern=pattern))
+        _bounded(found * len(replacement) + (1 + replacement.count("$")) * len(text))
     return str(_run("replace_substring_regex", text, **options))
 
 
@@ -384,7 +388,11 @@ def chr_(n: int) -> str:
 
 
 def replace(text: str, old: str, new: str = "") -> str:
-    return text.replace(old, new) if old else text
+    if not old:
+        return text
+    if len(new) > len(old):
+        _bounded(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
 
 
 def _size(value: str | bytes) -> int:
@@ -392,10 +400,8 @@ def _size(value: str | bytes) -> int:
 
 
 def concat(*parts: Any) -> Any:
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined + part
-    return joined
+    _bounded(sum(len(p) for p in parts))
+    return parts[0][:0].join(parts)
 
 
 TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -21,6 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _INT32 = 2**31
 _INT64 = 2**63
+_MOST_DIGITS = 1000
 
 
 def number(text: str, pos: Position | None) -> Literal:
@@ -50,6 +51,12 @@ def _short(text: str) -> str:
 def _decimal(value: Decimal, text: str, pos: Position | None) -> Literal:
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
+    if len(digits) + abs(exponent) > _MOST_DIGITS:  # before it is written out
+        raise BindError(
+            f"the number {_short(text)} has more than {MAX_DECIMAL_DIGITS} digits",
+            position=pos,
+            hint="pass a float for a double",
+        )
     scale = max(0, -exponent)
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1) * 10 ** max(0, exponent)
     precision = max(len(str(abs(unscaled))), scale, 1)
@@ -91,6 +98,25 @@ def from_python(value: object, what: str, pos: Position | None) -> Literal:
         raise
 
 
+def _encodable(value: str, pos: Position | None) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BindError(
+            f"the text holds half a character (a surrogate) at {error.start}",
+            position=pos,
+            hint="decode its bytes as UTF-8, or pass them as bytes",
+        ) from None
+    return value
+
+
+def _in_64_bits(value: int, pos: Position | None) -> int:
+    if not -_INT64 <= value < _INT64:
+        size = f"of {value.bit_length()} bits"
+        raise BindError(f"a value {size} does not fit in 64", position=pos, hint="pass a float")
+    return value
+
+
 def _from_python(value: object, pos: Position | None) -> Literal:
     match value:
         case None:
@@ -98,7 +124,7 @@ def _from_python(value: object, pos: Position | None) -> Literal:
         case bool():
             return Literal(value, t.BOOLEAN, pos)
         case str():
-            return Literal(value, t.STRING, pos)
+            return Literal(_encodable(value, pos), t.STRING, pos)
         case bytes():
             return Literal(value, t.BINARY, pos)
         case datetime():
@@ -107,11 +133,11 @@ def _from_python(value: object, pos: Position | None) -> Literal:
         case date():
             return Literal((value - _EPOCH.date()).days, t.DATE, pos)
         case timedelta():
-            return Literal(value // _MICROSECOND, t.INTERVAL, pos)
+            return Literal(_in_64_bits(value // _MICROSECOND, pos), t.INTERVAL, pos)
         case Decimal() if value.is_finite():
             return _decimal(value, str(value), pos)
         case numbers.Integral():
-            return number(str(int(value)), pos)
+            return number(str(_in_64_bits(int(value), pos)), pos)
         case numbers.Real():
             return Literal(float(value), t.DOUBLE, pos)
     raise BindError(

@@ -5,9 +5,10 @@ its successors at once, by reference. The explicit stack makes the traversal res
 kernel can come back to Python for whatever only Python can do.
 
 Tables (all flat int64), one entry per operator: ``address`` (0: Python runs it), ``descriptor``,
-``out`` (address of its output unit); ``edge_from[op]`` to ``edge_from[op + 1]`` are its edges, each
-``edge_to`` (operator, or -1 for the sink) and ``edge_port``. A stack frame is five words:
-operator, unit, state (0: call it; 1: deliver its output), next edge, and what the call returned.
+``out`` (address of its output unit), ``ran`` (number of its last call); ``edge_from[op]`` to
+``edge_from[op + 1]`` are its edges, each ``edge_to`` (operator, or -1 for the sink) and
+``edge_port``. A stack frame is five words: operator, unit, state (0: call it; 1: deliver its
+output), next edge, and what the call returned.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
 
 @njit(
     "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1])",
+    " int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
 )
@@ -94,6 +95,7 @@ def drive(
     edge_to: Any,
     edge_port: Any,
     on_stack: Any,
+    ran: Any,
     stack: Any,
     control: Any,
 ) -> int:
@@ -114,6 +116,7 @@ def drive(
             else:
                 code = call_operator(address[operator], descriptor[operator], stack[at + 1])
             control[CALLS] += 1
+            ran[operator] = control[CALLS]
             if code == NEED:
                 return NEEDS
             if code == ERROR:

@@ -146,11 +146,12 @@ def _bring_forward(ready: Any, control: Any, operator: int) -> None:
     at = control[READY_TAIL] - 1
     while at >= control[READY_HEAD] and ready[at % size] != operator:
         at -= 1
+    if at < control[READY_HEAD]:
+        return  # it fed itself, and has run until its queue was empty
     while at > control[READY_HEAD]:
         ready[at % size] = ready[(at - 1) % size]
         at -= 1
-    if control[READY_TAIL] > control[READY_HEAD]:
-        ready[control[READY_HEAD] % size] = operator
+    ready[control[READY_HEAD] % size] = operator
 
 
 @njit(

@@ -168,6 +168,11 @@ class StageOperator:
     def needs_refresh(self) -> bool:
         return bool(self.code.kernel.tables) or self.code.kernel.uses_rank
 
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of what is kept per text of the query's dictionary."""
+        return self._tables.nbytes
+
     def _bind_tables(self) -> None:
         for k, (values, status) in enumerate(self._tables.arrays()):
             self._set(f"table {k} values", values.ctypes.data)

@@ -118,8 +118,8 @@ class SortOperator(PythonOperator):
         n = self.waiting["c0"].size if len(self.schema) else 0
         if self.node.window_end is None:
             return np.zeros(n, np.int64)
-        ends = self.waiting[f"c{self.node.window_end}"]
-        return ends.astype(np.int64)
+        ends: Array = self.waiting[f"c{self.node.window_end}"].astype(np.int64)
+        return ends
 
     def _ordered(self, rows: Array, ends: Array) -> Array:
         """Rows by (window, keys), ties by arrival, cut to LIMIT and OFFSET in each window."""
@@ -136,7 +136,8 @@ class SortOperator(PythonOperator):
         keep = place >= self.node.offset
         if self.node.limit is not None:
             keep &= place < self.node.offset + self.node.limit
-        return rows[keep]
+        kept: Array = rows[keep]
+        return kept
 
     def _sort_words(self, key: SortKey, rows: Array) -> list[Array]:
         """NULL flag and value of a key as arrays that sort ascending."""

@@ -37,8 +37,7 @@ class DepthFirst:
         self._control[drive.RESULT] = drive.NOT_CALLED
         self._input: Unit | None = None
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
-        self._last_run = [0] * n
-        self._runs = 0
+        self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
         self.rebind()
 
     def rebind(self) -> None:
@@ -55,7 +54,7 @@ class DepthFirst:
         """Runs the plan on one unit, to the end."""
         self._traverse(unit, edge)
         while waiting := [k for k, queue in enumerate(self._queued) if queue]:
-            operator = min(waiting, key=lambda k: self._last_run[k])
+            operator = min(waiting, key=lambda k: int(self._ran[k]))
             copy, port = self._queued[operator].popleft()
             self._traverse(copy, Edge(operator, port))
 
@@ -65,8 +64,6 @@ class DepthFirst:
     def _traverse(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
         operator = edge.target
-        self._runs += 1
-        self._last_run[operator] = self._runs
         drive.start_unit(unit.words, edge.port, int(self._out[operator]))
         drive.clear_output(self.graph.units[operator].words)
         self._on_stack[operator] = 1
@@ -84,6 +81,7 @@ class DepthFirst:
                 self._edge_to,
                 self._edge_port,
                 self._on_stack,
+                self._ran,
                 self._stack,
                 self._control,
             )
