@@ -97,7 +97,7 @@ class Clauses:
         if self.update_key is not None:
             said.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
         if self.rate is not None:
-            said.append(f"RATE {Decimal(str(self.rate)):f} HZ")
+            said.append(f"RATE {_hertz(self.rate)} HZ")
         return " ".join(said), given
 
     def _watermarks(self) -> Iterator[tuple[str, Slack]]:
@@ -238,6 +238,14 @@ def _listed(names: Names | None) -> Sequence[str]:
     if names is None:
         return ()
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _hertz(rate: float) -> str:
+    try:
+        return f"{Decimal(str(rate)):f}"
+    except ArithmeticError:
+        hint = "a number of hertz: rate=48_000"
+        raise BindError(f"'{rate}' is not a rate", hint=hint) from None
 
 
 def _unit(unit: str) -> str:

@@ -159,7 +159,12 @@ class Session:
         meta = tree.meta
         own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
         self._tell(context)
-        return self._execute(bound, Origin(own, text, settings))
+        try:
+            return self._execute(bound, Origin(own, text, settings))
+        except CqlError as error:
+            # A catalog knows no text: it happened at the name that the statement is about.
+            error.position = error.position or bound.pos
+            raise
 
     def _hinted(self, tree: exp.Expression) -> Settings:
         """The settings under the hints of a statement, which stand behind its first SELECT."""

@@ -129,6 +129,12 @@ class Attribute:
     type: DataType
     info: ProgressInfo
 
+    def length(self, units: int) -> str:
+        """A length as text: in seconds where the units are microseconds and make whole ones."""
+        if self.type.is_integer or units % 1_000_000:
+            return f"{units:,}" if self.type.is_integer else f"{units:,} microseconds"
+        return f"{units // 1_000_000:,} seconds"
+
     def units(self, binder: Binder, length: Amount, what: str, node: exp.Expr) -> int:
         """``length`` in units of the attribute, exactly; BindError with the remedy otherwise."""
         value = length.value
@@ -256,15 +262,15 @@ def sliding(
         offset = wa.units(binder, amount(binder, scope, offset_node), "OFFSET", offset_node)
     if slide > range_:
         binder.warn(
-            f"{words[1]} {slide:,} is larger than {words[0]} {range_:,}: rows between two windows"
-            " belong to none",
+            f"{words[1]} {wa.length(slide)} is larger than {words[0]} {wa.length(range_)}: rows"
+            " between two windows belong to none",
             slide_node,
         )
     overlap, most = -(-range_ // slide), binder.context.settings.max_overlap
     if overlap > most:
         raise binder.error(
-            f"each row would fall into {words[0]} / {words[1]} = {range_:,} / {slide:,} ="
-            f" {overlap:,} windows; at most {most:,} are allowed",
+            f"each row would fall into {words[0]} / {words[1]} = {wa.length(range_)} /"
+            f" {wa.length(slide)} = {overlap:,} windows; at most {most:,} are allowed",
             range_node,
             hint=f"raise {words[1]}, or SET max_overlap = {overlap}",
         )

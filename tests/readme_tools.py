@@ -215,16 +215,23 @@ MADE = {
 
 def part(readme: str, name: str) -> str:
     """What stands between ``<!-- name -->`` and ``<!-- end name -->``."""
-    _, start, rest = readme.partition(f"<!-- {name} -->\n")
-    inside, end, _ = rest.partition(f"\n<!-- end {name} -->")
-    assert start, f"the README has no part <!-- {name} -->"
-    assert end, f"the README's part <!-- {name} --> does not end"
-    return inside
+    found = _part(name).search(readme)
+    assert found, f"the README has no part <!-- {name} --> … <!-- end {name} -->"
+    return found.group(1).strip("\n")
 
 
-def refused_examples(readme: str) -> list[str]:
-    """The example of each row of the table of what is refused."""
-    rows = [r for r in part(readme, "refused").split("\n") if r.startswith("| ")][1:]
+def with_part(readme: str, name: str, inside: str) -> str:
+    made = f"<!-- {name} -->\n{inside}\n<!-- end {name} -->"
+    return _part(name).sub(lambda _: made, readme)
+
+
+def _part(name: str) -> re.Pattern[str]:
+    return re.compile(f"<!-- {name} -->\n(.*?)<!-- end {name} -->", re.DOTALL)
+
+
+def examples(readme: str, name: str) -> list[str]:
+    """The example of each row of a table: what stands in its last column."""
+    rows = [r for r in part(readme, name).split("\n") if r.startswith("| ")][1:]
     return [re.findall(r"`([^`]+)`", row)[-1] for row in rows]
 
 
@@ -244,7 +251,7 @@ def main(arguments: list[str]) -> None:
 
     readme = README.read_text("utf-8")
     for name, make in MADE.items():
-        readme = readme.replace(part(readme, name), make())
+        readme = with_part(readme, name, make())
     runner, outputs = Runner(), []
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:

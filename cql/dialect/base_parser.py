@@ -325,7 +325,8 @@ class BaseParser(parser.Parser):
         try:
             Decimal(text)
         except ArithmeticError:
-            self.refuse(f"{text!r} is not a number", token)
+            shown = text if len(text) <= 40 else text[:37] + "..."
+            self.refuse(f"{shown!r} is not a number", token)
         if self._curr.token_type == TokenType.VAR and self._curr.start == token.end + 1:
             self.refuse(f"{text + self._curr.text!r} is neither a number nor a name", token)
         return self.placed(exp.Literal.number(text), token)

@@ -128,6 +128,7 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
     exp.If,
     exp.StrPosition,
     exp.Substring,
+    exp.Pad,
     exp.Trim,
     exp.TryCast,
     *(exp.FUNCTION_BY_NAME[name] for name in TYPED_FUNCTIONS if name in exp.FUNCTION_BY_NAME),

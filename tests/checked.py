@@ -1,0 +1,313 @@
+"""Wrappers that hold operators to their contract: after each call, what came out is verified.
+
+``check_graph`` wraps every operator of a graph that was built without fusion. The wrapped operators
+run under any runtime, which sees operators that Python runs. What breaks the contract raises
+``ContractError``; ``conserve`` balances the counters when the run is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numba import njit
+from operator_tools import column_data, column_mask, records
+
+from cql.executor.expressions import ErrorSite
+from cql.executor.graph import Graph
+from cql.executor.kernels.memory import call_operator
+from cql.executor.kernels.windows import find_slot
+from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.unit import (
+    CAPACITY,
+    DETAIL_ROW,
+    DONE,
+    ERROR,
+    NEED,
+    NEVER,
+    OUTPUT_FULL,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    Unit,
+)
+from cql.model import Schema
+from cql.planner.expr import Column
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    OneRowExec,
+    Physical,
+    ProjectExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    WidAggregateExec,
+    inputs,
+    progressing,
+)
+from cql.window import Window, first_window, last_window
+
+END = -1
+MOST_NEEDS = 10_000
+
+
+class ContractError(AssertionError):
+    """An operator broke the contract."""
+
+
+@njit("int64(int64, int64, int64)")
+def call_native(address: int, descriptor: int, unit: int) -> int:
+    return call_operator(address, descriptor, unit)
+
+
+# -- one stream of units ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class StreamCheck:
+    """The units that one operator (or source) gives. ``attributes``: columns on which it may
+    promise; ``in_order``: whether serials must not go back."""
+
+    what: str
+    schema: Schema
+    attributes: tuple[int, ...]
+    in_order: bool = True
+    serial: int = -1
+    ended: bool = False
+    promised: dict[int, int] = field(default_factory=dict)
+
+    def see(self, unit: Unit) -> None:
+        n = int(unit.words[ROWS])
+        late = records(unit, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+        promises = records(unit, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+        self._need(not (self.ended and (n or len(promises))), "something comes after the end")
+        self._need(n <= unit.words[CAPACITY], f"{n} rows in a unit of {unit.words[CAPACITY]}")
+        serial = int(unit.words[SERIAL])
+        self._need(not self.in_order or serial >= self.serial, f"serial {serial} goes back")
+        self.serial = serial
+        self._masks(unit)
+        self._stragglers(unit, late, n)
+        self._rows(unit, {int(r[0]) for r in late})
+        for attribute, value, second, *_ in promises.tolist():
+            self._promise(attribute, value, second)
+
+    def _need(self, holds: bool, message: str) -> None:
+        if not holds:
+            raise ContractError(f"{self.what}: {message}")
+
+    def _masks(self, unit: Unit) -> None:
+        for i, f in enumerate(self.schema):
+            if f.nullable:
+                self._need(bool((column_mask(unit, i) <= 1).all()), f"mask of {f.name} is not 0/1")
+            if f.type.storage == "bool":
+                self._need(
+                    bool((column_data(unit, i, self.schema) <= 1).all()), f"{f.name} is not 0/1"
+                )
+
+    def _stragglers(self, unit: Unit, late: Any, n: int) -> None:
+        rows = late[:, 0]
+        self._need(bool((np.diff(rows) >= 0).all()), "stragglers are not in order")
+        for row, attribute, own in late.tolist():
+            self._need(0 <= row < n, f"straggler {row} of {n} rows")
+            self._need(attribute in self.attributes, f"a straggler on column {attribute}")
+            value = int(column_data(unit, attribute, self.schema)[row])
+            self._need(value <= own, f"straggler {value} is not below its own watermark {own}")
+
+    def _rows(self, unit: Unit, late: set[int]) -> None:
+        """No row lies below a promise, unless it is a straggler."""
+        for attribute, promise in self.promised.items():
+            values = column_data(unit, attribute, self.schema)
+            below = values < promise
+            if self.schema[attribute].nullable:
+                below &= column_mask(unit, attribute) != 0
+            wrong = [int(r) for r in np.flatnonzero(below) if int(r) not in late]
+            name = self.schema[attribute].name
+            self._need(not wrong, f"{name} {values[wrong]} after the promise of {promise}")
+
+    def _promise(self, attribute: int, value: int, second: int) -> None:
+        self._need(not self.ended, "a promise comes after the end")
+        self._need(second == -1, "no operator makes promises of two attributes yet")
+        if attribute == END:
+            self.ended = True
+            return
+        self._need(attribute in self.attributes, f"a promise on column {attribute}")
+        before = self.promised.get(attribute, NEVER)
+        self._need(value >= before, f"the promise of {before} falls to {value}")
+        self.promised[attribute] = value
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+class Checked:
+    """An operator that is called through ``call`` and verified. ``pairs`` counts what a window
+    takes in, one per row and window; rows that fail are ``bad``."""
+
+    address = 0
+
+    def __init__(self, inner: Operator, node: Physical, *, in_order: bool = True) -> None:
+        self.inner = inner
+        self.node = node
+        self.name = inner.name
+        self.descriptor = inner.descriptor
+        self.given = StreamCheck(inner.name, node.schema, progressing(node), in_order)
+        self.bad = 0
+        self.pairs = 0
+        self.emitted_pairs = 0
+        self._needs = 0
+        self._failed: set[int] = set()
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        code = self._run(unit, out)
+        if code in (DONE, OUTPUT_FULL):
+            self._needs = 0
+            if code == OUTPUT_FULL and not out.words[ROWS]:
+                raise ContractError(f"{self.name}: OUTPUT_FULL without output")
+            self.given.see(out)
+            self._count(unit, out, done=code == DONE)
+        elif code == NEED:
+            self._needs += 1
+            if self._needs > MOST_NEEDS:
+                raise ContractError(f"{self.name} asks for ever")
+        elif code == ERROR:
+            self._failed.add(int(unit.words[DETAIL_ROW]))
+            self.bad += 1
+        else:
+            raise ContractError(f"{self.name} returned {code}")
+        return code
+
+    def _run(self, unit: Unit, out: Unit) -> int:
+        if self.inner.address == 0:
+            return self.inner.call(unit, out)
+        descriptor = int(self.inner.descriptor.ctypes.data)
+        return int(call_native(self.inner.address, descriptor, unit.address))
+
+    def provide(self, unit: Unit) -> None:
+        self.inner.provide(unit)
+
+    def error(self, unit: Unit) -> ErrorSite:
+        return self.inner.error(unit)
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return self.inner.is_fatal(unit)
+
+    def counters(self) -> dict[str, int]:
+        return self.inner.counters()
+
+    # -- conservation ----------------------------------------------------------------------------
+
+    def _count(self, unit: Unit, out: Unit, *, done: bool) -> None:
+        match self.node:
+            case WidAggregateExec():
+                self._count_emitted(out)
+            case BucketExec():
+                pass
+            case _:
+                return
+        if done and self.node.window is not None:
+            self.pairs += self._pairs_in(unit, self.node.window)
+            self._failed.clear()
+
+    def _count_emitted(self, out: Unit) -> None:
+        at = counting_column(self.node)
+        if at is not None:
+            self.emitted_pairs += int(column_data(out, at, self.node.schema).sum())
+
+    def _pairs_in(self, unit: Unit, window: Window) -> int:
+        """Windows of the rows of a unit; for an aggregate, failed rows are in none."""
+        assert window.wa is not None
+        assert window.range is not None
+        assert window.slide is not None
+        (child,) = inputs(self.node)
+        times = column_data(unit, window.wa, child.schema).tolist()
+        valid = column_mask(unit, window.wa).tolist()
+        skipped = self._failed if isinstance(self.node, WidAggregateExec) else set()
+        return sum(
+            last_window(t, window.slide, window.offset)
+            - first_window(t, window.range, window.slide, window.offset)
+            + 1
+            for row, t in enumerate(times)
+            if row not in skipped and (valid[row] or not child.schema[window.wa].nullable)
+        )
+
+    def conserve(self) -> None:
+        """Everything that came in went out, was left out, or is still here."""
+        counted = self.inner.counters()
+        filtered = sum(n for name, n in counted.items() if name.startswith("filtered"))
+        match self.node:
+            case FilterExec() | ProjectExec():
+                gone = counted["rows_out"] + filtered + self.bad
+                self._equal("rows_in", counted["rows_in"], gone)
+            case BucketExec():
+                self._equal("pairs", self.pairs, counted["rows_out"] + self.bad)
+            case UnionExec():
+                self._equal("rows_in", counted["rows_in"], counted["rows_out"])
+            case SortExec() if self.node.limit is None and not self.node.offset:
+                waiting = self.inner.waiting["c0"].size
+                self._equal("rows_in", counted["rows_in"], counted["rows_out"] + waiting)
+            case WidAggregateExec() if counting_column(self.node) is not None:
+                late = counted.get("late_pairs", 0)
+                held = self.emitted_pairs + late + held_pairs(self.inner, self.node)
+                self._equal("pairs", self.pairs, held)
+            case _:
+                pass
+
+    def _equal(self, what: str, came: int, went: int) -> None:
+        if came != went:
+            raise ContractError(f"{self.name}: {what} {came}, but {went} are accounted for")
+
+
+def counting_column(node: Physical) -> int | None:
+    """The output column of a plain ``count(*)`` over windows, whose sum is that of the pairs."""
+    if not isinstance(node, WidAggregateExec) or node.window is None:
+        return None
+    for k, call in enumerate(node.calls):
+        if call.fn == "count" and not call.args and call.where is None:
+            return len(node.keys) + k
+    return None
+
+
+def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
+    """The sum of ``count(*)`` over the groups of open windows."""
+    assert isinstance(operator, StageOperator)
+    column = counting_column(node)
+    assert column is not None
+    state = operator.state
+    counts = state[f"a{column - len(node.keys)}n"]
+    opened = operator.scalars()["open"]
+    mask = state["places"].size - 1
+    held = 0
+    for window in state["heap"][:opened].tolist():
+        slot = find_slot(state["places"], state["window_ids"], mask, window)
+        base, size = int(state["bases"][slot]), int(state["counts"][slot])
+        held += int(counts[base : base + size].sum())
+    return held
+
+
+def built_nodes(root: Physical) -> list[Physical]:
+    """The nodes of a plan in the order in which ``build`` makes their operators (fuse off)."""
+    below = [n for child in inputs(root) for n in built_nodes(child)]
+    return below if isinstance(root, SourceExec | OneRowExec) else [*below, root]
+
+
+def check_graph(graph: Graph, root: Physical, *, in_order: bool = True) -> list[Checked]:
+    """Wraps every operator in place. ``in_order`` False: the runtime may interleave inputs, so
+    that serials are in order on each path only."""
+    nodes = built_nodes(root)
+    if isinstance(root, UnionExec | SourceExec):  # ``build`` puts a projection over these
+        columns = (Column(i, f.name, f.type, f.nullable) for i, f in enumerate(root.schema))
+        nodes.append(ProjectExec(root, tuple(columns), root.schema.names))
+    assert len(nodes) == len(graph.operators), "a fused graph cannot be checked"
+    wrapped = [
+        Checked(operator, node, in_order=in_order)
+        for operator, node in zip(graph.operators, nodes, strict=True)
+    ]
+    graph.operators[:] = wrapped
+    return wrapped

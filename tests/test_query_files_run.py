@@ -1,0 +1,98 @@
+"""Every query file: those of this version's scope run and equal the reference, every other one binds
+and is refused, naming the clause and its position."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import dialect_corpus
+import naive
+import naive_compare
+import pyarrow as pa
+import pytest
+from test_query_files_parse import header
+
+import cql
+from cql.dialect import parse, parse_one, to_sql
+from cql.errors import NotSupportedError
+from cql.model import Schema
+from cql.planner import statements as st
+from cql.planner.bind import bind
+from cql.planner.context import Context
+from cql.planner.expr import Literal
+from cql.types import Kind
+
+FILES = dialect_corpus.query_files()
+ROWS = 120
+
+
+def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[tuple[Any, ...]]:
+    """Rows in order of time; everything else is drawn from few values, so that groups meet."""
+    start = 1_700_000_000
+    rows = []
+    for i in range(ROWS):
+        row: list[Any] = []
+        for f in schema:
+            if f.type.is_timestamp:
+                row.append((start + 7 * i) * 1_000_000)
+            elif f.type.kind is Kind.DATE:
+                row.append(i // 10)
+            elif f.name.lower() in progressing:
+                row.append(i)
+            elif f.type.is_integer:
+                row.append(rng.randrange(4))
+            elif f.type.is_fraction:
+                row.append(rng.randrange(100) / 2)
+            elif f.type.kind is Kind.BOOLEAN:
+                row.append(rng.random() < 0.5)
+            else:
+                row.append(rng.choice(["a", "b", "c"]))
+        rows.append(tuple(row))
+    return rows
+
+
+def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict[str, Any], dict]:
+    """Makes the streams of a file's header with rows in memory; returns rows and constants."""
+    data: dict[str, Any] = {}
+    constants: dict[str, Literal] = {}
+    for key, value in header(text):
+        for tree in parse(value) if key == "streams" else ():
+            bound = bind(tree, session.catalog, Context())
+            if isinstance(bound, st.CreateConstant):
+                session.sql(to_sql(tree))
+                constants[bound.name] = bound.value
+                continue
+            assert isinstance(bound, st.CreateStream)
+            schema, spec = bound.definition.schema, bound.definition.spec
+            assert schema is not None
+            rows = rows_of(schema, {p.column.lower() for p in spec.progress}, rng)
+            columns = [[row[k] for row in rows] for k in range(len(schema))]
+            arrays = [pa.array(c, f.type.to_arrow()) for c, f in zip(columns, schema, strict=True)]
+            table = pa.Table.from_arrays(arrays, schema=schema.to_arrow())
+            session.catalog.local.register(bound.name, table, spec=spec, schema=schema)
+            data[".".join(bound.name)] = rows
+    return data, constants
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
+    text = path.read_text(encoding="utf-8")
+    (expectation,) = [value for key, value in header(text) if key == "expect"]
+    with cql.connect(spark=False) as session:
+        data, constants = declare(session, text, random.Random(f"{path.stem} {seed}"))
+        if path.stem == "insert_istream":
+            session.sql("CREATE TABLE fast (k INT, speed DOUBLE)")
+        bound = bind(parse_one(text), session.catalog, Context(constants=constants))
+        if expectation == "runs":
+            assert isinstance(bound, st.Query)
+            result = session.sql(text).to_arrow()
+            answer = naive.evaluate(bound.plan, data)
+            naive_compare.assert_same(answer, result, bound.plan)
+            return
+        with pytest.raises(NotSupportedError) as refused:
+            session.sql(text)
+        clause = expectation.removeprefix("refused:").strip()
+        assert clause.lower() in refused.value.message.lower()
+        assert refused.value.position is not None
