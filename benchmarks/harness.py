@@ -30,6 +30,8 @@ RESULTS = Path(__file__).parent / "results"
 READ, COPY = "read float64, 1 thread", "copy, 1 thread"
 #: A bare kernel slower than the design says by more than this makes a run not count.
 TOLERANCE = 0.9
+#: A contender of one thread that had a CPU for less of its time than this shared it with others.
+SHARE = 0.9
 
 
 def _nothing() -> None:
@@ -149,6 +151,7 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
         "contenders": [_entry(t, benchmark.rows) for t in timings.values()],
         "ratios": [_ratio(r, timings) for r in benchmark.ratios],
         "limits": [_limit(limit, timings) for limit in benchmark.limits],
+        "share": _share(benchmark, timings),
         "kernel": _kernel(benchmark, timings, best.get(READ)),
     }
 
@@ -162,11 +165,11 @@ def _turn(
 ) -> None:
     contender.prepare()
     with machine.pinned(options.cpu if contender.pinned else None):
-        cpu = machine.cpu_seconds()
-        start = time.perf_counter()
+        others = machine.others_cpu_seconds()
+        cpu, start = time.process_time(), time.perf_counter()
         result = contender.run()
-        seconds = time.perf_counter() - start
-        cpu = machine.cpu_seconds() - cpu
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        cpu += machine.others_cpu_seconds() - others
     if contender.seconds is not None:
         seconds = contender.seconds(result)
     if contender.notes is not None:
@@ -203,13 +206,22 @@ def _ratio(ratio: Ratio, timings: Mapping[str, Timing]) -> dict[str, Any]:
     # Neighbours in a round saw the same machine, so these spread less than the times do.
     rounds = [s / f for f, s in zip(fast.runs, slow.runs, strict=True)]
     met = None if ratio.goal is None else value >= ratio.goal
-    return asdict(ratio) | {"value": value, "rounds": rounds, "met": met}
+    spent = median(fast.cpu)
+    by_cpu = median(slow.cpu) / spent if spent else None
+    return asdict(ratio) | {"value": value, "rounds": rounds, "by_cpu": by_cpu, "met": met}
 
 
 def _limit(limit: Limit, timings: Mapping[str, Timing]) -> dict[str, Any]:
     timing = timings[limit.contender]
     value = timing.median if limit.note is None else timing.notes[limit.note]
     return asdict(limit) | {"value": value, "met": value < limit.most}
+
+
+def _share(benchmark: Benchmark, timings: Mapping[str, Timing]) -> float | None:
+    """For how much of its time the worst of the contenders of one thread had a CPU."""
+    alone = [timings[c.name] for c in benchmark.contenders if c.pinned]
+    shares = [median(t.cpu) / t.median for t in alone]
+    return min(1.0, *shares) if shares else None
 
 
 def _kernel(
@@ -220,12 +232,14 @@ def _kernel(
         return None
     assert benchmark.kernel_rows_per_s is not None
     rate = benchmark.rows / timings[benchmark.kernel].median
+    share = _share(benchmark, timings)
+    alone = share is None or share >= SHARE
     due = benchmark.kernel_rows_per_s * read / bare.DESIGN_READ_GB_PER_S
     return {
         "name": benchmark.kernel,
         "rows_per_s": rate,
         "due_rows_per_s": due,
-        "counts": rate >= due * TOLERANCE,
+        "counts": rate >= due * TOLERANCE and alone,
     }
 
 
@@ -246,6 +260,13 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     console.print(_times(record))
     if record["ratios"] or record["limits"]:
         console.print(_goals(record))
+    share = record["share"]
+    if share is not None and share < SHARE:
+        console.print(
+            f"[bold red]The machine was busy[/]: a one-thread contender had a CPU for "
+            f"{share:.0%} of its time. Do not trust these times.",
+            highlight=False,
+        )
     kernel = record["kernel"]
     if kernel is not None:
         verdict = "the run counts" if kernel["counts"] else "[bold red]the run does not count[/]"
@@ -281,19 +302,20 @@ def _times(record: Mapping[str, Any]) -> Table:
 
 
 def _goals(record: Mapping[str, Any]) -> Table:
-    columns = ("what", "value", "by round", "goal", "met")
+    columns = ("what", "value", "by round", "by CPU s", "goal", "met")
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for r in record["ratios"]:
         spread = f"{min(r['rounds']):.2f} to {max(r['rounds']):.2f}"
         goal = "" if r["goal"] is None else f"at least {r['goal']:g}×"
         what = f"{r['fast']} : {r['slow']}"
-        table.add_row(escape(what), f"{r['value']:.2f}×", spread, goal, _met(r["met"]))
+        by_cpu = "" if r["by_cpu"] is None else f"{r['by_cpu']:.2f}×"
+        table.add_row(escape(what), f"{r['value']:.2f}×", spread, by_cpu, goal, _met(r["met"]))
     for limit in record["limits"]:
         what = limit["contender"] + ("" if limit["note"] is None else f", {limit['note']}")
         unit = " s" if limit["note"] is None else ""
         goal = f"under {limit['most']:,g}{unit}"
         value = f"{limit['value']:,.4g}{unit}"
-        table.add_row(escape(what), value, "", goal, _met(limit["met"]))
+        table.add_row(escape(what), value, "", "", goal, _met(limit["met"]))
     return table
 
 

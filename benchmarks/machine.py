@@ -8,7 +8,6 @@ import platform
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,16 +63,11 @@ def load() -> float:
 # ----------------------------------------------------------------- CPU and memory
 
 
-def cpu_seconds() -> float:
-    """User and system time of this process, of its children that have ended and (where /proc
-    tells) of its living descendants, so that the work of a JVM counts."""
+def others_cpu_seconds() -> float:
+    """User and system time of this process's children that have ended and (where /proc tells) of
+    its living descendants, so that the work of a JVM counts."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (
-        time.process_time()
-        + ended.ru_utime
-        + ended.ru_stime
-        + sum(_cpu_of(pid) for pid in _descendants())
-    )
+    return ended.ru_utime + ended.ru_stime + sum(_cpu_of(pid) for pid in _descendants())
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -29,8 +29,8 @@ _PROMPT, _MORE = "cql> ", "...> "
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block that runs. ``output`` is None where the README shows none; lines count from 1
-    and ``fence`` is the line after the block's end."""
+    """A fenced block that runs; ``line`` counts from 1. ``output`` is None where the README shows
+    none; ``output_lines`` are where it stands, from 0, the end not included."""
 
     kind: str
     file: str
@@ -50,7 +50,9 @@ def blocks(readme: str) -> list[Block]:
         if kind not in RUNS:
             continue
         output, where = None, (end + 1, end + 1)
-        if k + 1 < len(fences):
+        if kind == "console":  # its output stands between its inputs
+            output, where = "\n".join(lines[start + 1 : end]), (start + 1, end)
+        elif k + 1 < len(fences):
             first, last, next_info = fences[k + 1]
             if next_info == "text" and not any(s.strip() for s in lines[end + 1 : first]):
                 output, where = "\n".join(lines[first + 1 : last]), (first + 1, last)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -202,6 +204,23 @@ def test_a_wrong_answer_is_told(options: Options) -> None:
     text = options.console.file.getvalue()
     assert "b is wrong: round 1: (1, 'wrong'), expected (1, 'right')" in text
     assert "A [toy]" in text
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_busy_machine_is_told(
+    busy: bool, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bare, "bandwidth", lambda *_: {harness.READ: 20.0, harness.COPY: 20.0})
+    clock = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(time, "process_time", lambda: next(clock))  # half a second a run
+    monkeypatch.setattr(machine, "others_cpu_seconds", lambda: 0.0)
+    wall = 1.0 if busy else 0.5
+    alone = Contender("k", lambda: None, lambda _: (1, ""), seconds=lambda _: wall, pinned=True)
+    record = harness.measure(Benchmark("toy", "toy", 100, (1, ""), [alone]), options)
+    assert record["share"] == (0.5 if busy else 1.0)
+    harness.show(record, options.console)
+    assert isinstance(options.console.file, io.StringIO)
+    assert ("The machine was busy" in options.console.file.getvalue()) is busy
 
 
 @pytest.mark.parametrize(("seconds", "counts"), [(0.5, True), (2.0, False)])
