@@ -260,11 +260,10 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     console.print(_times(record))
     if record["ratios"] or record["limits"]:
         console.print(_goals(record))
-    share = record["share"]
-    if share is not None and share < SHARE:
+    if _busy(record):
         console.print(
-            f"[bold red]The machine was busy[/]: a one-thread contender had a CPU for "
-            f"{share:.0%} of its time. Do not trust these times.",
+            "[bold red]The machine was busy[/]: a one-thread contender had a CPU for "
+            f"{record['share']:.0%} of its time. Goals are not judged by such times.",
             highlight=False,
         )
     kernel = record["kernel"]
@@ -302,6 +301,7 @@ def _times(record: Mapping[str, Any]) -> Table:
 
 
 def _goals(record: Mapping[str, Any]) -> Table:
+    judge = _unjudged if _busy(record) else _met
     columns = ("what", "value", "by round", "by CPU s", "goal", "met")
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for r in record["ratios"]:
@@ -309,14 +309,22 @@ def _goals(record: Mapping[str, Any]) -> Table:
         goal = "" if r["goal"] is None else f"at least {r['goal']:g}×"
         what = f"{r['fast']} : {r['slow']}"
         by_cpu = "" if r["by_cpu"] is None else f"{r['by_cpu']:.2f}×"
-        table.add_row(escape(what), f"{r['value']:.2f}×", spread, by_cpu, goal, _met(r["met"]))
+        table.add_row(escape(what), f"{r['value']:.2f}×", spread, by_cpu, goal, judge(r["met"]))
     for limit in record["limits"]:
         what = limit["contender"] + ("" if limit["note"] is None else f", {limit['note']}")
         unit = " s" if limit["note"] is None else ""
         goal = f"under {limit['most']:,g}{unit}"
         value = f"{limit['value']:,.4g}{unit}"
-        table.add_row(escape(what), value, "", "", goal, _met(limit["met"]))
+        table.add_row(escape(what), value, "", "", goal, judge(limit["met"]))
     return table
+
+
+def _busy(record: Mapping[str, Any]) -> bool:
+    return record["share"] is not None and record["share"] < SHARE
+
+
+def _unjudged(met: bool | None) -> str:
+    return "" if met is None else "–"
 
 
 def _met(met: bool | None) -> str:

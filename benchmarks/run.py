@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from benchmarks import bare, bids, first, harness, machine, q4, q4_spark
+from benchmarks import bare, bids, engine_bench, first, harness, machine, q4, q4_spark
 from benchmarks.harness import Benchmark, Options
 
 #: What a name runs: each is given the rows and the folder of the data.
@@ -19,6 +20,8 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4-spark": (q4_spark.q4_spark,),
     "bids": (bids.q1, bids.q2),
     "first": (first.first,),
+    "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
+    "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }
 BANDWIDTH = "bandwidth"
 

@@ -49,6 +49,7 @@ class SparkCatalog:
 
     def __init__(self, spark: Any = None) -> None:
         self._given = spark
+        self._seen: dict[str, Name] = {}  # stream → the table that it was last found over
         self.session()
 
     def session(self) -> SparkSession:
@@ -88,6 +89,7 @@ class SparkCatalog:
         key = _STREAM + name[-1].lower()
         text = json.dumps({"name": name[-1], **_to_json(definition)}, sort_keys=True)
         spark_meta.set_properties(session, table, {key: text})
+        self._seen[_dotted(name).lower()] = table
 
     def drop(self, name: Name, kind: str) -> bool:
         session = self.session()
@@ -107,6 +109,7 @@ class SparkCatalog:
 
     def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
         for table, _, text in self._declared(session, name):
+            self._seen[_dotted(name).lower()] = table
             spec, schema = _from_json(json.loads(text))
             return self._relation(session, name, table, spec, schema)
         return None
@@ -115,6 +118,12 @@ class SparkCatalog:
         """(table, property, value) of the streams of that name, in the database that it names or
         the current one."""
         key = _STREAM + name[-1].lower()
+        last = self._seen.get(_dotted(name).lower())
+        if last is not None and registry.ensure(session, last):
+            text = spark_table.load(session, last).properties.get(key)
+            if text is not None:
+                yield last, key, text
+                return
         registry.enter_all(session)
         with spark_session.spark_call(session, "listing the tables"):
             database = ".".join(name[:-1]) or session.catalog.currentDatabase()

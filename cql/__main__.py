@@ -208,6 +208,7 @@ def _connect(settings: tuple[str, ...], errors: Console) -> Session:
     from cql.settings import parse_assignment
 
     session = connect(**dict(parse_assignment(s) for s in settings))
+    session.catalog.on_start = lambda: errors.print("starting a local Spark …", style="dim")
     session.on_notice = lambda message: errors.print(f"note: {message}", style="yellow")
     return session
 

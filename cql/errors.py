@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
+_LONGEST = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -19,6 +21,11 @@ class Position:
     line: int
     column: int
     length: int = 1
+
+
+def _cut(text: str) -> str:
+    """A name can have a million characters; a message that shows it has not."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} … {text[-200:]}"
 
 
 class CqlError(Exception):
@@ -36,11 +43,11 @@ class CqlError(Exception):
         hint: str | None = None,
         text: str | None = None,
     ) -> None:
-        self.message = message
+        self.message = _cut(message)
         self.position = position
-        self.hint = hint
+        self.hint = None if hint is None else _cut(hint)
         self.text = text
-        super().__init__(message)
+        super().__init__(self.message)
 
     @property
     def line(self) -> int | None:

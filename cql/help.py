@@ -81,11 +81,16 @@ RANGE without SLIDE, ROWS, NOW and sessions are parsed; what cannot run yet is r
 
 ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
 integer ts means, so that durations may be used. From Python:
-session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').""",
+session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').
+
+To try something without data: USING rate makes rows (ts, key, value), as fast as the query takes
+them or, with pace 'true', rows_per_second of them.""",
         (
             "CREATE STREAM flights FROM TABLE nyc.flights\nORDERED BY ts WITHIN 5 minutes",
             "CREATE STREAM trades (ts TIMESTAMP, symbol STRING, price DOUBLE)\n"
             "USING csv OPTIONS (path 'trades.csv')\nORDERED BY ts",
+            "CREATE STREAM ticks USING rate OPTIONS (rows_per_second '20', pace 'true')\n"
+            "ORDERED BY ts",
             "DROP STREAM trades",
         ),
     ),
@@ -199,7 +204,7 @@ integer / integer is an integer, truncated. -0.0 = 0.0 and NaN = NaN as keys."""
         """
 A row without an event time, or one whose evaluation fails (overflow, division by zero, cast) is a
 bad row. Over bounded input the first one fails the query; over unbounded input it is kept in a
-ledger with its reason. SET on_bad_row = fail | keep decides otherwise, and so does ON BAD ROW KEEP
+ledger with its source, its offset there and the reason: SHOW BAD ROWS. SET on_bad_row = fail | keep decides otherwise, and so does ON BAD ROW KEEP
 behind a query. From Python: query.bad_rows().""",
         ("SELECT 100 / dep_delay FROM flights ON BAD ROW KEEP",),
     ),

@@ -35,6 +35,14 @@ class SessionCatalog(Catalogs):
         if spark is None:
             _sharing.add(self)
         self._with_database = spark is None or spark is False
+        #: Called before a local Spark is started: that takes seconds, and somebody waits.
+        self.on_start: Callable[[], None] = lambda: None
+
+    @property
+    def spark(self) -> Catalog | None:
+        if self in _sharing and not self.spark_started:
+            self.on_start()
+        return super().spark
 
     def _is_short(self, name: Name) -> bool:
         """A name for which no Spark is started."""

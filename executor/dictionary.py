@@ -12,8 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.executor.kernels import dictionary as kernel
-
 _NO_MASK = np.zeros(0, np.uint8)
 
 
@@ -25,10 +23,9 @@ class Dictionary:
         self.hashes = np.zeros(128, np.int64)
         self.starts = np.zeros(129, np.int64)
         self.arena = np.zeros(4096, np.uint8)
-        self.used = 0
+        self.used = 1  # code 0 stands for NULL, whose value nobody looks at
         self._ranked = 0
         self._rank: npt.NDArray[np.int32] = np.zeros(0, np.int32)
-        self.encode_values([b""])  # code 0 is always a valid index
 
     def __len__(self) -> int:
         return self.used
@@ -46,6 +43,8 @@ class Dictionary:
             indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
             out[:] = values[indices] if len(values) else 0
             return
+        from cql.executor.kernels import dictionary as kernel  # most queries never need it
+
         _, offsets, data = array.buffers()
         n = len(array)
         wide = np.int64 if pa.types.is_large_string(array.type) else np.int32
@@ -81,6 +80,8 @@ class Dictionary:
         return out
 
     def _grow(self, wanted: int) -> None:
+        from cql.executor.kernels import dictionary as kernel
+
         if self.used >= self.hashes.size:
             self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
             self.starts = np.concatenate([self.starts, np.zeros(self.starts.size - 1, np.int64)])

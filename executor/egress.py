@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
 from cql.executor.ingest import ROW_NUMBERS, Loaded
 from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word
@@ -79,7 +80,7 @@ class Egress:
         owned = self.unit.data[i]
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
             self.unit.renew(i, self.schema, int(self.unit.words[CAPACITY]), mask=False)
-            return owned[:n]
+            return POOL.lend(owned, n)
         dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
         return view_address(address, dtype, n).copy()
 

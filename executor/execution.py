@@ -124,13 +124,16 @@ class Execution:
         )
         text = text_columns.analyse(self.plan.root)
         nodes = sources(self.plan.root)
-        totals = [node.relation.statistics.rows for node in nodes]
-        if totals and all(n is not None for n in totals):
-            self._total_rows = sum(n for n in totals if n is not None)
+        totals: list[int | None] = []
+        nulls: list[set[int]] = []
         for node in nodes:
-            narrow_schema(node.schema)
-            self._readers.append(_open(node))
-        nulls = [self._known_nulls(node) for node in nodes]
+            with _told_at(node):
+                narrow_schema(node.schema)
+                self._readers.append(node.relation.source().open(node.schema.names))
+                totals.append(node.relation.statistics.rows)
+                nulls.append(self._known_nulls(node))
+        if totals and None not in totals:
+            self._total_rows = sum(n or 0 for n in totals)
         fuse = bool(self._settings["fuse"])
         self._graph = build(self.plan.root, self._workspace, fuse=fuse, nulls=nulls)
         ones = self._workspace.ones
@@ -163,7 +166,7 @@ class Execution:
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self._workspace.ones.ctypes.data)
         if self.plan.runtime == "depth_first":
-            return DepthFirst(graph, self, ones=ones)
+            return DepthFirst(graph, self, ones=ones, gather=self._gathered(graph))
         from cql.executor.runtimes.queued import Queued  # its kernels compile when it is used
 
         return Queued(
@@ -175,6 +178,17 @@ class Execution:
             unit_rows=self._rows,
             slice_us=int(self._settings["slice_us"]),
         )
+
+    def _gathered(self, graph: Graph) -> int:
+        """Rows that the last operator collects before they become a batch: a bounded query is asked
+        for its whole answer, so small batches only cost. Columns that are read from the source's
+        block leave with it."""
+        last = graph.operators[graph.last]
+        if not all(f.source.relation.bounded for f in self._feeds):
+            return 0
+        if not isinstance(last, StageOperator) or last.code.by_ref or self._egress.carried:
+            return 0
+        return self._rows // 2
 
     def _admissions(self) -> Iterator[None]:
         """Admits units until every input has ended; yields after each."""
@@ -205,8 +219,9 @@ class Execution:
         for k in order:
             feed = self._feeds[k]
             bounded = feed.source.relation.bounded
-            if feed.load(None if bounded else _POLL / len(order)) or feed.ended:
-                return k
+            with _told_at(feed.source):
+                if feed.load(None if bounded else _POLL / len(order)) or feed.ended:
+                    return k
         return None
 
     def _block(self, k: int, feed: Feed) -> Iterator[None]:
@@ -380,10 +395,11 @@ class Execution:
         return self._workspace.peak if self._graph is not None else 0
 
 
-def _open(node: SourceExec) -> Reader:
-    """A reader of the source; what keeps it from opening is told at the place of its name."""
+@contextlib.contextmanager
+def _told_at(node: SourceExec) -> Iterator[None]:
+    """What a source has to say is told at the place of its name."""
     try:
-        return node.relation.source().open(node.schema.names)
+        yield
     except CqlError as error:
         error.position = error.position or node.pos
         raise

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.buffers import POOL
 from cql.model import Schema
 
 Words = npt.NDArray[np.int64]
@@ -120,8 +121,8 @@ class Unit:
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
         """Gives a column new buffers (the old ones now belong to whoever took them)."""
         field = schema[column]
-        dtype = np.uint8 if field.type.storage == "bool" else np.dtype(field.type.storage)
-        data = np.empty(capacity, dtype)
+        dtype = np.dtype(np.uint8 if field.type.storage == "bool" else field.type.storage)
+        data = POOL.take(dtype, capacity)
         self.data[column] = data
         self.words[data_word(column)] = data.ctypes.data
         if mask:

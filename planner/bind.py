@@ -144,7 +144,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
     target = binder.catalog.find(name)
     if target is None:
         error = unknown_relation(binder, node.this, ())
-        error.hint = error.hint or f"CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
+        meant = f"{error.hint} " if (error.hint or "").startswith("did you mean") else ""
+        error.hint = f"{meant}CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
         raise error
     fields = bind_ddl.filled(binder, target.schema, node.expressions)
     query = _query(binder, query_node)

@@ -72,13 +72,11 @@ def call_native(address: int, descriptor: int, unit: int) -> int:
 
 @dataclass(slots=True)
 class StreamCheck:
-    """The units that one operator (or source) gives. ``attributes``: columns on which it may
-    promise; ``in_order``: whether serials must not go back."""
+    """The units that one operator (or source) gives; it may promise on ``attributes``."""
 
     what: str
     schema: Schema
     attributes: tuple[int, ...]
-    in_order: bool = True
     serial: int = -1
     ended: bool = False
     promised: dict[int, int] = field(default_factory=dict)
@@ -90,7 +88,7 @@ class StreamCheck:
         self._need(not (self.ended and (n or len(promises))), "something comes after the end")
         self._need(n <= unit.words[CAPACITY], f"{n} rows in a unit of {unit.words[CAPACITY]}")
         serial = int(unit.words[SERIAL])
-        self._need(not self.in_order or serial >= self.serial, f"serial {serial} goes back")
+        self._need(serial >= self.serial, f"serial {serial} goes back")
         self.serial = serial
         self._masks(unit)
         self._stragglers(unit, late, n)
@@ -152,12 +150,12 @@ class Checked:
 
     address = 0
 
-    def __init__(self, inner: Operator, node: Physical, *, in_order: bool = True) -> None:
+    def __init__(self, inner: Operator, node: Physical) -> None:
         self.inner = inner
         self.node = node
         self.name = inner.name
         self.descriptor = inner.descriptor
-        self.given = StreamCheck(inner.name, node.schema, progressing(node), in_order)
+        self.given = StreamCheck(inner.name, node.schema, progressing(node))
         self.bad = 0
         self.pairs = 0
         self.emitted_pairs = 0
@@ -297,17 +295,13 @@ def built_nodes(root: Physical) -> list[Physical]:
     return below if isinstance(root, SourceExec | OneRowExec) else [*below, root]
 
 
-def check_graph(graph: Graph, root: Physical, *, in_order: bool = True) -> list[Checked]:
-    """Wraps every operator in place. ``in_order`` False: the runtime may interleave inputs, so
-    that serials are in order on each path only."""
+def check_graph(graph: Graph, root: Physical) -> list[Checked]:
+    """Wraps every operator in place."""
     nodes = built_nodes(root)
     if isinstance(root, UnionExec | SourceExec):  # ``build`` puts a projection over these
         columns = (Column(i, f.name, f.type, f.nullable) for i, f in enumerate(root.schema))
         nodes.append(ProjectExec(root, tuple(columns), root.schema.names))
     assert len(nodes) == len(graph.operators), "a fused graph cannot be checked"
-    wrapped = [
-        Checked(operator, node, in_order=in_order)
-        for operator, node in zip(graph.operators, nodes, strict=True)
-    ]
+    wrapped = [Checked(op, node) for op, node in zip(graph.operators, nodes, strict=True)]
     graph.operators[:] = wrapped
     return wrapped

@@ -28,7 +28,13 @@ NEVER = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn
 #: Seconds until a text counts as hanging.
 HANGS = 60
 
-found: dict[str, list[Any]] = {"events": [], "processes": [], "outcomes": [], "kernels": []}
+found: dict[str, list[Any]] = {
+    "control": [],
+    "events": [],
+    "processes": [],
+    "outcomes": [],
+    "kernels": [],
+}
 watching = False
 at_work = False  # inside the hook itself
 shown: tuple[str, ...] = ()
@@ -131,6 +137,9 @@ def main(folder: Path) -> None:
     # The paths, names and words of the texts; the folder itself holds the kernels too.
     shown = (MARK, f"{folder}/secret", f"{folder}/pwned")
     sys.addaudithook(hook)
+    watching = True
+    exec(compile(f"text = '{MARK}'", "control", "exec"), {})  # what must be seen is seen
+    watching, found["control"], found["events"] = False, found["events"], []
     watching = True
     for text in REFUSED:
         attempt(session_with_table("c"), filled(text, **words))

@@ -13,7 +13,7 @@ MARK = "mark_7f3a9c"
 SECRET = "secret_51d0e2"
 
 
-def filled(text: str, **words: str) -> str:
+def filled(text: str, /, **words: str) -> str:
     """``text`` with its ``@words@`` in place (their own text is left alone)."""
     return re.sub(r"@(\w+)@", lambda m: words.get(m.group(1), m.group()), text)
 

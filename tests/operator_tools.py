@@ -243,7 +243,12 @@ def refresh(graph: Graph) -> None:
 
 
 def admit_all(runtime: Runtime, graph: Graph, units: Iterable[tuple[int, Unit]]) -> None:
+    """As an execution does: queues are emptied before another source has its turn."""
+    before = None
     for source, unit in units:
+        if source != before:
+            runtime.drain()
+        before = source
         edge = graph.entries[source]
         assert edge is not None
         runtime.admit(unit, edge)

@@ -46,6 +46,7 @@ def found(canary: Path) -> dict[str, Any]:
 
 
 def test_no_text_reaches_python(found: dict[str, Any]) -> None:
+    assert {event for event, _ in found["control"]} == {"compile", "exec"}
     assert found["events"] == []
     assert found["processes"] == []
 

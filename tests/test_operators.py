@@ -200,12 +200,12 @@ def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
     s = Script("SELECT ts, k, 10 / v AS q FROM a")
     s.push("1 a 0 \n 2 b 5 \n 3 c 0 \n 4 d 0 \n 5 e 2 \n 6 f 0").end()
     s.expect("""
-        bad project#0 0 division by zero
+        bad project#0 0 division by zero in 10 DIV v
         row 2 b 2
-        bad project#0 2 division by zero
-        bad project#0 3 division by zero
+        bad project#0 2 division by zero in 10 DIV v
+        bad project#0 3 division by zero in 10 DIV v
         row 5 e 5
-        bad project#0 5 division by zero
+        bad project#0 5 division by zero in 10 DIV v
         end""")
 
 
@@ -361,18 +361,21 @@ def test_sort_of_the_whole_input() -> None:
 
 @pytest.mark.parametrize("unit_rows", [1, 7, 256])
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_operator_keeps_the_contract(query: str, unit_rows: int, seed: int) -> None:
-    """Under each runtime; serials are in order where the runtime keeps the order of inputs."""
-    session = session_over({"a": stream(seed), "b": stream(seed + 1)}, slack=5)
-    root = plan_of(session, QUERIES[query]).root
-    bags = []
+def test_every_operator_keeps_the_contract(
+    query: str, unit_rows: int, seed: int, full: bool
+) -> None:
+    tables = {name: stream(seed + i) for i, name in enumerate("ab")}
+    if not full:
+        tables = {name: table.slice(0, 200) for name, table in tables.items()}
+    root = plan_of(session_over(tables, slack=5), QUERIES[query]).root
+    answers = []
     for name in ("depth_first", "fifo", "run_to_completion"):
         rows, operators = run_checked(root, unit_rows, name, seed)
-        bags.append(sorted(rows, key=repr))
+        answers.append(rows)
         for operator in operators:
             operator.conserve()
             assert operator.given.ended
-    assert bags[0] == bags[1] == bags[2]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def run_checked(
@@ -382,7 +385,7 @@ def run_checked(
     graph = graph_of(root, workspace)
     admissions = Admissions.of(root, workspace, seed)
     refresh(graph)
-    operators = check_graph(graph, root, in_order=name == "depth_first")
+    operators = check_graph(graph, root)
     feeds = [StreamCheck(s.name, s.schema, progressing(s)) for s in sources(root)]
     for source, unit in admissions.units:
         unit.words[CAPACITY] = unit_rows

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import readme_tools
 from readme_tools import README, Block, Runner, comparable
-from spark_fixtures import spark  # noqa: F401 - a fixture
 
 from cql.dialect import ddl
 from cql.errors import NotSupportedError
@@ -76,15 +75,24 @@ def test_spark_snippets(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import cql
+
     runner = Runner()
     runner.names |= toured[0].names
     monkeypatch.chdir(folder)
     # The session of the snippet is "the last one" on Spark; the other tests go on with it.
     monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: None)
-    for block in BLOCKS:
-        if block.spark:
-            agree(block, runner.run(block))
-    runner.names["session"].close()
+    try:
+        for block in BLOCKS:
+            if block.spark:
+                agree(block, runner.run(block))
+    finally:
+        with cql.connect() as session:
+            for stream in ("arrivals", "departures", "observations"):
+                session.sql(f"DROP STREAM IF EXISTS default.{stream}")
+            for table in ("clicks", "views", "flights", "weather", "delays", "storms"):
+                session.sql(f"DROP TABLE IF EXISTS default.{table}")
+        runner.names["session"].close()
 
 
 @pytest.mark.parametrize("name", readme_tools.MADE)
@@ -116,7 +124,7 @@ def test_what_the_readme_says_has_no_effect_is_accepted(
 def test_the_table_of_statements_is_whole() -> None:
     table = TEXT[TEXT.index("### Statements") : TEXT.index("### Declaring a stream")]
     told = set(re.findall(r"`([A-Z]+)\b", table))
-    known = set(ddl.STATEMENT_WORDS) - {"WITH", "VALUES", "ISTREAM", "DSTREAM", "RSTREAM"}
+    known = set(ddl.STATEMENTS) - {"WITH", "VALUES", "ISTREAM", "DSTREAM", "RSTREAM"}
     assert told == known
 
 

@@ -30,6 +30,8 @@ TICK = 0.1
 PATIENCE = 0.8
 #: A bounded query shows its progress when it takes longer than this.
 QUIET = 1.0
+#: An event time so many seconds from now is no clock's: a replay, or a generator.
+_PAST = 30 * 86_400.0
 #: Rows of a bounded result that are shown.
 SHOWN_ROWS = 40
 
@@ -266,4 +268,5 @@ def _lag(query: Query, progress: Progress, now: float) -> float | None:
     kind = query.event_time_type
     if query.bounded or kind is None or not kind.is_timestamp or progress.event_time is None:
         return None
-    return now - progress.event_time / 1e6
+    lag = now - progress.event_time / 1e6
+    return lag if abs(lag) < _PAST else None

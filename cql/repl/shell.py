@@ -55,6 +55,7 @@ class Shell:
         try:
             self._session = self._connect()
             self._session.on_notice = self._notice
+            self._session.catalog.on_start = self._starting_spark
         except Exception as error:
             self._failure = error  # raised to the first statement
         else:
@@ -179,6 +180,9 @@ class Shell:
             screen.present(item)
         else:
             item.print_to(self.console)
+
+    def _starting_spark(self) -> None:
+        self.console.print("starting a local Spark …", style="dim")
 
     def _notice(self, message: str) -> None:
         self.console.print(f"note: {message}", style="yellow")

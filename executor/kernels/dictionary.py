@@ -98,9 +98,9 @@ def encode(
     cache=True,
 )
 def index(places: Any, hashes: Any, used: int) -> None:
-    """Fills empty ``places`` with the codes 0 to ``used``."""
+    """Fills empty ``places`` with the codes 1 to ``used``."""
     mask = places.size - 1
-    for c in range(used):
+    for c in range(1, used):
         p = hashes[c] & mask
         while places[p] != 0:
             p = (p + 1) & mask

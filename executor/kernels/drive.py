@@ -82,7 +82,7 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
 
 
 @njit(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
@@ -96,6 +96,7 @@ def drive(
     edge_port: Any,
     on_stack: Any,
     ran: Any,
+    gather: Any,
     stack: Any,
     control: Any,
 ) -> int:
@@ -123,6 +124,12 @@ def drive(
                 return FAILED
             stack[at + 4] = code
             stack[at + 3] = edge_from[operator]
+            if code == DONE and result[ROWS] < gather[operator]:
+                result[PUNCTUATIONS] = 0  # the sink needs none
+                result[STRAGGLERS] = 0
+                on_stack[operator] = 0
+                control[TOP] -= 1
+                continue
             if result[ROWS] > 0 or result[PUNCTUATIONS] > 0:
                 stack[at + 2] = 1
             elif code == DONE:
@@ -139,7 +146,8 @@ def drive(
             if on_stack[successor] != 0:
                 return LOOPED
             on_stack[successor] = 1
-            clear_output(words(out[successor], OUT + 8))
+            if gather[successor] == 0:
+                clear_output(words(out[successor], OUT + 8))
             push(stack, control, successor, out[operator])
             continue
         clear_output(result)

@@ -11,15 +11,16 @@ import numpy as np
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
 from cql.executor.runtimes.protocol import Failure, Handler
-from cql.executor.unit import DETAIL_ROW, Unit
+from cql.executor.unit import DETAIL_ROW, ROWS, Unit
 
 _SPARE_FRAMES = 4
 
 
 class DepthFirst:
-    """``ones`` is the address of a mask without NULLs."""
+    """``ones`` is the address of a mask without NULLs. With ``gather`` the last operator's output
+    is delivered when it holds that many rows, or by ``drain``."""
 
-    def __init__(self, graph: Graph, handler: Handler, *, ones: int) -> None:
+    def __init__(self, graph: Graph, handler: Handler, *, ones: int, gather: int = 0) -> None:
         self.graph = graph
         self.handler = handler
         self._ones = ones
@@ -38,6 +39,8 @@ class DepthFirst:
         self._input: Unit | None = None
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
+        self._gather = np.zeros(n, np.int64)
+        self._gather[graph.last] = gather
         self.rebind()
 
     def rebind(self) -> None:
@@ -59,13 +62,18 @@ class DepthFirst:
             self._traverse(copy, Edge(operator, port))
 
     def drain(self) -> None:
-        """Nothing ever waits between admissions here."""
+        """Delivers what was gathered; nothing else ever waits between admissions."""
+        last = self.graph.units[self.graph.last]
+        if last.words[ROWS] > 0:
+            self.handler.deliver(last)
+            drive.clear_output(last.words)
 
     def _traverse(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
         operator = edge.target
         drive.start_unit(unit.words, edge.port, int(self._out[operator]))
-        drive.clear_output(self.graph.units[operator].words)
+        if self._gather[operator] == 0:
+            drive.clear_output(self.graph.units[operator].words)
         self._on_stack[operator] = 1
         drive.push(self._stack, self._control, operator, unit.address)
         while (event := self._drive()) != drive.IDLE:
@@ -82,6 +90,7 @@ class DepthFirst:
                 self._edge_port,
                 self._on_stack,
                 self._ran,
+                self._gather,
                 self._stack,
                 self._control,
             )

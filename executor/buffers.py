@@ -1,0 +1,54 @@
+"""Output buffers that come back: fresh memory costs a page fault per 4 KB, more than filling it.
+
+A buffer that left inside an Arrow result returns to the pool when nothing holds the result any
+more; the pool keeps a bounded amount.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+KEPT_BYTES = 256 << 20
+#: Smaller buffers are cheap to make, and come back too often to be worth a finalizer.
+SMALLEST = 64 << 10
+
+
+class BufferPool:
+    """Arrays by (dtype, length); safe to use from several threads (each step is one list call)."""
+
+    def __init__(self, limit: int = KEPT_BYTES) -> None:
+        self._free: dict[tuple[str, int], list[Array]] = {}
+        self._limit = limit
+        self.kept = 0
+
+    def take(self, dtype: np.dtype[Any], n: int) -> Array:
+        """An array of that shape with any content."""
+        waiting = self._free.get((dtype.str, n))
+        if waiting:
+            try:
+                array = waiting.pop()
+            except IndexError:  # another thread was faster
+                return np.empty(n, dtype)
+            self.kept -= array.nbytes
+            return array
+        return np.empty(n, dtype)
+
+    def lend(self, array: Array, n: int) -> Array:
+        """The first ``n`` values, for good: the array returns here when the view is gone."""
+        view = array[:n]
+        if array.nbytes >= SMALLEST:
+            weakref.finalize(view, self._give, array).atexit = False
+        return view
+
+    def _give(self, array: Array) -> None:
+        if self.kept + array.nbytes <= self._limit:
+            self.kept += array.nbytes
+            self._free.setdefault((array.dtype.str, array.size), []).append(array)
+
+
+POOL = BufferPool()
