@@ -337,7 +337,9 @@ class Query:
         assert self._target is not None
         batches = run.batches()
         try:
-            publisher = Publisher(self._target.open(), self._target.epoch, self._count)
+            publisher = Publisher(
+                self._target.open(), self._target.epoch, self._count, run.request_stop
+            )
             with publisher:
                 for batch in batches:
                     publisher.write(batch)
@@ -446,10 +448,18 @@ class Publisher:
 
     With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
     second thread commits every ``epoch`` seconds what has been written since, so that rows become
-    visible although no more arrive; ``published`` is told the rows of each commit. Leaving the
+    visible although no more arrive; ``published`` is told the rows of each commit, and ``stop`` is
+    called when one failed there, so that its error need not wait for the next row. Leaving the
     ``with`` block by an exception aborts the open epoch."""
 
-    def __init__(self, sink: Sink, epoch: float | None, published: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        epoch: float | None,
+        published: Callable[[int], None],
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stop = stop
         self._sink = sink
         self._epoch = epoch
         self._published = published
@@ -501,6 +511,7 @@ class Publisher:
                 self.commit()
             except Exception as error:
                 self._error = error  # raised by the next write, or at the end
+                self._stop()
                 return
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

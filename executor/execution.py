@@ -60,6 +60,16 @@ class BadRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What can be asked about a run that is over."""
+
+    progress: Progress
+    metrics: list[dict[str, Any]]
+    late: pa.Table
+    sources: dict[str, str]
+
+
 class Execution:
     """Runs a physical plan once. ``batches`` is the only thing that moves it.
 
@@ -86,6 +96,8 @@ class Execution:
         self._readers: list[Reader] = []
         self._total_rows: int | None = None
         self._texts_bytes = 0
+        self._over: _Over | None = None
+        self._refreshing: list[StageOperator] = []
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -104,10 +116,20 @@ class Execution:
             yield from self._take_results()
         finally:
             self._finished = time.monotonic()
-            self._blocks.clear()
             with contextlib.ExitStack() as closing:
                 for reader in self._readers:
                     closing.callback(reader.close)
+                self._release()
+
+    def _release(self) -> None:
+        """A session remembers its latest queries; of their runs only what can be asked is kept."""
+        self._blocks.clear()
+        self._over = _Over(self.progress(), self.metrics(), self.late(), self.kernel_sources())
+        self._graph = self._runtime = None
+        self._feeds, self._readers, self._refreshing = [], [], []
+        self._results.clear()
+        for name in ("_workspace", "_egress"):  # not there when the run failed to begin
+            vars(self).pop(name, None)
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
@@ -320,6 +342,8 @@ class Execution:
 
     def progress(self) -> Progress:
         """A snapshot; callable from any thread while the query runs."""
+        if self._over is not None:
+            return self._over.progress
         feeds = list(self._feeds)
         times = [f.attributes[0].watermark() for f in feeds if f.attributes]
         end = self._finished or time.monotonic()
@@ -335,13 +359,16 @@ class Execution:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Per operator: rows in and out, rows filtered or late, bytes of state."""
-        if self._graph is None:
+        if self._over is not None:
+            return self._over.metrics
+        graph = self._graph
+        if graph is None:
             return []
         rows: list[dict[str, Any]] = [
             {"operator": f.source.name, "rows_in": f.rows, "rows_out": f.rows, "late": f.late_rows}
             for f in self._feeds
         ]
-        for operator in self._graph.operators:
+        for operator in graph.operators:
             row: dict[str, Any] = {"operator": operator.name, **operator.counters()}
             row["state_bytes"] = getattr(operator, "state_bytes", 0)
             rows.append(row)
@@ -350,12 +377,15 @@ class Execution:
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
         pairs that an aggregate left out."""
+        if self._over is not None:
+            return self._over.late
+        graph = self._graph
         rows = [
             {"place": f.source.name, "kind": "rows", "count": f.late_rows, "max": f.max_lateness}
             for f in self._feeds
             if f.attributes
         ]
-        for operator in self._graph.operators if self._graph else []:
+        for operator in graph.operators if graph else []:
             counters = operator.counters()
             if "late_pairs" in counters:
                 pairs = counters["late_pairs"]
@@ -385,14 +415,13 @@ class Execution:
 
     def kernel_sources(self) -> dict[str, str]:
         """The generated source of each stage, by operator."""
-        if self._graph is None:
+        if self._over is not None:
+            return self._over.sources
+        graph = self._graph
+        if graph is None:
             return {}
-        stages = [op for op in self._graph.operators if isinstance(op, StageOperator)]
+        stages = [op for op in graph.operators if isinstance(op, StageOperator)]
         return {op.name: op.code.text for op in stages}
-
-    @property
-    def peak_state_bytes(self) -> int:
-        return self._workspace.peak if self._graph is not None else 0
 
 
 @contextlib.contextmanager

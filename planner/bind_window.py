@@ -129,11 +129,14 @@ class Attribute:
     type: DataType
     info: ProgressInfo
 
-    def length(self, units: int) -> str:
-        """A length as text: in seconds where the units are microseconds and make whole ones."""
-        if self.type.is_integer or units % 1_000_000:
-            return f"{units:,}" if self.type.is_integer else f"{units:,} microseconds"
-        return f"{units // 1_000_000:,} seconds"
+    def shown(self, a: int, b: int) -> tuple[str, str, str]:
+        """Two lengths as text, and the name of their unit (with ``in``): seconds if they are whole
+        ones of a timestamp."""
+        if self.type.is_integer:
+            return f"{a:,}", f"{b:,}", ""
+        if a % 1_000_000 or b % 1_000_000:
+            return f"{a:,}", f"{b:,}", " in microseconds"
+        return f"{a // 1_000_000:,}", f"{b // 1_000_000:,}", " in seconds"
 
     def units(self, binder: Binder, length: Amount, what: str, node: exp.Expr) -> int:
         """``length`` in units of the attribute, exactly; BindError with the remedy otherwise."""
@@ -260,17 +263,18 @@ def sliding(
     offset = 0
     if offset_node is not None:
         offset = wa.units(binder, amount(binder, scope, offset_node), "OFFSET", offset_node)
+    said = wa.shown(range_, slide)
     if slide > range_:
         binder.warn(
-            f"{words[1]} {wa.length(slide)} is larger than {words[0]} {wa.length(range_)}: rows"
-            " between two windows belong to none",
+            f"{words[1]} {said[1]} is larger than {words[0]} {said[0]}{said[2]}: rows between two"
+            " windows belong to none",
             slide_node,
         )
     overlap, most = -(-range_ // slide), binder.context.settings.max_overlap
     if overlap > most:
         raise binder.error(
-            f"each row would fall into {words[0]} / {words[1]} = {wa.length(range_)} /"
-            f" {wa.length(slide)} = {overlap:,} windows; at most {most:,} are allowed",
+            f"each row would fall into {words[0]} / {words[1]}{said[2]} = {said[0]} / {said[1]} ="
+            f" {overlap:,} windows; at most {most:,} are allowed",
             range_node,
             hint=f"raise {words[1]}, or SET max_overlap = {overlap}",
         )

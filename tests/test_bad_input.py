@@ -20,6 +20,7 @@ import cql
 from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor import codegen
+from cql.query import Query
 from cql.session import CqlWarning, Session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,7 +88,7 @@ def test_what_where_and_what_to_do(session: Session, text: str, what: str, remed
 
 def test_a_hole_between_windows_is_warned_about_once(session: Session) -> None:
     text = "SELECT count(*) AS c FROM t [RANGE 1 minute SLIDE 2 minutes]"
-    with pytest.warns(CqlWarning, match="SLIDE 120 seconds is larger than RANGE 60 seconds"):
+    with pytest.warns(CqlWarning, match="SLIDE 120 is larger than RANGE 60 in seconds"):
         query = session.sql(text)
     assert query.to_arrow()["c"].to_pylist() == [1, 1]
     skipped = [row.get("between_windows") for row in query.metrics()]
@@ -96,7 +97,7 @@ def test_a_hole_between_windows_is_warned_about_once(session: Session) -> None:
 
 def test_exploding_windows_show_the_arithmetic(session: Session) -> None:
     error = refused(session, "SELECT count(*) FROM t [RANGE 1000 days SLIDE 1 second]")
-    assert "86,400,000 seconds / 1 seconds = 86,400,000 windows" in error.message
+    assert "RANGE / SLIDE in seconds = 86,400,000 / 1 = 86,400,000 windows" in error.message
     assert "100,000" in error.message
     assert "max_overlap" in (error.hint or "")
 
@@ -525,6 +526,34 @@ def test_a_full_disk_under_the_sink(
     assert session.sql("SELECT n FROM out").to_arrow().num_rows == 3
     session.sql("INSERT INTO out SELECT n FROM t")
     assert session.sql("SELECT n FROM out").to_arrow().num_rows == 6
+
+
+def test_a_sink_that_fails_while_the_input_is_silent(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query ends with the error; it does not wait for a row that may never come."""
+    going = threading.Event()
+
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"ts": 1, "n": 1}
+        going.wait(60)
+
+    session.create_stream("endless", rows, ordered_by="ts", bounded=False)
+    session.sql("CREATE TABLE kept (n BIGINT); SET epoch_ms = 1")
+
+    def full(*_: object) -> int:
+        raise CatalogError("no space left")
+
+    monkeypatch.setattr("cql.catalog.sinks.MemorySink.commit", full)
+    query = session.sql("INSERT INTO kept SELECT n FROM endless")
+    assert isinstance(query, Query)
+    try:
+        with pytest.raises(CatalogError, match="no space left"):
+            query.await_termination(30)
+        assert query.status == "failed"
+    finally:
+        going.set()
+    assert session.sql("SELECT n FROM kept").to_arrow().num_rows == 0
 
 
 def _schema() -> Any:

@@ -36,6 +36,7 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
     SERIAL,
+    STRAGGLER_WORDS,
     STRAGGLERS,
     Unit,
 )
@@ -217,6 +218,17 @@ def test_a_table_asked_for_in_mid_unit() -> None:
     s.expect("row 1 a - \n row 2 b - \n row 3 c 1 \n row 4 d 0 \n row 5 e 1 \n end")
 
 
+def test_every_copy_of_a_progressing_column_carries_stragglers() -> None:
+    """Three records a row, for all rows of a full unit: there is room for them."""
+    s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
+    s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
+    s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
+    s.expect("late 1 2 3 \n late 2 3 4 \n late 3 4 5 \n late 4 5 6")
+    room = s.graph.units[-1].stragglers
+    assert room is not None
+    assert room.size >= 4 * 3 * STRAGGLER_WORDS
+
+
 # -- bucket ----------------------------------------------------------------------------------------
 
 HOPPING = """SELECT ts, window_start, window_end FROM TABLE(
@@ -297,6 +309,14 @@ def test_count_distinct() -> None:
         "SELECT count(DISTINCT k) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY 2"
     )
     s.push("1 x 1 \n 2 y 1 \n 3 x 1 \n 4 - 1").end().expect("row 2 9 \n end")
+
+
+def test_extremes_of_text_that_another_operator_computes() -> None:
+    """Its codes are newer than the ranks that the aggregate started with."""
+    s = Script("""SELECT min(s) AS low, max(s) AS high, window_end FROM (
+        SELECT ts, concat(k, CAST(v AS STRING)) AS s FROM a) AS q [RANGE 9 SLIDE 9 WA ts]
+        GROUP BY window_end""")
+    s.push("1 b 2 \n 2 a 30 \n 3 - 1").push("4 c 1 \n 5 a 4").end().expect("row a30 c1 9 \n end")
 
 
 def test_having_and_an_aggregate_over_an_aggregate() -> None:

@@ -96,3 +96,12 @@ def test_one_answer(session: Session, query: str) -> None:
     different = [key for key, answer in answers.items() if not answer[0].equals(expected[0])]
     assert different == []
     assert [key for key, answer in answers.items() if answer[1:] != expected[1:]] == []
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_one_row_without_from(session: Session, runtime: str) -> None:
+    """It ends like any input, so that an aggregate and a sort over it answer."""
+    session.set("runtime", runtime)
+    assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
+    assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
+    assert session.sql("SELECT 7 AS n ORDER BY n LIMIT 1").to_arrow().to_pydict() == {"n": [7]}

@@ -109,6 +109,11 @@ class StageOperator:
             self._allocate_windows()
         self._bind_constants()
         self._bind_arrays()
+        self._counted = self._counting()
+
+    def _counting(self) -> tuple[Words, dict[str, int]]:
+        """Where the counts are; one value, for it is read by other threads too."""
+        return self.descriptor, {n: self._slots[n] for n in self.code.kernel.counters}
 
     def _compile(self, code: StageCode) -> int:
         module = codegen.load(code.text, self.workspace.folder)
@@ -132,7 +137,8 @@ class StageOperator:
         for name, value in {**counters, **scalars}.items():
             self.descriptor[self._slots[name]] = value
         self._bind_constants()
-        self._bind_arrays()
+        self.allocate_host()
+        self._counted = self._counting()
 
     # -- constants, tables, host columns ---------------------------------------------------------
 
@@ -327,11 +333,12 @@ class StageOperator:
         return int(unit.words[DETAIL]) in self.code.fatal
 
     def counters(self) -> dict[str, int]:
-        return {n: int(self.descriptor[self._slots[n]]) for n in self.code.kernel.counters}
+        descriptor, slots = self._counted
+        return {name: int(descriptor[slot]) for name, slot in slots.items()}
 
     @property
     def state_bytes(self) -> int:
-        return sum(a.nbytes for a in self.state.values())
+        return sum(a.nbytes for a in list(self.state.values()))
 
 
 class PythonOperator:
