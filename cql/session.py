@@ -262,7 +262,7 @@ class Session:
         return Recipe(
             text=origin.text,
             source=origin.source,
-            schema=bound.schema,
+            schema=plan.root.schema,
             bounded=physical.bounded(plan.root),
             run=run,
             explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),

@@ -216,9 +216,9 @@ class Execution:
         """Admits units until every input has ended; yields after each."""
         assert self._graph is not None
         assert self._runtime is not None
-        if not self._feeds:
-            yield from self._one_row()
-            return
+        for edge in self._graph.rows:
+            self._runtime.admit(self._one_row(), edge)
+            yield
         alive = set(range(len(self._feeds)))
         while alive and not self._stop:
             k = self._next_feed(alive)
@@ -278,15 +278,13 @@ class Execution:
         if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
             self._runtime.admit(unit, edge)
 
-    def _one_row(self) -> Iterator[None]:
+    def _one_row(self) -> Unit:
         """SELECT without FROM: one row without columns, then the end."""
-        assert self._graph is not None
         unit = Unit.allocate(Schema(()), 1, ones=int(self._workspace.ones.ctypes.data))
         unit.words[ROWS] = 1
         unit.words[PUNCTUATIONS] = 1
         unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
-        self._admit(0, unit)
-        yield
+        return unit
 
     def _refresh(self) -> None:
         """Dictionary tables cover the codes of the block that comes next."""

@@ -49,6 +49,7 @@ class Graph:
     inputs: list[Schema] = field(default_factory=list)  # of what each operator reads
     edges: list[list[Edge]] = field(default_factory=list)
     entries: list[Edge | None] = field(default_factory=list)
+    rows: list[Edge] = field(default_factory=list)  # edges of SELECTs without FROM
     #: (operator, its input column) → places in sources that the column is a plain view of
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
@@ -221,7 +222,9 @@ class _Builder:
 
     def _edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
         edge = Edge(index, port)
-        if below is None:
+        if isinstance(child, OneRowExec):
+            self.graph.rows.append(edge)
+        elif below is None:
             source = self.order.get(id(child), 0)
             self.graph.entries[source] = edge
         else:

@@ -13,6 +13,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     bounded,
     progressing,
+    sources,
 )
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
@@ -27,13 +28,16 @@ def runtime(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | None) -> bool:
-    """The query's clause, then the setting; by default a bounded query fails, a continuous one
-    keeps going."""
+    """The query's clause, then the setting, then its streams' clauses (one FAIL is enough); by
+    default a bounded query fails, a continuous one keeps going."""
     if clause is not None:
         return clause
     setting = str(settings["on_bad_row"])
     if setting != "auto":
         return setting == "keep"
+    declared = {s.relation.stream.keep_bad_rows for s in sources(root) if s.relation.stream}
+    if False in declared or True in declared:
+        return False not in declared
     return not bounded(root)
 
 
