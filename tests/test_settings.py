@@ -66,7 +66,7 @@ def test_names_are_words(name: str) -> None:
         ("time_zone", "utc", "UTC"),
         ("kernel_cache", "OFF", "off"),
         ("kernel_cache", True, "on"),
-        ("kernel_cache", "/tmp/Kernels", "/tmp/Kernels"),
+        ("kernel_cache", "/srv/Kernels", "/srv/Kernels"),
         ("kernel_cache", pathlib.PurePosixPath("/k"), "/k"),
         ("workers", "1", 1),
     ],

@@ -7,6 +7,7 @@ handles one unit in phases: host columns, rows, punctuation; it can leave anywhe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -246,7 +247,9 @@ class StageWriter:
                 self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
             terminal.end_rows(phase)
 
-    def _steps(self, steps: tuple[Step, ...], scope: StageScope, last: object) -> None:
+    def _steps(
+        self, steps: tuple[Step, ...], scope: StageScope, last: Callable[[StageScope], None]
+    ) -> None:
         """The steps of one row, then the terminal; a bucket opens a loop around what follows."""
         body = self.kernel.body
         for k, step in enumerate(steps):
@@ -267,10 +270,14 @@ class StageWriter:
                 case BucketExec():
                     self._bucket(step, steps[k + 1 :], scope, last)
                     return
-        last(scope)  # type: ignore[operator]
+        last(scope)
 
     def _bucket(
-        self, step: BucketExec, rest: tuple[Step, ...], scope: StageScope, last: object
+        self,
+        step: BucketExec,
+        rest: tuple[Step, ...],
+        scope: StageScope,
+        last: Callable[[StageScope], None],
     ) -> None:
         body = self.kernel.body
         assert step.window.wa is not None
@@ -291,10 +298,11 @@ class StageWriter:
         row."""
         body = self.kernel.body
         code = scope.load(wa)
-        name = getattr(scope, "names", {}).get(wa, "the window attribute")
         if code.valid is not None:
             with body.block(f"if not {code.valid}:"):
-                body.line(scope.fail(ErrorSite("null event time", f"{name} is NULL", None)))
+                body.line(
+                    scope.fail(ErrorSite("null event time", "the window attribute is NULL", None))
+                )
         t = self.kernel.temp("t")
         body.line(f"{t} = int64({code.value})")
         if check:
