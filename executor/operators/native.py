@@ -7,6 +7,7 @@ would save: they hold plain numbers, never Python objects.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -341,7 +342,7 @@ class StageOperator:
         return sum(a.nbytes for a in list(self.state.values()))
 
 
-class PythonOperator:
+class PythonOperator(ABC):
     """An operator that runs in Python, under the same contract."""
 
     address = 0
@@ -350,8 +351,9 @@ class PythonOperator:
         self.name = name
         self.descriptor: Words = np.zeros(1, np.int64)
 
+    @abstractmethod
     def call(self, unit: Unit, out: Unit) -> int:
-        raise NotImplementedError
+        """Does what a compiled operator's function does, and returns what it returns."""
 
     def provide(self, unit: Unit) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
