@@ -96,6 +96,9 @@ class Countdown(PythonOperator):
         super().__init__("countdown")
         self.address = int(countdown.address)
 
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by its address")
+
 
 def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int]]]) -> Graph:
     """``edges``: operator → (target, port), SINK among them; units enter at operator 0."""
