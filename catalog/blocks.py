@@ -136,8 +136,9 @@ class BlockReader:
             if start + count < piece.batch.num_rows:
                 self._rest = (piece, start + count)
         if not parts:
-            empty = Block(empty_batch(self._shaper.fields), self._offset)
-            return None if self._ended else empty
+            if self._ended:
+                return None
+            return Block(empty_batch(self._shaper.fields), self._offset)
         self._row += have
         shaped = [
             self._shaper.shape(run.raw, row=run.first, where=run.where) for run in _runs(parts)

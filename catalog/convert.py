@@ -207,7 +207,7 @@ def empty_columns(rows: int) -> pa.RecordBatch:
 
 
 def empty_batch(fields: Sequence[Field]) -> pa.RecordBatch:
-    return batch_of(fields, [pa.array([], f.type.to_arrow()) for f in fields], 0)
+    return batch_of(fields, [pa.nulls(0, f.type.to_arrow()) for f in fields], 0)
 
 
 def join(fields: Sequence[Field], parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,10 @@ class Egress:
     dictionary: Dictionary
     carried: Mapping[int, Mapping[int, int]]
     ones: tuple[int, int]  # address range of the mask without NULLs
+    _arrow: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._arrow = self.schema.to_arrow()
 
     def batch(self, source: int, loaded: Loaded | None) -> pa.RecordBatch:
         """The unit's rows; ``loaded`` is the block of ``source`` that they come from."""
@@ -42,7 +46,7 @@ class Egress:
         if not len(self.schema):
             return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
         columns = [self._column(i, f, n, source, loaded) for i, f in enumerate(self.schema)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema.to_arrow())
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
     def _column(self, i: int, f: Field, n: int, source: int, loaded: Loaded | None) -> pa.Array:
         words = self.unit.words
@@ -115,12 +119,11 @@ def to_arrow(
 
 def _source_slice(address: int, n: int, loaded: Loaded, f: Field) -> pa.Array | None:
     """The source's own array where ``address`` points into it."""
-    for k, data in enumerate(loaded.data):
-        offset = address - data.ctypes.data
-        if 0 <= offset < data.nbytes and not f.type.is_text:
+    for k, (first, data) in enumerate(zip(loaded.addresses, loaded.data, strict=True)):
+        if first <= address < first + data.nbytes and not f.type.is_text:
             array = loaded.block.batch.column(k)
             if array.type == f.type.to_arrow():
-                return array.slice(offset // data.itemsize, n)
+                return array.slice((address - first) // data.itemsize, n)
     return None
 
 

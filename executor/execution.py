@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -18,8 +17,9 @@ from cql.executor import text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
-from cql.executor.graph import Graph, build
+from cql.executor.graph import Edge, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
+from cql.executor.kernels import cut
 from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Reader
@@ -66,7 +66,7 @@ class _Over:
 
     progress: Progress
     metrics: list[dict[str, Any]]
-    late: pa.Table
+    late: list[tuple[str, str, int, int | None]]
     sources: dict[str, str]
 
 
@@ -84,14 +84,14 @@ class Execution:
         self._graph: Graph | None = None
         self._runtime: Runtime | None = None
         self._results: deque[pa.RecordBatch] = deque()
-        self._blocks: dict[int, tuple[int, Loaded]] = {}
+        self._block: tuple[int, Loaded] | None = None  # and the feed that it came from
         self._bad: list[BadRow] = []
         self._bad_rows = 0
         self._rows_out = 0
         self._stop = False
         self._started: float | None = None
         self._finished: float | None = None
-        self._serial = itertools.count()
+        self._serial = 0
         self._sequence = 0
         self._readers: list[Reader] = []
         self._total_rows: int | None = None
@@ -123,8 +123,10 @@ class Execution:
 
     def _release(self) -> None:
         """A session remembers its latest queries; of their runs only what can be asked is kept."""
-        self._blocks.clear()
-        self._over = _Over(self.progress(), self.metrics(), self.late(), self.kernel_sources())
+        self._block = None
+        self._over = _Over(
+            self.progress(), self.metrics(), self._late_rows(), self.kernel_sources()
+        )
         self._graph = self._runtime = None
         self._feeds, self._readers, self._refreshing = [], [], []
         self._results.clear()
@@ -162,7 +164,7 @@ class Execution:
         for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
-            feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
+            feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones, self._rows)
             feed.nulls = nulls[k]
             self._feeds.append(feed)
         last = self._graph.last
@@ -228,10 +230,11 @@ class Execution:
                 continue
             feed = self._feeds[k]
             if feed.pending is not None:
-                yield from self._block(k, feed)
+                yield from self._units(k, feed)
             elif feed.ended:
                 alive.discard(k)
-                self._admit(k, feed.end(next(self._serial), self._sequence))
+                self._runtime.admit(feed.end(self._serial, self._sequence), self._entry(k))
+                self._serial += 1
                 yield
 
     def _next_feed(self, alive: set[int]) -> int | None:
@@ -246,9 +249,8 @@ class Execution:
                     return k
         return None
 
-    def _block(self, k: int, feed: Feed) -> Iterator[None]:
-        loaded = feed.pending
-        assert loaded is not None
+    def _units(self, k: int, feed: Feed) -> Iterator[None]:
+        """Admits the pending block of input ``k``, unit by unit."""
         assert self._graph is not None
         assert self._runtime is not None
         if self._graph.fed and any(f.nulls for f in self._feeds):
@@ -256,27 +258,22 @@ class Execution:
             if self._graph.assume([f.nulls for f in self._feeds]):
                 self._runtime.rebind()
         self._refresh()
-        # Queues keep the order of each input, not that among inputs.
-        if len(self._blocks) > 1 or any(other != k for other, _ in self._blocks.values()):
-            self._runtime.drain()
-            self._blocks.clear()
-        sequence = self._sequence
+        # Queues keep the order of each input, not that among inputs; and columns that pass by
+        # reference are read from one block.
+        self._runtime.settle()
+        loaded = feed.begin(self._serial, self._sequence)
+        self._block = (k, loaded)
+        self._serial += int(feed.cutter[cut.UNITS])
         self._sequence += loaded.rows
-        loaded.offset, loaded.sequence = feed.rows, sequence
-        for unit in feed.units(self._rows, self._serial, sequence):
-            self._blocks[int(unit.words[SERIAL])] = (k, loaded)
-            self._admit(k, unit)
+        entry = self._entry(k)
+        while self._runtime.admit_next(feed.cutter, feed.unit, entry) and not self._stop:
             yield
-            if self._stop:
-                return
 
-    def _admit(self, k: int, unit: Unit) -> None:
+    def _entry(self, k: int) -> Edge:
         assert self._graph is not None
-        assert self._runtime is not None
         edge = self._graph.entries[k]
         assert edge is not None
-        if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
-            self._runtime.admit(unit, edge)
+        return edge
 
     def _one_row(self) -> Unit:
         """SELECT without FROM: one row without columns, then the end."""
@@ -300,7 +297,7 @@ class Execution:
         n = int(unit.words[ROWS])
         if n == 0:
             return
-        k, loaded = self._blocks.get(int(unit.words[SERIAL]), (0, None))
+        k, loaded = self._block or (0, None)
         self._results.append(self._egress.batch(k, loaded))
         self._rows_out += n
 
@@ -323,10 +320,9 @@ class Execution:
         """The source of a failed row and its offset there, if the operator reads the source."""
         assert self._graph is not None
         words = failure.unit.words
-        known = self._blocks.get(int(words[SERIAL]))
-        if known is None:
+        if self._block is None or words[SERIAL] < self._block[1].serial:
             return None, None
-        k, loaded = known
+        k, loaded = self._block
         edge = self._graph.entries[k]
         operator = None if edge is None else self._graph.operators[edge.target]
         if not isinstance(operator, StageOperator) or operator.name != failure.operator:
@@ -375,19 +371,7 @@ class Execution:
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
         pairs that an aggregate left out."""
-        if self._over is not None:
-            return self._over.late
-        graph = self._graph
-        rows = [
-            {"place": f.source.name, "kind": "rows", "count": f.late_rows, "max": f.max_lateness}
-            for f in self._feeds
-            if f.attributes
-        ]
-        for operator in graph.operators if graph else []:
-            counters = operator.counters()
-            if "late_pairs" in counters:
-                pairs = counters["late_pairs"]
-                rows.append({"place": operator.name, "kind": "pairs", "count": pairs, "max": None})
+        rows = self._late_rows() if self._over is None else self._over.late
         schema = pa.schema(
             [
                 ("place", pa.string()),
@@ -396,9 +380,19 @@ class Execution:
                 ("max_lateness", pa.int64()),
             ]
         )
-        columns = [[r["place"] for r in rows], [r["kind"] for r in rows]]
-        numbers = [[r["count"] for r in rows], [r["max"] for r in rows]]
-        return pa.table([*columns, *numbers], schema=schema)
+        return pa.table([[row[k] for row in rows] for k in range(len(schema))], schema=schema)
+
+    def _late_rows(self) -> list[tuple[str, str, int, int | None]]:
+        rows: list[tuple[str, str, int, int | None]] = [
+            (f.source.name, "rows", f.late_rows, f.max_lateness)
+            for f in self._feeds
+            if f.attributes
+        ]
+        for operator in self._graph.operators if self._graph else []:
+            counters = operator.counters()
+            if "late_pairs" in counters:
+                rows.append((operator.name, "pairs", counters["late_pairs"], None))
+        return rows
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""

@@ -124,6 +124,46 @@ def emit_scaled(product: Call, x: Code, factor: Literal, divisor: int, scope: Sc
     return Code(y, x.valid)
 
 
+def divisible(call: Call) -> tuple[Expr, int] | None:
+    """``x % d = 0`` and its negation over integers, d a constant: (x, d)."""
+    if call.fn not in ("eq", "ne"):
+        return None
+    for remainder, zero in (call.args, call.args[::-1]):
+        if not isinstance(zero, Literal) or zero.value != 0 or not isinstance(remainder, Call):
+            continue
+        divisor = remainder.args[-1]
+        if remainder.fn not in ("mod", "pmod") or not remainder.type.is_integer:
+            continue
+        if isinstance(divisor, Literal) and isinstance(divisor.value, int) and divisor.value:
+            return remainder.args[0], abs(divisor.value)
+    return None
+
+
+def emit_divisible(fn: str, arg: Expr, x: Code, divisor: int, scope: Scope) -> Code:
+    """A multiple of an odd d times the inverse of d modulo 2**64 is the quotient, which lies
+    between those of the least and the greatest int64; the product of any other number lies outside,
+    for the multiplication is one to one. Powers of two are judged by their bits. One low product,
+    where the remainder takes a high one and two low ones."""
+    n = wide(x.value, arg.type)
+    twos = divisor & -divisor
+    odd = divisor // twos
+    tests = []
+    if twos > 1:
+        tests.append(f"({n} & {scope.extra_constant(twos - 1)}) == 0")
+    if odd > 1:
+        least, most = -(2**63 // odd), (2**63 - 1) // odd
+        inverse = scope.extra_constant(_signed(pow(odd, -1, 2**64)))
+        first, span = scope.extra_constant(least), scope.extra_constant(_signed(most - least))
+        tests.append(f"uint64({n} * {inverse} - {first}) <= uint64({span})")
+    held = " & ".join(f"({test})" for test in tests) or "True"
+    return Code(let(scope, held if fn == "eq" else f"not ({held})"), x.valid)
+
+
+def _signed(word: int) -> int:
+    """An unsigned word of 64 bits as int64."""
+    return word - 2**64 if word >= 2**63 else word
+
+
 def _real(call: Call, args: Sequence[Code], valid: str | None, scope: Scope) -> str:
     a, b = (c.value for c in args)
     text = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 from cql.errors import unreachable
 from cql.executor.expression_calls import emit_call
 from cql.executor.expression_casts import emit_cast
-from cql.executor.expression_division import emit_scaled, scaled
+from cql.executor.expression_division import divisible, emit_divisible, emit_scaled, scaled
 from cql.executor.expression_logic import compared, emit_order, is_cheap
 from cql.executor.expression_scope import (
     Code,
@@ -32,7 +32,6 @@ from cql.planner.show import show
 from cql.types import Kind
 
 __all__ = [
-    "IMPORTS",
     "Code",
     "DictionaryTable",
     "ErrorSite",
@@ -41,57 +40,6 @@ __all__ = [
     "emit",
     "host_sites",
 ]
-
-#: The imports that emitted text needs in its module.
-IMPORTS = """\
-import math
-
-from numba import float32, float64, int8, int16, int32, int64, uint64
-
-from cql.executor.kernels.calendar import (
-    add_months_days,
-    add_months_micros,
-    day_of,
-    dayofweek_of,
-    dayofyear_of,
-    last_day_of,
-    make_date_days,
-    month_of,
-    quarter_of,
-    trunc_months,
-    trunc_week,
-    week_of,
-    weekday_of,
-    year_of,
-)
-from cql.executor.kernels.intrinsics import (
-    add_flagged,
-    mul_flagged,
-    mul_high,
-    sub_flagged,
-    unsigned_mul_high,
-)
-from cql.executor.kernels.scalar import (
-    cube_root,
-    decimal_quotient,
-    divide,
-    divide_half_up,
-    log_base,
-    modulo,
-    positive_fmod,
-    positive_modulo,
-    real_eq,
-    real_le,
-    real_lt,
-    real_modulo,
-    real_to_decimal,
-    round_real,
-    round_units,
-    shift_left,
-    sign_of,
-    whole,
-)
-"""
 
 
 def emit(expr: Expr, scope: Scope) -> Code:
@@ -145,6 +93,10 @@ def _call(call: Call, scope: Scope) -> Code:
     if product is not None:
         outer, x, factor, divisor = product
         return emit_scaled(outer, _emit(x, scope), factor, divisor, scope)
+    multiple = divisible(call)
+    if multiple is not None:
+        arg, divisor = multiple
+        return emit_divisible(call.fn, arg, _emit(arg, scope), divisor, scope)
     codes = [_emit(a, scope) for a in call.args]
     match call.fn:
         case "is_null":

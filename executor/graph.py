@@ -67,16 +67,25 @@ class Graph:
             seen = {c for c, places in columns.items() if any(p[1] in nulls[p[0]] for p in places)}
             if seen & operator.spec.assume_valid:
                 operator.reassume(operator.spec.assume_valid - seen)
+                self.units[k].own_masks()
                 changed.append(k)
         return changed
 
 
-def build(root: Physical, workspace: Workspace, *, fuse: bool, nulls: list[set[int]]) -> Graph:
+def build(
+    root: Physical,
+    workspace: Workspace,
+    *,
+    fuse: bool,
+    nulls: list[set[int]],
+    stragglers: bool = False,
+) -> Graph:
     """The operators of a plan. ``fuse`` off makes every node an operator of its own. ``nulls`` are
-    the source columns that are known to hold NULLs."""
+    the source columns that are known to hold NULLs; ``stragglers`` says whether the consumer of the
+    results asks which of them are late (a sink does not)."""
     if isinstance(root, SourceExec | OneRowExec | UnionExec):
         root = _identity(root)
-    builder = _Builder(workspace, fuse, nulls, Graph(root.schema))
+    builder = _Builder(None if stragglers else root, workspace, fuse, nulls, Graph(root.schema))
     builder.graph.entries = [None] * max(1, len(sources(root)))
     builder.order = {id(s): k for k, s in enumerate(sources(root))}
     last = builder.node(root)
@@ -86,6 +95,7 @@ def build(root: Physical, workspace: Workspace, *, fuse: bool, nulls: list[set[i
 
 @dataclass(slots=True)
 class _Builder:
+    unasked: Physical | None  # the node of whose rows nobody asks which are late
     workspace: Workspace
     fuse: bool
     nulls: list[set[int]]
@@ -147,13 +157,13 @@ class _Builder:
             node.schema,
             progressing(cursor),
             self._assumed(cursor),
-            carry_stragglers=aggregate is None,
+            carry_stragglers=aggregate is None and node is not self.unasked,
         )
         operator = StageOperator(self._name(node, aggregate), spec, self.workspace)
         operator.allocate_host()
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
         index = self._add(
-            operator, node.schema, cursor.schema, owned=owned, stragglers=aggregate is None
+            operator, node.schema, cursor.schema, owned=owned, stragglers=spec.carry_stragglers
         )
         if spec.assume_valid:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}

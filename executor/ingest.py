@@ -3,7 +3,6 @@ strings as codes, stragglers marked and punctuation made (out-of-order paper §5
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,13 +12,12 @@ import pyarrow as pa
 
 from cql.errors import CatalogError
 from cql.executor.dictionary import Dictionary
-from cql.executor.kernels.progress import mark_stragglers
+from cql.executor.kernels import cut
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader
 from cql.executor.unit import (
     INFINITY,
     NEVER,
-    PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
@@ -29,8 +27,6 @@ from cql.executor.unit import (
     STRAGGLERS,
     Unit,
     Words,
-    data_word,
-    mask_word,
 )
 from cql.model import Field, Schema
 from cql.planner.catalog import Progress
@@ -39,21 +35,19 @@ from cql.types import Kind
 
 Array = npt.NDArray[Any]
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
-_NO_MASK = np.zeros(0, np.uint8)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Attribute:
-    """Progress on one column: the highest time so far, and what was promised last."""
+    """Progress on one column; ``words`` are its part of the cutter."""
 
     column: int
     progress: Progress
-    highest: int = NEVER
-    promised: int = NEVER
+    words: Words
 
     def watermark(self) -> int:
-        slack = self.progress.slack
-        return NEVER if self.highest <= NEVER + slack else self.highest - slack
+        highest, slack = int(self.words[cut.HIGHEST]), self.progress.slack
+        return NEVER if highest <= NEVER + slack else highest - slack
 
 
 @dataclass(slots=True)
@@ -63,10 +57,11 @@ class Loaded:
     block: Block
     data: list[Array]
     masks: list[Array | None]
-    columns: list[tuple[int, int, int]]  # addresses of data and mask (0: none), item size
-    times: list[tuple[npt.NDArray[np.int64], Array]]
+    times: list[npt.NDArray[np.int64]]
     offset: int = 0  # rows of the input before this block
     sequence: int = 0  # stream position of its first row
+    serial: int = 0  # of its first unit
+    addresses: list[int] = field(default_factory=list)  # of ``data``
 
     @property
     def rows(self) -> int:
@@ -75,9 +70,8 @@ class Loaded:
 
 @dataclass(slots=True)
 class Feed:
-    """One source of a running query: reads blocks, cuts them into units.
-
-    ``late_rows`` counts stragglers; ``nulls`` are the columns in which a NULL has been seen."""
+    """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
+    units of at most ``unit_rows`` rows. ``nulls`` are the columns in which a NULL has been seen."""
 
     source: SourceExec
     reader: Reader
@@ -85,26 +79,47 @@ class Feed:
     encoded: frozenset[int]
     unit: Unit
     ones: npt.NDArray[np.uint8]
+    unit_rows: int
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
-    rows: int = 0
-    late_rows: int = 0
-    max_lateness: int = 0
     ended: bool = False
     pending: Loaded | None = None
-    _ones: int = 0
-    _records: Words = field(default_factory=lambda: np.zeros(0, np.int64))
+    cutter: Words = field(init=False)
+    _loaded: Loaded | None = None  # keeps the memory of the block that is being cut
+    _before: int = 0  # rows of earlier blocks
+    _records: Words = field(init=False)
 
     def __post_init__(self) -> None:
-        spec = self.source.relation.stream
-        schema = self.source.schema
-        for progress in spec.progress if spec else ():
-            column = schema.find(progress.column)
-            if column is not None:
-                self.attributes.append(Attribute(column, progress))
-        self._ones = address_of(self.ones)
-        room = STRAGGLER_WORDS * BLOCK_ROWS * max(1, len(self.attributes))
+        spec, schema = self.source.relation.stream, self.source.schema
+        found = [(schema.find(p.column), p) for p in (spec.progress if spec else ())]
+        progressing = [(column, p) for column, p in found if column is not None]
+        first = cut.CUTTER + cut.COLUMN * len(schema)
+        self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
+        self.cutter[cut.COLUMNS], self.cutter[cut.ATTRIBUTES] = len(schema), len(progressing)
+        self.cutter[cut.ROOM] = self.unit_rows
+        for column, progress in progressing:
+            words = self.cutter[first : first + cut.ATTRIBUTE]
+            words[[cut.INDEX, cut.SLACK]] = column, progress.slack
+            words[[cut.HIGHEST, cut.PROMISED]] = NEVER
+            self.attributes.append(Attribute(column, progress, words))
+            first += cut.ATTRIBUTE
+        room = STRAGGLER_WORDS * self.unit_rows * max(1, len(self.attributes))
         self._records = np.zeros(room, np.int64)
+        self.unit.words[STRAGGLER_ADDRESS] = address_of(self._records)
+
+    @property
+    def rows(self) -> int:
+        """Rows that were handed over."""
+        return self._before + int(self.cutter[cut.NEXT])
+
+    @property
+    def late_rows(self) -> int:
+        """Stragglers so far."""
+        return int(self.cutter[cut.LATE])
+
+    @property
+    def max_lateness(self) -> int:
+        return int(self.cutter[cut.MAX_LATENESS])
 
     @property
     def position(self) -> int:
@@ -143,97 +158,46 @@ class Feed:
             else:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(mask)
-        times = []
-        for attribute in self.attributes:
-            values = data[attribute.column]
-            mask = masks[attribute.column]
-            times.append((values.astype(np.int64, copy=False), _NO_MASK if mask is None else mask))
-        columns = [
-            (address_of(d), 0 if m is None else address_of(m), d.itemsize)
-            for d, m in zip(data, masks, strict=True)
-        ]
-        return Loaded(block, data, masks, columns, times)
+        times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
+        return Loaded(block, data, masks, times)
 
-    def units(self, rows: int, serial: Iterator[int], sequence: int) -> Iterator[Unit]:
-        """The pending block as units of at most ``rows`` rows; ``sequence`` is the stream position
-        of its first row. Each unit is valid until the next one is asked for."""
+    def begin(self, serial: int, sequence: int) -> Loaded:
+        """Gives the pending block to the cutter; ``sequence`` is the stream position of its first
+        row, ``serial`` the number of its first unit."""
         loaded = self.pending
         assert loaded is not None
-        self.pending = None
-        n = loaded.rows
-        for start in range(0, max(n, 1), rows):
-            stop = min(n, start + rows)
-            self._fill(loaded, start, stop, next(serial), sequence + start)
-            self._progress(loaded, start, stop)
-            self.rows += stop - start
-            yield self.unit
+        self._before = self.rows
+        self.pending, self._loaded = None, loaded
+        loaded.offset, loaded.sequence, loaded.serial = self._before, sequence, serial
+        c, n = self.cutter, loaded.rows
+        c[cut.UNITS] = max(1, -(-n // self.unit_rows))
+        c[cut.NEXT], c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = 0, n, serial, sequence
+        ones = address_of(self.ones)
+        loaded.addresses = [address_of(data) for data in loaded.data]
+        columns: list[int] = []
+        for address, data, mask in zip(loaded.addresses, loaded.data, loaded.masks, strict=True):
+            columns += address, ones if mask is None else address_of(mask), data.itemsize
+        c[cut.CUTTER : cut.CUTTER + len(columns)] = columns
+        for attribute, times in zip(self.attributes, loaded.times, strict=True):
+            mask = loaded.masks[attribute.column]
+            attribute.words[cut.TIMES] = address_of(times)
+            attribute.words[cut.VALID] = 0 if mask is None else address_of(mask)
+            attribute.words[cut.SOURCE] = self._promise_of(loaded.block, attribute)
+        return loaded
+
+    @staticmethod
+    def _promise_of(block: Block, attribute: Attribute) -> int:
+        name, slack = attribute.progress.column.lower(), attribute.progress.slack
+        promises = (value for column, value in block.punctuation if column.lower() == name)
+        return max((min(value + slack, INFINITY) for value in promises), default=NEVER)
 
     def end(self, serial: int, sequence: int) -> Unit:
         """The empty unit that ends this input: every window may close."""
         words = self.unit.words
-        words[ROWS] = 0
+        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 1
         words[SERIAL], words[SEQUENCE] = serial, sequence
-        words[STRAGGLERS] = 0
-        self._punctuate([(END_OF_INPUT, INFINITY)])
+        self.unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
         return self.unit
-
-    def _fill(self, loaded: Loaded, start: int, stop: int, serial: int, sequence: int) -> None:
-        words = self.unit.words
-        words[ROWS] = stop - start
-        words[SERIAL], words[SEQUENCE] = serial, sequence
-        for i, (data, mask, size) in enumerate(loaded.columns):
-            words[data_word(i)] = data + start * size
-            words[mask_word(i)] = mask + start if mask else self._ones
-
-    def _progress(self, loaded: Loaded, start: int, stop: int) -> None:
-        words = self.unit.words
-        found = 0
-        for attribute, (times, valid) in zip(self.attributes, loaded.times, strict=True):
-            room = self._records[STRAGGLER_WORDS * found :]
-            n, attribute.highest = mark_stragglers(
-                times[start:stop],
-                valid[start:stop],
-                attribute.progress.slack,
-                attribute.highest,
-                attribute.column,
-                room,
-            )
-            if n:
-                self._note_late(room[: STRAGGLER_WORDS * n].reshape(n, -1), times[start:stop])
-            found += n
-        if found and len(self.attributes) > 1:
-            table = self._records[: STRAGGLER_WORDS * found].reshape(found, -1)
-            table[:] = table[np.argsort(table[:, 0], kind="stable")]
-        words[STRAGGLERS] = found
-        words[STRAGGLER_ADDRESS] = self._records.ctypes.data
-        if stop == loaded.rows:
-            self._source_promises(loaded.block)
-        promises = []
-        for attribute in self.attributes:
-            mark = attribute.watermark()
-            if mark > attribute.promised:
-                attribute.promised = mark
-                promises.append((attribute.column, mark))
-        self._punctuate(promises)
-
-    def _note_late(self, records: Array, times: Array) -> None:
-        self.late_rows += len(records)
-        lateness = records[:, 2] - times[records[:, 0]]
-        self.max_lateness = max(self.max_lateness, int(lateness.max()))
-
-    def _source_promises(self, block: Block) -> None:
-        """Punctuation of the source itself counts as progress from here on."""
-        for name, value in block.punctuation:
-            for attribute in self.attributes:
-                if attribute.progress.column.lower() == name.lower():
-                    slack = attribute.progress.slack
-                    attribute.highest = max(attribute.highest, value + slack)
-
-    def _punctuate(self, promises: list[tuple[int, int]]) -> None:
-        for k, (column, value) in enumerate(promises):
-            at = PUNCTUATION_WORDS * k
-            self.unit.punctuations[at : at + 3] = column, value, -1
-        self.unit.words[PUNCTUATIONS] = len(promises)
 
 
 def address_of(array: Array) -> int:

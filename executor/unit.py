@@ -118,6 +118,12 @@ class Unit:
         copy_unit(self.address, twin.address, len(schema), sizes)
         return twin
 
+    def own_masks(self) -> None:
+        """Points to its own masks again, where an operator without NULLs pointed elsewhere."""
+        for i, mask in enumerate(self.masks):
+            if mask is not None:
+                self.words[mask_word(i)] = mask.ctypes.data
+
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
         """Gives a column new buffers (the old ones now belong to whoever took them)."""
         field = schema[column]

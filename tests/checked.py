@@ -278,7 +278,7 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
     column = counting_column(node)
     assert column is not None
     state = operator.state
-    counts = state[f"a{column - len(node.keys)}n"]
+    counts = operator.column(f"a{column - len(node.keys)}n")
     opened = operator.scalars()["open"]
     mask = state["places"].size - 1
     held = 0

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from cql.executor import codegen
 from cql.executor.dictionary import Dictionary
 from cql.executor.expressions import (
-    IMPORTS,
     Code,
     DictionaryTable,
     ErrorSite,
@@ -35,18 +35,6 @@ from cql.planner.expr import Expr, Literal
 from cql.types import DataType
 
 CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do
-VIEW_IMPORTS = """
-from cql.executor.kernels.memory import (
-    as_f32,
-    as_f64,
-    as_i8,
-    as_i16,
-    as_i32,
-    as_u8,
-    f64_of_bits,
-    words,
-)
-"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +135,7 @@ class Harness:
 
     def write(self, jobs: Sequence[Job]) -> str:
         """One function per ``CHUNK`` jobs; arrays come as addresses, named by their slot."""
-        text = [f"from numba import njit\n{IMPORTS}{VIEW_IMPORTS}"]
+        text = ["from numba import njit"]
         for first in range(0, len(jobs), CHUNK):
             self.lines, self.depth = [], 1
             for k in range(first, min(first + CHUNK, len(jobs))):
@@ -157,7 +145,7 @@ class Harness:
                     with self.block():
                         self._job(k, jobs[k])
             text.append(self._function(first // CHUNK, "\n".join(self.lines)))
-        return "\n\n\n".join(text) + "\n"
+        return codegen.module_text("\n\n\n".join(text) + "\n")
 
     def _job(self, k: int, job: Job) -> None:
         self.loaded.clear()

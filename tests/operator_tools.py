@@ -21,6 +21,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
 from cql.executor.graph import Graph, build
 from cql.executor.ingest import Feed
+from cql.executor.kernels.cut import cut
 from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
@@ -81,7 +82,7 @@ def graph_of(
         }
         for s in sources(root)
     ]
-    return build(root, workspace, fuse=fuse, nulls=nulls)
+    return build(root, workspace, fuse=fuse, nulls=nulls, stragglers=True)
 
 
 # -- units of the sources --------------------------------------------------------------------------
@@ -114,14 +115,12 @@ class Admissions:
         text = frozenset(i for i, f in enumerate(node.schema) if f.type.is_text)
         ones = workspace.ones
         shared = Unit.allocate(node.schema, workspace.unit_rows, ones=ones.ctypes.data)
-        feed = Feed(node, reader, workspace.dictionary, text, shared, ones)
+        feed = Feed(node, reader, workspace.dictionary, text, shared, ones, workspace.unit_rows)
         units = []
         while feed.load(None):
-            self._keep.append(feed.pending)
-            units += [
-                self._kept(node.schema, unit)
-                for unit in feed.units(workspace.unit_rows, iter(range(1 << 30)), 0)
-            ]
+            self._keep.append(feed.begin(0, 0))
+            while cut(feed.cutter.ctypes.data, shared.address):
+                units.append(self._kept(node.schema, shared))
         units.append(self._kept(node.schema, feed.end(0, 0)))
         return units
 

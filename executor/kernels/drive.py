@@ -17,6 +17,7 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.cut import cut
 from cql.executor.kernels.memory import call_operator, words
 from cql.executor.unit import (
     CURSOR,
@@ -41,12 +42,16 @@ PYTHON = 2  # the operator on top runs in Python
 NEEDS = 3
 FAILED = 4
 LOOPED = 5  # the successor is on the stack already: queue a copy of the unit
+USED_UP = 6  # the block has no further units
 
 # Control words.
 TOP = 0  # frames on the stack
 CALLS = 1  # operator calls made
 RESULT = 2  # what the Python operator returned
 NOT_CALLED = -1
+TOLD = 3  # Python was needed for the unit at hand
+
+_TABLES = ", ".join(["int64[::1]"] * 11)
 
 
 @njit(inline="always")
@@ -66,11 +71,7 @@ def clear_output(out: Any) -> None:
     out[STRAGGLERS] = 0
 
 
-@njit(
-    "void(int64[::1], int64[::1], int64, int64)",
-    nogil=True,
-    cache=True,
-)
+@njit(inline="always")
 def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     at = FRAME * control[TOP]
     stack[at] = operator
@@ -81,12 +82,7 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     control[TOP] += 1
 
 
-@njit(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1])",
-    nogil=True,
-    cache=True,
-)
+@njit(f"int64({_TABLES})", nogil=True, cache=True)
 def drive(
     address: Any,
     descriptor: Any,
@@ -157,3 +153,91 @@ def drive(
             on_stack[operator] = 0
             control[TOP] -= 1
     return IDLE
+
+
+@njit(f"void(int64, int64, int64, {_TABLES})", nogil=True, cache=True)
+def enter(
+    unit: int,
+    operator: int,
+    port: int,
+    address: Any,
+    descriptor: Any,
+    out: Any,
+    edge_from: Any,
+    edge_to: Any,
+    edge_port: Any,
+    on_stack: Any,
+    ran: Any,
+    gather: Any,
+    stack: Any,
+    control: Any,
+) -> None:
+    """Puts a unit before an operator of an empty stack."""
+    start_unit(words(unit, OUT + 8), port, out[operator])
+    if gather[operator] == 0:
+        clear_output(words(out[operator], OUT + 8))
+    on_stack[operator] = 1
+    push(stack, control, operator, unit)
+
+
+@njit(f"int64(int64, int64, int64, int64, {_TABLES})", nogil=True, cache=True)
+def cut_and_drive(
+    cutter: int,
+    unit: int,
+    operator: int,
+    port: int,
+    address: Any,
+    descriptor: Any,
+    out: Any,
+    edge_from: Any,
+    edge_to: Any,
+    edge_port: Any,
+    on_stack: Any,
+    ran: Any,
+    gather: Any,
+    stack: Any,
+    control: Any,
+) -> int:
+    """Takes the units of a block through the plan, one after the other. Returns what Python is
+    needed for (call again to go on), IDLE after a unit for which it was, or USED_UP."""
+    while True:
+        if control[TOP] > 0:
+            event = drive(
+                address,
+                descriptor,
+                out,
+                edge_from,
+                edge_to,
+                edge_port,
+                on_stack,
+                ran,
+                gather,
+                stack,
+                control,
+            )
+            if event != IDLE:
+                control[TOLD] = 1
+                return event
+        if control[TOLD] != 0:
+            control[TOLD] = 0
+            return IDLE
+        if cut(cutter, unit) == 0:
+            return USED_UP
+        head = words(unit, OUT + 8)
+        if head[ROWS] > 0 or head[PUNCTUATIONS] > 0:
+            enter(
+                unit,
+                operator,
+                port,
+                address,
+                descriptor,
+                out,
+                edge_from,
+                edge_to,
+                edge_port,
+                on_stack,
+                ran,
+                gather,
+                stack,
+                control,
+            )

@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I64 = ir.IntType(64)
@@ -51,6 +52,25 @@ mul_flagged = _checked("smul_with_overflow")
 #: Truncating; undefined for b = 0 and for MIN / -1: callers guard.
 quotient = _plain("sdiv")
 remainder = _plain("srem")
+
+
+def _expected(value: bool) -> Any:
+    """Its boolean argument, which is nearly always ``value``: registers go to the usual path."""
+
+    @intrinsic
+    def function(typingctx: Any, condition: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            bit = ir.IntType(1)
+            kind = ir.FunctionType(bit, [bit, bit])
+            expect = cgutils.get_or_insert_function(builder.module, kind, "llvm.expect.i1")
+            return builder.call(expect, [args[0], ir.Constant(bit, value)])
+
+        return types.boolean(types.boolean), codegen
+
+    return function
+
+
+likely, unlikely = _expected(True), _expected(False)
 
 
 @intrinsic

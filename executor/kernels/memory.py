@@ -29,6 +29,24 @@ def call_operator(typingctx: Any, address: Any, descriptor: Any, unit: Any) -> A
 
 
 @intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Asks for the cache line of an address, which is going to be read and written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [pointer, word, word, word]),
+            "llvm.prefetch.p0i8",
+        )
+        write, near, data = (ir.Constant(word, n) for n in (1, 3, 1))
+        builder.call(function, [builder.inttoptr(args[0], pointer), write, near, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
 def bits_of_f64(typingctx: Any, value: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], _I64)
@@ -52,6 +70,21 @@ def key_bits(value: float) -> int:
     return bits_of_f64(value + 0.0)
 
 
+def _array_at(context: Any, builder: Any, array: Any, address: Any, n: Any, stride: Any) -> Any:
+    dtype = context.get_data_type(array.dtype)
+    item = context.get_constant(types.intp, context.get_abi_sizeof(dtype))
+    result = make_array(array)(context, builder)
+    populate_array(
+        result,
+        data=builder.inttoptr(address, dtype.as_pointer()),
+        shape=cgutils.pack_array(builder, [n]),
+        strides=cgutils.pack_array(builder, [item if stride is None else stride]),
+        itemsize=item,
+        meminfo=None,
+    )
+    return result._getvalue()
+
+
 def _view(dtype: Any) -> Any:
     """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An
     intrinsic, since kernels declare dozens of views and each ``carray`` costs 20 ms to compile."""
@@ -61,23 +94,27 @@ def _view(dtype: Any) -> Any:
         array = types.Array(dtype, 1, "C")
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            size = context.get_abi_sizeof(context.get_data_type(dtype))
-            item = context.get_constant(types.intp, size)
-            result = make_array(array)(context, builder)
-            data = builder.inttoptr(args[0], context.get_data_type(dtype).as_pointer())
-            populate_array(
-                result,
-                data=data,
-                shape=cgutils.pack_array(builder, [args[1]]),
-                strides=cgutils.pack_array(builder, [item]),
-                itemsize=item,
-                meminfo=None,
-            )
-            return result._getvalue()
+            return _array_at(context, builder, array, args[0], args[1], None)
 
         return array(types.int64, types.int64), codegen
 
     return view
+
+
+def _field(dtype: Any) -> Any:
+    """``f(address, n, bytes)``: the field at an address in each of ``n`` records of so many
+    bytes."""
+
+    @intrinsic
+    def field(typingctx: Any, address: Any, n: Any, size: Any) -> Any:
+        array = types.Array(dtype, 1, "A")
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return _array_at(context, builder, array, args[0], args[1], args[2])
+
+        return array(types.int64, types.int64, types.int64), codegen
+
+    return field
 
 
 words = _view(types.int64)
@@ -97,6 +134,25 @@ VIEWS = {
     "int64": "words",
     "float32": "as_f32",
     "float64": "as_f64",
+}
+
+field_u8 = _field(types.uint8)
+field_i8 = _field(types.int8)
+field_i16 = _field(types.int16)
+field_i32 = _field(types.int32)
+field_i64 = _field(types.int64)
+field_f32 = _field(types.float32)
+field_f64 = _field(types.float64)
+
+#: The same for a field of records.
+FIELDS = {
+    "bool": "field_u8",
+    "int8": "field_i8",
+    "int16": "field_i16",
+    "int32": "field_i32",
+    "int64": "field_i64",
+    "float32": "field_f32",
+    "float64": "field_f64",
 }
 
 

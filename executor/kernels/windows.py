@@ -5,10 +5,12 @@ heap of ids gives the next window to close. Each window's groups are dense in a 
 entries inside one slab that all windows share; regions come from per-class free lists, else from
 the end of the slab, and go back when their window closes: that is the purge of this state.
 
-A region's index has PLACES places per entry. A place holds entry + 1 (0 is empty) in its low
-class + 1 bits and bits of the hash above. An eighth full at the most, and told apart by those bits,
-nearly every row's branches are predicted: on 65,536 groups half full took 13 ns a row, a quarter
-full 7.3, an eighth 6.7, since a mispredicted branch waits for the memory that it depends on.
+A region's entries are records of 64-bit words, so that a group's key and its aggregates share a
+cache line: a line less is 1 ns a row. Its index has PLACES places per entry. A place holds
+entry + 1 (0 is empty) in its low class + 1 bits and bits of the hash above. An eighth full at the
+most, and told apart by those bits, nearly every row's branches are predicted: on 65,536 groups half
+full took 13 ns a row, a quarter full 7.3, an eighth 6.7, since a mispredicted branch waits for the
+memory that it depends on.
 
 Generated kernels reach ``open_window``, ``grow_region`` and ``close_window`` by address, with their
 descriptor, whose first words are laid out as below: inlined into the row loop, they would cost it
@@ -22,7 +24,7 @@ from typing import Any
 from numba import cfunc, int64, njit, uint64
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import as_i32, copy_bytes, words
+from cql.executor.kernels.memory import as_i32, words
 
 SMALLEST_CLASS = 4
 FOURFOLD_BELOW = 15
@@ -40,13 +42,14 @@ TABLE = (
     "index",
     "heads",
     "top",
-    "columns",  # (address, item size) of every column
-    "width",  # how many columns
-    "hashed",  # the first so many columns are the words of the hash
-    "null_word",  # the column that is hashed where it is not 0, -1 for none
+    "records",  # the entries: one record of words each
+    "width",  # words of a record
+    "hashed",  # the first so many are the words of the hash
+    "nulls",  # of each entry: its NULL keys, hashed if there are any (address 0: none can be NULL)
+    "usual",  # the class that the latest window to close would have fitted into
 )
 SLOTS, OPEN, SPARE, PLACES_AT, IDS, HEAP, SPARES, TABLES = range(len(DIRECTORY))
-ENTRIES, BASES, CLASSES_AT, COUNTS, INDEX, HEADS, TOP, COLUMNS, WIDTH, HASHED, NULLS = range(
+ENTRIES, BASES, CLASSES_AT, COUNTS, INDEX, HEADS, TOP, RECORDS, WIDTH, HASHED, NULLS, USUAL = range(
     len(TABLE)
 )
 FIRST_TABLE = len(DIRECTORY)
@@ -137,6 +140,11 @@ def tag_of(hashed: int, shift: int) -> int:
     return ((hashed >> 32) << shift) & 0x7FFFFFFF
 
 
+@njit(inline="always")
+def _larger(size_class: int) -> int:
+    return size_class + (2 if size_class < FOURFOLD_BELOW else 1)
+
+
 @njit("int64(int64, int64)", cache=True)
 def _take(block: int, size_class: int) -> int:
     """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
@@ -169,6 +177,16 @@ def _free(block: int, base: int, size_class: int) -> None:
     heads[size_class] = base + 1
 
 
+@njit("int64(int64)", cache=True)
+def _first_class(block: int) -> int:
+    """A window starts as large as the latest one ended, where such a region is free: it need not
+    grow again, and no memory is taken for a guess. (Before any has closed ``usual`` is 0, a class
+    of which no region is.)"""
+    t = words(block, BLOCK)
+    usual = t[USUAL]
+    return usual if words(t[HEADS], CLASSES)[usual] != 0 else SMALLEST_CLASS
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def open_window(desc: Any, window: Any) -> Any:
     """Slot of a window, opened if it is not open; NO_SLOT or -2 - t if there is no room, in which
@@ -184,15 +202,18 @@ def open_window(desc: Any, window: Any) -> Any:
     slot = words(d[SPARES], slots)[d[SPARE] - 1]
     for t in range(d[TABLES]):
         block = desc + 8 * (FIRST_TABLE + t * BLOCK)
-        base = _take(block, SMALLEST_CLASS)
+        size_class = _first_class(block)
+        base = _take(block, size_class)
         if base < 0:
             for done in range(t):
                 other = desc + 8 * (FIRST_TABLE + done * BLOCK)
-                _free(other, words(words(other, BLOCK)[BASES], slots)[slot], SMALLEST_CLASS)
+                table = words(other, BLOCK)
+                base = words(table[BASES], slots)[slot]
+                _free(other, base, words(table[CLASSES_AT], slots)[slot])
             return -2 - t
         table = words(block, BLOCK)
         words(table[BASES], slots)[slot] = base
-        words(table[CLASSES_AT], slots)[slot] = SMALLEST_CLASS
+        words(table[CLASSES_AT], slots)[slot] = size_class
         words(table[COUNTS], slots)[slot] = 0
     insert_slot(places, ids, 2 * slots - 1, window, slot)
     heap_push(words(d[HEAP], slots), d[OPEN], window)
@@ -211,6 +232,10 @@ def close_window(desc: Any, slot: Any) -> Any:
         table = words(block, BLOCK)
         base = words(table[BASES], slots)[slot]
         _free(block, base, words(table[CLASSES_AT], slots)[slot])
+        usual = SMALLEST_CLASS
+        while (1 << usual) < words(table[COUNTS], slots)[slot]:
+            usual = _larger(usual)
+        table[USUAL] = usual
     ids = words(d[IDS], slots)
     remove_slot(words(d[PLACES_AT], 2 * slots), ids, 2 * slots - 1, ids[slot])
     heap_pop(words(d[HEAP], slots), d[OPEN])
@@ -225,29 +250,30 @@ def grow_region(block: Any, slot: Any) -> Any:
     """Moves a window's entries of one table into a larger region (four times as large while it is
     small, then twice) and indexes them anew; returns its base, -1 if the slab is too small."""
     t = words(block, BLOCK)
-    capacity = t[ENTRIES]
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
-    index = as_i32(t[INDEX], PLACES * capacity)
+    index = as_i32(t[INDEX], PLACES * t[ENTRIES])
     old, old_class = bases[slot], classes[slot]
-    new_class = old_class + (2 if old_class < FOURFOLD_BELOW else 1)
+    new_class = _larger(old_class)
     new = _take(block, new_class)
     if new < 0:
         return -1
-    columns = words(t[COLUMNS], 2 * t[WIDTH])
-    for c in range(t[WIDTH]):
-        address, size = columns[2 * c], columns[2 * c + 1]
-        copy_bytes(address + old * size, address + new * size, n * size)
+    width = t[WIDTH]
+    records = words(t[RECORDS], width * t[ENTRIES])
+    for i in range(width * n):
+        records[width * new + i] = records[width * old + i]
+    nulls = words(t[NULLS], t[ENTRIES])
+    if t[NULLS] != 0:
+        for i in range(n):
+            nulls[new + i] = nulls[old + i]
     mask = (PLACES << new_class) - 1
-    first = words(columns[0], capacity)
     for i in range(n):
-        h = hash_start(first[new + i])
+        record = width * (new + i)
+        h = hash_start(records[record])
         for k in range(1, t[HASHED]):
-            h = hash_next(h, words(columns[2 * k], capacity)[new + i])
-        if t[NULLS] >= 0:
-            null_bits = words(columns[2 * t[NULLS]], capacity)[new + i]
-            if null_bits != 0:
-                h = hash_next(h, null_bits)
+            h = hash_next(h, records[record + k])
+        if t[NULLS] != 0 and nulls[new + i] != 0:
+            h = hash_next(h, nulls[new + i])
         code = hash_end(h)
         p = (code >> 8) & mask
         while index[PLACES * new + p] != 0:

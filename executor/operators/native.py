@@ -100,7 +100,6 @@ class StageOperator:
         self.workspace = workspace
         self.state: State = {}
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
-        self._column_tables: dict[str, Words] = {}
         self.code = write_stage(spec)
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
@@ -145,6 +144,7 @@ class StageOperator:
 
     def _bind_constants(self) -> None:
         kernel = self.code.kernel
+        self._set("ones", self.workspace.ones.ctypes.data)
         for slot, value in kernel.constants:
             self.descriptor[slot] = value if isinstance(value, int) else self._constant_bits(value)
         for slot, value in kernel.window_constants.items():
@@ -206,10 +206,11 @@ class StageOperator:
         self._set("spare", INITIAL_SLOTS)
 
     def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
-        arrays = {"index" + suffix: ("int32", windows.PLACES * entries)}
-        arrays |= {name: (_dtype(kind), entries) for name, kind in columns.items()}
-        for name, (dtype, size) in arrays.items():
-            self._resize(name, size, np.dtype(dtype))
+        self._resize("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
+        self._resize("records" + suffix, len(columns) * entries, np.dtype(np.int64))
+        aggregate = self.spec.aggregate
+        if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
+            self._resize("nulls", entries, np.dtype(np.int64))
         self._entries[suffix] = entries
 
     def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
@@ -250,19 +251,20 @@ class StageOperator:
         self._bind_tables()
 
     def _bind_columns(self, suffix: str) -> None:
-        """The table of (address, item size) by which a window's region is moved."""
-        arrays = [self.state[name] for name in self._columns(suffix)]
-        table = np.array([n for a in arrays for n in (a.ctypes.data, a.itemsize)], np.int64)
-        self._column_tables[suffix] = table
-        self._set("columns" + suffix, table.ctypes.data)
-        self._set("width" + suffix, len(arrays))
+        """How a window's region is moved and indexed anew."""
+        self._set("width" + suffix, len(self._columns(suffix)))
         keys = [name for name, _ in self.code.groups if name.startswith("key")]
         self._set("hashed" + suffix, 2 if suffix else len(keys))
-        nulls = not suffix and "nulls" in self.state
-        self._set("null_word" + suffix, len(keys) if nulls else -1)
 
     def _columns(self, suffix: str) -> dict[str, str]:
         return dict(distinct_columns(int(suffix)) if suffix else self.code.groups)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of the groups, by name: one field of their records."""
+        columns = self._columns("")
+        dtype, offset = np.dtype(_dtype(columns[name])), 8 * list(columns).index(name)
+        records = self.state["records"]
+        return np.ndarray(self._entries[""], dtype, records, offset, (8 * len(columns),))
 
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from cql.executor import codegen
-from cql.executor.expressions import IMPORTS, Code, ErrorSite, HostSite, emit, host_sites
+from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.kernels.memory import VIEWS
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, Lazy, RowScope
 from cql.executor.unit import (
@@ -50,6 +50,8 @@ from cql.planner.physical import (
 from cql.types import BIGINT, DataType
 from cql.window import Window
 
+#: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
+Asks: TypeAlias = Literal["each row", "itself"] | None
 Step: TypeAlias = FilterExec | ProjectExec | BucketExec
 
 #: The attribute of the punctuation that ends the input: no later row at all.
@@ -107,7 +109,7 @@ def write_stage(spec: StageSpec) -> StageCode:
     writer = StageWriter(spec)
     if spec.aggregate is None:
         return writer.write(RowTerminal(writer))
-    return writer.write(AggregateTerminal(writer, spec.aggregate))
+    return writer.write(AggregateTerminal(writer, node=spec.aggregate))
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class StageWriter:
 
     def write(self, terminal: RowTerminal) -> StageCode:
         body = self.kernel.body
-        levels = _levels(self.spec)
+        levels = columns_at(self.spec)
         with body.block():
             body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]")
             for level, exprs in enumerate([*_step_exprs(self.spec.steps), terminal.row_exprs()]):
@@ -160,9 +162,8 @@ class StageWriter:
             "detail_row = 0",
         )
         head = "".join(f"    {line}\n" for line in (*opening, *str(self.kernel.head).splitlines()))
-        return (
-            f"{codegen.HEADER}{IMPORTS}\n\n{codegen.OPERATOR}\n"
-            f"def op(desc, unit):\n{head}{self.kernel.body}"
+        return codegen.module_text(
+            f"{codegen.OPERATOR}\ndef op(desc, unit):\n{head}{self.kernel.body}"
         )
 
     # -- columns computed on the host ------------------------------------------------------------
@@ -220,32 +221,55 @@ class StageWriter:
         body = self.kernel.body
         with body.block(f"if status == 0 and u[{PHASE}] == {phase}:"):
             body.lines(f"first = u[{CURSOR}]", f"skip = u[{SUB}]", "i = first", "sub = -1")
-            body.lines("stop = n", "straggler = 0", "late_at = -1")
-            body.line(f"stragglers = u[{STRAGGLERS}]")
-            body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
-            with body.block(
-                f"while straggler < stragglers and late[{STRAGGLER_WORDS} * straggler] < first:"
-            ):
-                body.line("straggler += 1")
-            body.line(_NEXT_LATE)
+            body.line("stop = n")
+            if terminal.asks_stragglers:
+                self._first_straggler()
             terminal.before_rows()
-            with body.block("for i in range(first, stop):"):
-                # numba wraps a signed index that may be negative: rows are unsigned inside
-                body.lines("r = uint64(i)", "late_at = -1")
-                if terminal.resumes_inside:
-                    body.line("sub = -1")
-                    with body.block("if i > first:"):
-                        body.line("skip = 0")
-                with body.block("if i == next_late:"):
-                    body.line("late_at = straggler")
-                    with body.block(
-                        "while straggler < stragglers"
-                        f" and late[{STRAGGLER_WORDS} * straggler] == i:"
-                    ):
-                        body.line("straggler += 1")
-                    body.line(_NEXT_LATE)
-                self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
+            if terminal.in_chunks:
+                with body.block("while True:"):
+                    self._row_loop(terminal)
+                    with body.block("if status != 0 or stop == n or j == capacity:"):
+                        body.line("break")
+                    body.lines("first = stop", "stop = min(n, first + capacity - j)")
+            else:
+                self._row_loop(terminal)
             terminal.end_rows(phase)
+
+    def _row_loop(self, terminal: RowTerminal) -> None:
+        body = self.kernel.body
+        with body.block("for i in range(first, stop):"):
+            # numba wraps a signed index that may be negative: rows are unsigned inside
+            body.line("r = uint64(i)")
+            if terminal.resumes_inside:
+                body.line("sub = -1")
+                with body.block("if i > first:"):
+                    body.line("skip = 0")
+            if terminal.asks_stragglers == "each row":
+                self.mark_straggler()
+            self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
+
+    def _first_straggler(self) -> None:
+        body = self.kernel.body
+        body.lines("straggler = 0", f"stragglers = u[{STRAGGLERS}]")
+        body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
+        self._pass_stragglers("< first")
+        body.line(_NEXT_LATE)
+
+    def mark_straggler(self) -> None:
+        """Sets ``late_at`` to the first record of a row that is a straggler, else to -1. Rows that
+        a filter dropped may lie between."""
+        body = self.kernel.body
+        body.line("late_at = -1")
+        with body.block("if i >= next_late:"):
+            self._pass_stragglers("< i")
+            body.line("late_at = straggler")
+            self._pass_stragglers("== i")
+            body.lines("late_at = late_at if straggler > late_at else -1", _NEXT_LATE)
+
+    def _pass_stragglers(self, condition: str) -> None:
+        record = f"late[{STRAGGLER_WORDS} * straggler]"
+        with self.kernel.body.block(f"while straggler < stragglers and {record} {condition}:"):
+            self.kernel.body.line("straggler += 1")
 
     def _steps(
         self, steps: tuple[Step, ...], scope: StageScope, last: Callable[[StageScope], None]
@@ -421,6 +445,11 @@ class StageScope(RowScope):
         if level == 0:
             self.columns = list(_inputs(writer))
 
+    def is_masked(self, column: int) -> bool:
+        """Whether an input column that is not loaded yet can hold NULL."""
+        entry = self.columns[column]
+        return isinstance(entry, Lazy) and entry.mask is not None
+
     def next(self, columns: list[Code | Lazy]) -> StageScope:
         after = StageScope(self.writer, -1, skip=self._skip)
         after.level, after.columns, after.name = self.level + 1, columns, self.name
@@ -450,6 +479,15 @@ class RowTerminal:
         return all(isinstance(s, ProjectExec) for s in self.writer.spec.steps)
 
     @property
+    def in_chunks(self) -> bool:
+        """Whether rows are taken as many at a time as the output has room for: few may pass."""
+        return not self.preserving and not self.resumes_inside
+
+    @property
+    def asks_stragglers(self) -> Asks:
+        return "each row" if self.writer.spec.carry_stragglers else None
+
+    @property
     def resumes_inside(self) -> bool:
         """Whether a row has several windows, so that a kernel can leave between two of them."""
         return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
@@ -460,7 +498,7 @@ class RowTerminal:
     def before_rows(self) -> None:
         body, spec = self.writer.kernel.body, self.writer.spec
         if self.preserving:
-            columns = _levels(spec)[-1]
+            columns = columns_at(spec)[-1]
             self.by_ref = {k: e.index for k, e in enumerate(columns) if isinstance(e, Column)}
         body.lines(f"j = o[{ROWS}]", "before = j")
         with body.block("if j == 0:"):
@@ -576,8 +614,8 @@ def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: froz
         code = scope.load(k)
         body.line(f"{view}[to] = {code.value}")
         if f.nullable:
-            if code.valid is None:
-                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = 1")
+            if code.valid is None:  # in this kernel: one for NULLs would begin with ``own_masks``
+                kernel.declare(f"o[{mask_word(k)}]", kernel.word("ones"))
             else:
                 body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
 
@@ -611,7 +649,7 @@ def _through(expr: Expr, column: int, origin: Origin) -> Origin:
     return Origin(origin.base, origin.attribute, substitute(expr, tuple(slots)))
 
 
-def _levels(spec: StageSpec) -> list[tuple[Expr, ...]]:
+def columns_at(spec: StageSpec) -> list[tuple[Expr, ...]]:
     """The columns before each step, and after the last, written over the stage's input."""
     columns = _identity(spec.input)
     levels = [columns]

@@ -11,7 +11,7 @@ import numpy as np
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
 from cql.executor.runtimes.protocol import Failure, Handler
-from cql.executor.unit import DETAIL_ROW, ROWS, Unit
+from cql.executor.unit import DETAIL_ROW, ROWS, Unit, Words
 
 _SPARE_FRAMES = 4
 
@@ -56,10 +56,28 @@ class DepthFirst:
     def admit(self, unit: Unit, edge: Edge) -> None:
         """Runs the plan on one unit, to the end."""
         self._traverse(unit, edge)
+        self._take_queued()
+
+    def _take_queued(self) -> None:
+        """Units that closed a loop, those of the operator least recently run first."""
         while waiting := [k for k, queue in enumerate(self._queued) if queue]:
             operator = min(waiting, key=lambda k: int(self._ran[k]))
             copy, port = self._queued[operator].popleft()
             self._traverse(copy, Edge(operator, port))
+
+    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
+        """The compiled loop cuts and runs units until Python is needed."""
+        self._input = unit
+        while True:
+            event = self._cut_and_drive(cutter, unit, edge)
+            if event in (drive.IDLE, drive.USED_UP):
+                break
+            self._answer(event)
+        self._take_queued()
+        return event == drive.IDLE
+
+    def settle(self) -> None:
+        """Nothing waits between admissions."""
 
     def drain(self) -> None:
         """Delivers what was gathered; nothing else ever waits between admissions."""
@@ -71,29 +89,37 @@ class DepthFirst:
     def _traverse(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
         operator = edge.target
-        drive.start_unit(unit.words, edge.port, int(self._out[operator]))
-        if self._gather[operator] == 0:
-            drive.clear_output(self.graph.units[operator].words)
-        self._on_stack[operator] = 1
-        drive.push(self._stack, self._control, operator, unit.address)
+        drive.enter(unit.address, operator, edge.port, *self._tables())
         while (event := self._drive()) != drive.IDLE:
             self._answer(event)
 
-    def _drive(self) -> int:
+    def _cut_and_drive(self, cutter: Words, unit: Unit, edge: Edge) -> int:
         return int(
-            drive.drive(
-                self._address,
-                self._descriptor,
-                self._out,
-                self._edge_from,
-                self._edge_to,
-                self._edge_port,
-                self._on_stack,
-                self._ran,
-                self._gather,
-                self._stack,
-                self._control,
+            drive.cut_and_drive(
+                cutter.ctypes.data,
+                unit.address,
+                edge.target,
+                edge.port,
+                *self._tables(),
             )
+        )
+
+    def _drive(self) -> int:
+        return int(drive.drive(*self._tables()))
+
+    def _tables(self) -> tuple[Words, ...]:
+        return (
+            self._address,
+            self._descriptor,
+            self._out,
+            self._edge_from,
+            self._edge_to,
+            self._edge_port,
+            self._on_stack,
+            self._ran,
+            self._gather,
+            self._stack,
+            self._control,
         )
 
     def _answer(self, event: int) -> None:

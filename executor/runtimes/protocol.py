@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Edge
-from cql.executor.unit import Unit
+from cql.executor.unit import Unit, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,15 @@ class Runtime(Protocol):
 
     def admit(self, unit: Unit, edge: Edge) -> None:
         """Takes one unit of a source; it may be used again once this returns."""
+        ...
+
+    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
+        """Cuts the next units off a block (``kernels.cut``) and takes them, at least one; returns
+        early, between two units, when something was delivered. False: the block is used up."""
+        ...
+
+    def settle(self) -> None:
+        """Returns when no operator has work to do; results may still be gathered."""
         ...
 
     def drain(self) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import queues
+from cql.executor.kernels.cut import cut
 from cql.executor.runtimes.protocol import Failure, Handler
-from cql.executor.unit import DETAIL_ROW, Unit
+from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words
 from cql.model import Schema
 
 POLICIES = {
@@ -80,8 +81,18 @@ class Queued:
             self._answer(event)
         self._run(ADMITTED)
 
-    def drain(self) -> None:
+    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
+        if cut(cutter.ctypes.data, unit.address) == 0:
+            return False
+        if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
+            self.admit(unit, edge)
+        return True
+
+    def settle(self) -> None:
         self._run(0)
+
+    def drain(self) -> None:
+        self.settle()
 
     def _enqueue(self, unit: Unit, edge: Edge) -> int:
         return int(
