@@ -36,7 +36,7 @@ _QUEUES = {
     "IN-PLACE": Queue.IN_PLACE,
     "LINECUTTING": Queue.LINECUTTING,
 }
-#: Clauses that are kept with the stream; a query that would need them is refused later.
+#: Clauses that are kept with the stream, and refused where a query reads it.
 _DEFERRED = {
     "idle_after": "IDLE AFTER",
     "heartbeat": "HEARTBEAT",
@@ -120,8 +120,9 @@ def constant_value(binder: Binder, node: exp.Expr) -> str | int | float | bool |
 def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | CreateView:
     if node.args.get("query") is not None:
         return _intermediate(binder, node)
-    defined = node.expressions
-    schema = columns(binder, defined)
+    schema = columns(binder, node.expressions)
+    for key in _primary_key(node.expressions):
+        _find(binder, key, schema)
     table, format_, given = _origin(binder, node)
     known = schema
     if node.args.get("from_table") is not None:
@@ -194,9 +195,6 @@ def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
         if node.args.get(key) is not None
     ]
     found += [("PUNCTUATE", to_sql(p)) for p in node.args.get("punctuate") or ()]
-    if _primary_key(node.expressions) and node.args.get("update_key") is None:
-        keys = ", ".join(k.name for k in _primary_key(node.expressions))
-        found.append(("PRIMARY KEY", f"PRIMARY KEY ({keys})"))
     return found
 
 
@@ -299,6 +297,9 @@ def _update_key(
     if clause is None:
         return None
     named = clause.expressions or _primary_key(node.expressions)
+    if not named:
+        hint = "UPDATE KEY (column, …), or a PRIMARY KEY among the columns"
+        raise binder.error("UPDATE KEY names no column", clause, hint=hint)
     keys = []
     for key in named:
         field = _find(binder, key, schema)
