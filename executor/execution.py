@@ -374,7 +374,8 @@ class Execution:
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
-        pairs that an aggregate left out."""
+        pairs that an aggregate left out. ``max_lateness`` is a duration; where an event time is
+        no timestamp, a number of its units."""
         if self._over is not None:
             return self._over.late
         graph = self._graph
@@ -388,12 +389,14 @@ class Execution:
             if "late_pairs" in counters:
                 pairs = counters["late_pairs"]
                 rows.append({"place": operator.name, "kind": "pairs", "count": pairs, "max": None})
+        times = [f.source.schema[a.column].type for f in self._feeds for a in f.attributes]
+        timed = all(kind.is_timestamp for kind in times)
         schema = pa.schema(
             [
                 ("place", pa.string()),
                 ("kind", pa.string()),
                 ("count", pa.int64()),
-                ("max_lateness", pa.int64()),
+                ("max_lateness", pa.duration("us") if timed else pa.int64()),
             ]
         )
         columns = [[r["place"] for r in rows], [r["kind"] for r in rows]]
@@ -437,4 +440,6 @@ def _remedy(failure: Failure) -> str:
         return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
     if failure.site.kind in ("null event time", "event time"):
         return "leave such rows out: ON BAD ROW KEEP counts them"
-    return "CAST or guard the expression, or leave such rows out: ON BAD ROW KEEP"
+    if failure.site.kind == "cast":
+        return "TRY_CAST gives NULL instead; ON BAD ROW KEEP leaves such rows out"
+    return "guard the expression (CASE WHEN …), or leave such rows out: ON BAD ROW KEEP"

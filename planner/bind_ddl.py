@@ -421,8 +421,10 @@ def stored(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> Logic
     """``plan`` with the names and types of the columns that it fills, by position (ANSI store
     assignment: numbers may narrow, and fail where they do not fit)."""
     if len(plan.schema) != len(fields):
+        width = len(plan.schema)
         raise binder.error(
-            f"the query has {len(plan.schema)} columns for {len(fields)} columns of the table",
+            f"the query has {width} column{'' if width == 1 else 's'}, and the table takes"
+            f" {len(fields)}",
             at,
             hint="the columns to fill: " + ", ".join(fields.names),
         )
@@ -443,14 +445,22 @@ def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Ex
     column = _plain(plan, at)
     both_numbers = column.type.is_numeric and field.type.is_numeric
     try:
-        return functions.cast(column, field.type, binder.pos(node), implicit=not both_numbers)
+        place = binder.pos(_item(node, at))
+        return functions.cast(column, field.type, place, implicit=not both_numbers)
     except BindError as error:
         raise binder.error(
             f"column {field.name} has type {field.type}, and the query gives {column.type}"
             f" ({column.name})",
-            node,
+            _item(node, at),
             hint=f"CAST({column.name} AS {field.type})" if error.hint else None,
         ) from None
+
+
+def _item(query: exp.Expr, at: int) -> exp.Expr:
+    """The element of the select list that column ``at`` comes from, where that can be told."""
+    items = query.expressions if isinstance(query, exp.Select) else []
+    starred = any(item.is_star for item in items)
+    return query if starred or at >= len(items) else items[at]
 
 
 def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:

@@ -114,12 +114,10 @@ class ExprBinder:
             if node.args.get(key):
                 raise self.binder.unsupported(f"{kind.__name__.upper()} … {key.upper()}", node)
         if kind in _BINARY:
-            left = self.bind(node.this)
-            args = [left, self.bind(node.expression)]
+            args = [self.bind(node.this), self.bind(node.expression)]
             if kind is exp.Div and all(a.type.is_integer for a in args):
                 self.binder.divided = node
-            # an operator stands where its first operand does: asking the tree would walk all of it
-            return functions.resolve(_BINARY[kind], args, left.pos)
+            return functions.resolve(_BINARY[kind], args, self.binder.pos(node))
         pos = self.binder.pos(node)
         if kind in _UNARY:
             return functions.resolve(_UNARY[kind], [self.bind(node.this)], pos)
@@ -218,7 +216,7 @@ class ExprBinder:
         pos, inner = self.binder.pos(node), node.this
         to = literals.data_type(node.args["to"], self.binder.pos(node.args["to"]) or pos)
         safe = isinstance(node, exp.TryCast)
-        made = functions.cast(self.bind(inner), to, pos, safe=safe)
+        made = replace(functions.cast(self.bind(inner), to, pos, safe=safe), pos=pos)
         is_text = isinstance(inner, exp.Literal) and inner.is_string
         if is_text and (to.is_timestamp or to == t.DATE) and not isinstance(made, Literal):
             # DATE '…' and TIMESTAMP '…' are literals: a wrong one is no matter of the rows

@@ -63,9 +63,9 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
     _having(block)
     _order_by(block)
     bound = place(binder, block.parts, block.scope)
-    kind = node.args.get(nodes.R2S)
-    if kind:
-        bound = Bound(RelationToStream(bound.shown(), str(kind), binder.pos(node)))
+    operator = node.args.get(nodes.R2S)
+    if operator:
+        bound = Bound(RelationToStream(bound.shown(), operator.name, binder.pos(operator)))
     return bound
 
 

@@ -118,8 +118,8 @@ CASES = [
     ("SELECT 1 FROM s JOIN dim ON ^foo = 1", "there is no column foo", ""),
     # statements
     ("INSERT INTO ^nowhere SELECT a FROM s", "there is no stream or table nowhere", ""),
-    ("INSERT INTO dim ^SELECT k, name FROM s", "2 columns for 3 columns", "k, label, ts"),
-    ("INSERT INTO dim ^SELECT name, name, ts FROM s", "column k has type int", "CAST(name AS int)"),
+    ("INSERT INTO dim ^SELECT k, name FROM s", "2 columns, and the table takes 3", "k, label, ts"),
+    ("INSERT INTO dim SELECT ^name, name, ts FROM s", "column k has type int", "CAST(name AS int)"),
     ("INSERT INTO dim (^label) SELECT name FROM s", "column k takes no NULL", ""),
     ("INSERT INTO dim (k, ^k) SELECT k, k FROM s", "column k is filled twice", ""),
     ("INSERT INTO dim (k, ^lable) SELECT k, name FROM s", "there is no column lable", "label"),

@@ -276,6 +276,8 @@ def test_an_unbounded_insert_runs_in_the_background(session: Session, engine: En
         session.sql("STOP QUERY q99")
     assert "has stopped" in str(session.sql(f"STOP QUERY {query.name}"))
     assert (query.status, query.row_count) == ("stopped", 2)
+    again = str(session.sql(f"STOP QUERY {query.name}"))
+    assert again == f"{query.name} is not running: it has been stopped"
 
 
 def test_closing_stops_everything(engine: Engine) -> None:

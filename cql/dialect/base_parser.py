@@ -46,6 +46,7 @@ _VALUE_ENDS = frozenset(
 _VALUE_STARTS = frozenset(
     {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *TYPES.values()}
 )
+_OPERATORS = (exp.Binary, exp.Between, exp.In)
 _CLAUSES = words(
     "SELECT FROM WHERE GROUP ORDER HAVING UNION EXCEPT INTERSECT LIMIT JOIN LEFT RIGHT INNER OUTER "
     "WINDOW EMIT WATERMARK QUALIFY USING VALUES BETWEEN DISTINCT"
@@ -220,6 +221,10 @@ class BaseParser(parser.Parser):
             and self._curr.text.upper() not in _KEYWORD_SET
         ):
             hint = f"a comma is probably missing before {self._curr.text!r}"
+        elif self._curr.token_type == TokenType.L_PAREN and self._prev.token_type in NAME_TOKENS:
+            before = self._tokens[index - 2].token_type if index > 1 else None
+            if before in _VALUE_ENDS and before != TokenType.STAR:
+                hint = f"a comma is probably missing before {self._prev.text!r}"
         self.refuse(message, token, hint)
 
     # ----------------------------------------------------------------- small things
@@ -227,6 +232,17 @@ class BaseParser(parser.Parser):
     def placed(self, node: E, token: Token) -> E:
         """A validated node that knows where it starts."""
         return self.expression(node, token=token)
+
+    def expression(
+        self, instance: E, token: Token | None = None, comments: list[str] | None = None
+    ) -> E:
+        """An operator stands where its first operand does, and reaches to the end of its last."""
+        made: E = super().expression(instance, token, comments)
+        if token is None and isinstance(made, _OPERATORS) and self._prev:
+            start = made.this.meta.get("start") if isinstance(made.this, exp.Expr) else None
+            if start is not None:
+                made.update_positions(start=start, end=self._prev.end)
+        return made
 
     def word_is(self, *words: str, ahead: int = 0) -> bool:
         """Do the next tokens read like this (quoted names and strings never do)?"""
@@ -359,6 +375,8 @@ class BaseParser(parser.Parser):
         node = super()._parse_unary()
         if node is not None and "start" not in node.meta:
             node.update_positions(token)
+        if isinstance(node, exp.Column | exp.Paren):
+            node.meta["end"] = self._prev.end
         return node
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:

@@ -485,7 +485,7 @@ class CqlParser(QueryParser):
     def set_(self) -> exp.Expr:
         if not self._curr:
             return nodes.ShowObjects(this="SETTINGS")
-        name = self._dotted("the name of a setting")
+        name = self._setting()
         if not self._curr:
             return nodes.SetSetting(this=name)
         if not self._match(TokenType.EQ) and not self.accept("TO"):
@@ -493,9 +493,11 @@ class CqlParser(QueryParser):
         return nodes.SetSetting(this=name, expression=self._value("a value"))
 
     def reset_(self) -> exp.Expr:
-        return nodes.ResetSetting(
-            this=self._dotted("the name of a setting") if self._curr else None
-        )
+        return nodes.ResetSetting(this=self._setting() if self._curr else None)
+
+    def _setting(self) -> exp.Var:
+        token = self._curr
+        return self.placed(exp.Var(this=self._dotted("the name of a setting")), token)
 
     def explain(self) -> exp.Expr:
         mode = None

@@ -70,11 +70,11 @@ class CqlGenerator(generator.Generator):
         ),
         nodes.SetSetting: lambda self, e: _words(
             "SET",
-            e.this,
+            e.name,
             "=" if e.args.get("expression") is not None else None,
             self.sql(e, "expression"),
         ),
-        nodes.ResetSetting: lambda self, e: _words("RESET", e.args.get("this")),
+        nodes.ResetSetting: lambda self, e: _words("RESET", e.name),
         nodes.Explain: lambda self, e: _words("EXPLAIN", e.args.get("mode"), self.sql(e, "this")),
         nodes.ShowObjects: lambda self, e: _words(
             "SHOW", e.this, "LIKE" if e.args.get("like") else None, self.sql(e, "like")
@@ -120,7 +120,7 @@ class CqlGenerator(generator.Generator):
 
     def _to_stream(self, query: exp.Expr, sql: str) -> str:
         r2s = query.args.get(nodes.R2S)
-        return f"{r2s}({sql})" if r2s else sql
+        return f"{r2s.name}({sql})" if r2s else sql
 
     def hint_sql(self, expression: exp.Hint) -> str:
         return f"/*+ {', '.join(self.sql(hint) for hint in expression.expressions)} */"

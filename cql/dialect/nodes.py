@@ -369,7 +369,7 @@ class InsertInto(exp.Expression):
 
 
 class SetSetting(exp.Expression):
-    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is a str.
+    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is an exp.Var.
 
     The value is an ``exp.Literal``, ``exp.Boolean``, ``exp.Null``, ``exp.Neg``, :class:`Duration`,
     or ``exp.Var`` for a bare word.
