@@ -464,12 +464,22 @@ class Session:
             if bound.if_exists:
                 return done(f"there is no {bound.kind} {name}")
             known = self._constants if bound.kind == "constant" else self.names()
+            other = None if bound.kind == "constant" else self._kind_of(bound.name)
+            hint = did_you_mean(name, known, what="known")
             raise BindError(
                 f"there is no {bound.kind} {name}",
                 position=bound.pos,
-                hint=did_you_mean(name, known, what="known"),
+                hint=hint if other is None else f"it is a {other}: DROP {other.upper()} {name}",
             )
         return done(f"{bound.kind} {name} dropped")
+
+    def _kind_of(self, name: Name) -> str | None:
+        """What ``name`` stands for: a view, a stream or a table."""
+        for known, query in self.named_queries().items():
+            if _fold(known) == _fold(name):
+                return query.kind
+        relation = self.catalog.find(name)
+        return None if relation is None else relation.kind
 
     def _drop_one(self, bound: st.Drop) -> bool:
         match bound.kind:

@@ -74,7 +74,8 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return bind_ddl.create_constant(binder, node)
         case nodes.DropObject():
             kind = str(node.args["kind"]).lower()
-            return Drop(kind, name_of(node.this), bool(node.args.get("exists")), pos)
+            place = binder.pos(node.this)
+            return Drop(kind, name_of(node.this), bool(node.args.get("exists")), place)
         case nodes.SetSetting():
             return _set(binder, node)
         case nodes.ResetSetting():
@@ -87,7 +88,7 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             like = node.args.get("like")
             return Show(str(node.this).lower(), like.name if like is not None else None, pos)
         case nodes.DescribeObject():
-            return Describe(name_of(node.this), pos)
+            return Describe(name_of(node.this), binder.pos(node.this))
         case nodes.StopQuery():
             return StopQuery(node.this.name, binder.pos(node.this))
     raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)

@@ -389,7 +389,8 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
     table_format = node.args.get("format")
     given = [*(node.args.get("options") or ()), *(node.args.get("with_options") or ())]
     if given:
-        raise binder.unsupported("OPTIONS of a table", given[0])
+        clause = "OPTIONS" if node.args.get("options") else "WITH"
+        raise binder.unsupported(f"{clause} of a table", given[0])
     return CreateTable(
         name_of(node.this),
         schema,

@@ -11,7 +11,7 @@ from sqlglot import exp
 from cql import types as t
 from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
-from cql.dialect.nodes import Duration, GroupWindow
+from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import did_you_mean
 from cql.planner import aggregates, functions, literals
 from cql.planner.context import Binder
@@ -130,6 +130,10 @@ class ExprBinder:
                 if node.is_string:
                     return Literal(node.name, t.STRING, pos)
                 return literals.number(node.name, pos)
+            case TypedNumber():
+                return literals.typed_number(str(node.this), node.args["kind"], pos)
+            case exp.HexString():
+                return Literal(bytes.fromhex(str(node.this)), t.BINARY, pos)
             case exp.Boolean():
                 return Literal(bool(node.this), t.BOOLEAN, pos)
             case exp.Null():
@@ -210,6 +214,8 @@ class ExprBinder:
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
             return literals.number(f"-{inner.name}", pos)  # -2^63 has no positive twin
+        if isinstance(inner, TypedNumber):
+            return literals.typed_number(f"-{inner.this}", inner.args["kind"], pos)
         return functions.resolve("neg", [self.bind(inner)], pos)
 
     def _cast(self, node: exp.Cast | exp.TryCast) -> Expr:

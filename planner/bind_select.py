@@ -224,8 +224,6 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
 
 
 def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
-    if star.args.get("replace") or star.args.get("rename"):
-        raise block.binder.unsupported("* REPLACE and * RENAME", node, "name the columns")
     qualifier = [p.name for p in node.parts[:-1]] if isinstance(node, exp.Column) else []
     columns = block.scope.star(node, qualifier)
     left_out = star.args.get("except_") or []

@@ -48,6 +48,14 @@ def test_star_and_qualified_star() -> None:
     assert names == ("k", "label", "ts", "a")
 
 
+def test_star_except() -> None:
+    assert W.plan("SELECT * EXCEPT (ts, K), 1 AS one FROM s").schema.names == (
+        *("a", "x", "name", "one"),
+    )
+    names = W.plan("SELECT s.* EXCLUDE (ts), d.label FROM s JOIN dim d ON s.k = d.k").schema.names
+    assert names == ("k", "a", "x", "name", "label")
+
+
 def test_tables_have_up_to_three_parts() -> None:
     for name in ("flights", "db.flights", "SPARK_CATALOG.db.flights"):
         assert W.plan(f"SELECT origin FROM {name}").schema.names == ("origin",)
@@ -110,6 +118,12 @@ def test_ordinals() -> None:
     assert "key k#1, key (a#2 + 1)" in tree(W.plan(text))
 
 
+def test_group_by_all() -> None:
+    text = "SELECT k, a + 1 AS b, sum(x), window_end FROM s [RANGE 1 s SLIDE 1 s] GROUP BY"
+    assert W.plan(f"{text} ALL") == W.plan(f"{text} 1, 2, 4")
+    assert W.plan("SELECT sum(x) FROM s GROUP BY ALL").schema.names == ("sum(x)",)
+
+
 def test_grouped_expressions_match_by_structure() -> None:
     assert "(a + 1#0 * 2)" in tree(W.plan("SELECT (a + 1) * 2 FROM s GROUP BY a + 1"))
 
@@ -141,6 +155,13 @@ def test_literals() -> None:
     text = "SELECT 7, 3000000000, 1.5, .5, 1e3, 'a', TRUE, NULL, -9223372036854775808"
     types = " ".join(str(f.type) for f in W.plan(text).schema)
     assert types == "int bigint decimal(2,1) decimal(1,1) double string boolean void bigint"
+    text = "SELECT 1Y, 2S, 3L, .5F, 1D, 12.50BD, -128Y, X'00fF'"
+    plan = W.plan(text)
+    types = " ".join(str(f.type) for f in plan.schema)
+    assert types == "tinyint smallint bigint float double decimal(4,2) tinyint binary"
+    assert isinstance(plan, Project)
+    values = [e.value for e in plan.exprs if isinstance(e, Literal)]
+    assert values == [1, 2, 3, 0.5, 1.0, 1250, -128, b"\x00\xff"]
     dated = "SELECT DATE '1970-01-02', TIMESTAMP '1970-01-01 01:00:00.000001+01:00'"
     plan = W.plan(dated + ", INTERVAL '1.5' SECOND")
     assert isinstance(plan, Project)

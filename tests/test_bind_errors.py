@@ -118,6 +118,10 @@ CASES = [
     ("SELECT 1 FROM s JOIN dim ON ^foo = 1", "there is no column foo", ""),
     # statements
     ("INSERT INTO ^nowhere SELECT a FROM s", "there is no stream or table nowhere", ""),
+    ("SELECT ^128Y", "128Y does not fit: a tinyint ends at 127", ""),
+    ("SELECT hex(^x) FROM s", "argument 1 of hex must be bigint, but is double", "whole number"),
+    ('SELECT a FROM s WHERE name = ^"home"', "there is no column home", "'home' in single quotes"),
+    ("SELECT * EXCEPT (a, ^b) FROM s", "no column b to leave out", ""),
     ("INSERT INTO dim ^SELECT k, name FROM s", "2 columns, and the table takes 3", "k, label, ts"),
     ("INSERT INTO dim SELECT ^name, name, ts FROM s", "column k has type int", "CAST(name AS int)"),
     ("INSERT INTO dim (^label) SELECT name FROM s", "column k takes no NULL", ""),

@@ -167,6 +167,11 @@ class CqlParser(QueryParser):
 
     def create(self) -> exp.Expr:
         replace = self.accept("OR", "REPLACE")
+        if self.word_is("TEMP") or self.word_is("TEMPORARY"):
+            self.refuse(
+                "nothing is created as temporary",
+                hint="views, and tables without a database, end with the session anyway",
+            )
         kind = self.one_of(DROPPED, "CREATE")
         if kind == "CONSTANT":
             return self._constant(replace)
@@ -496,8 +501,9 @@ class CqlParser(QueryParser):
         return nodes.ResetSetting(this=self._setting() if self._curr else None)
 
     def _setting(self) -> exp.Var:
-        token = self._curr
-        return self.placed(exp.Var(this=self._dotted("the name of a setting")), token)
+        first = self._curr
+        name = exp.Var(this=self._dotted("the name of a setting"))
+        return self.placed(name, Token(TokenType.VAR, "", start=first.start, end=self._prev.end))
 
     def explain(self) -> exp.Expr:
         mode = None
@@ -512,6 +518,8 @@ class CqlParser(QueryParser):
         return nodes.Explain(this=inner, mode=mode)
 
     def show(self) -> exp.Expr:
+        if self.word_is("CREATE") or self.word_is("COLUMNS"):
+            self.refuse(f"there is no SHOW {self._curr.text.upper()}", hint="DESCRIBE name")
         what = self.one_of(SHOWN, "SHOW")
         like = None
         if self._match(TokenType.LIKE):

@@ -35,6 +35,8 @@ class CqlGenerator(generator.Generator):
             f"WATERMARK {self.sql(e, 'this')} DELAY OF {self.interval(e.args['delay'])}"
         ),
         nodes.WindowTable: lambda self, e: self.window_table(e),
+        nodes.TypedNumber: lambda self, e: f"{e.this}{e.args['kind']}",
+        exp.HexString: lambda self, e: f"X'{e.this}'",
         nodes.GroupWindow: lambda self, e: self.group_window(e),
         nodes.JoinWindow: lambda self, e: f"WINDOW {self.sql(e, 'this')}",
         nodes.Emit: lambda self, e: f"EMIT {e.this}",

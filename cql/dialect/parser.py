@@ -250,6 +250,8 @@ class QueryParser(FromParser):
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         group = super()._parse_group(skip_group_by_token)
+        if group is not None and group.args.get("all") and group.expressions:
+            self.refuse("GROUP BY ALL takes no columns", hint="it groups by all but aggregates")
         if group is not None and not any(group.args.values()):
             self.refuse_unexpected("an expression is missing after GROUP BY")
         return group
