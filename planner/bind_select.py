@@ -350,8 +350,11 @@ def count_of(binder: Binder, node: exp.Expr | None, clause: str) -> int | None:
         return None
     inner = node.expression
     value: Literal | Expr | None = None
+    unknown = isinstance(inner, exp.Column) and not binder.context.names_value(inner.name)
     if isinstance(inner, exp.Placeholder):
         value = parameter(binder, inner)
+    elif unknown:
+        value = None
     elif isinstance(inner, exp.Literal | exp.Column | exp.Neg):
         value = ExprBinder(binder, Scope(binder, (), (), Env()), None, clause).bind(inner)
     number = as_int(value.value) if isinstance(value, Literal) and value.type.is_integer else None

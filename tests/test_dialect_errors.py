@@ -34,6 +34,7 @@ CASES = [
     ("SELECT a FROM S EMIT ¦CHANGS", "after EMIT", "did you mean CHANGES?"),
     ("SELECT a FROM S EMIT ¦SOON", "after EMIT", "CHANGES"),
     ("SELECT a FROM S ON BAD ROW ¦SKIP", "after ON BAD ROW", "one of: FAIL, KEEP"),
+    ("SELECT a FROM S GROUP ¦a", "unexpected 'a'", "did you mean GROUP BY?"),
     ("SELECT a count¦(*) FROM S", "unexpected '('", "comma is probably missing before 'count'"),
     # windows
     ("SELECT count(*) FROM S [RANGE 1 ¦minut]", "unknown unit of time 'minut'", "MINUTE"),

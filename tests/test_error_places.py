@@ -54,6 +54,8 @@ def session() -> Iterator[cql.Session]:
         ("SELECT upper(page) FROM clicks WHERE 5 < ‹1 / (ms - 80)›", "division by zero in 1 / ("),
         ("SELECT ms + ‹clicks.page› FROM clicks", "not a valid bigint: CAST(page"),
         ("SELECT 1, ‹CAST›(page AS INT) FROM clicks", "not a valid int"),
+        ("SELECT 1 + ‹avg›(DISTINCT ms) FROM clicks", "avg(DISTINCT …) is not supported"),
+        ("SELECT page FROM clicks LIMIT ‹ms›", "LIMIT needs a whole number"),
         ("SELECT sum(‹ts›) FROM clicks", "argument 1 of sum must be a number, but is timestamp"),
     ],
 )
@@ -70,6 +72,7 @@ def test_the_caret_underlines_the_fault(session: cql.Session, marked: str, messa
 
 
 def test_a_failed_cast_names_its_remedy(session: cql.Session) -> None:
-    with pytest.raises(cql.CqlError) as caught:
-        session.sql("SELECT CAST(page AS INT) FROM clicks").to_arrow()
-    assert "TRY_CAST" in (caught.value.hint or "")
+    for value in ("page", "ms * 1000"):
+        with pytest.raises(cql.CqlError) as caught:
+            session.sql(f"SELECT CAST({value} AS TINYINT) FROM clicks").to_arrow()
+        assert "TRY_CAST" in (caught.value.hint or "")

@@ -216,6 +216,8 @@ class BaseParser(parser.Parser):
                         f"unexpected {suspect.text!r}", suspect, f"did you mean {close[0]}?"
                     )
         hint = None
+        if self._prev.token_type == TokenType.VAR and self._prev.text.upper() in ("GROUP", "ORDER"):
+            self.refuse(message, token, f"did you mean {self._prev.text.upper()} BY?")
         if (
             self._curr.token_type in _VALUE_STARTS
             and self._prev.token_type in _VALUE_ENDS
