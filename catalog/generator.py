@@ -51,8 +51,9 @@ MAX_ROWS = 2**62 // SECOND
 class RateSource:
     """Options: rows_per_second (1000), rows (endless without it), start ('2024-01-01T00:00:00Z'),
     seed (0), keys (10), skew (0), disorder (0) with max_delay ('0 s'), columns ('ts, key, value'),
-    pace (false: as fast as the query takes them; true: as fast as the clock says), punctuation
-    (false; true: the source itself promises how far ``ts`` has come).
+    pace (true: as fast as the clock says; false: as fast as the query takes them; by default, true
+    if ``rows`` is not set), punctuation (false; true: the source itself promises how far ``ts`` has
+    come).
 
     Offsets are ``{"row": n}``. A paced reader returns an empty block when ``timeout`` passes
     without a row, also where ``rows`` bounds it."""
@@ -88,7 +89,7 @@ class RateSource:
                 f"{what}: disorder and max_delay belong together",
                 hint="disorder '0.1', max_delay '5 seconds': a tenth of the rows, up to 5 s late",
             )
-        self._pace = given.flag("pace")
+        self._pace = given.flag("pace", self._rows is None)
         self._punctuation = given.flag("punctuation")
         self.schema = _chosen(given.texts("columns", DEFAULT_COLUMNS), what)
         given.done()

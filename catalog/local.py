@@ -140,7 +140,7 @@ class LocalCatalog:
             if known[1].writer is None:
                 raise CatalogError(
                     f"{known[1].kind} {dotted(name)} takes no rows",
-                    hint="INSERT INTO a table: one that does not exist yet is made in memory",
+                    hint="rows go into a table: CREATE TABLE name AS SELECT … makes one",
                 )
             return known[1].writer(schema)
         if not create:

@@ -66,7 +66,7 @@ RANGE without SLIDE, ROWS, NOW and sessions are parsed; what cannot run yet is r
             "SELECT origin, max(dep_delay), window_start\n"
             "FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(ts), INTERVAL '1' HOUR))\n"
             "GROUP BY origin, window_start, window_end",
-            "SELECT window(ts, '1 hour', '10 minutes'), count(*) FROM flights\n"
+            "SELECT window.start, count(*) FROM flights\n"
             "GROUP BY window(ts, '1 hour', '10 minutes')",
         ),
     ),
@@ -83,14 +83,13 @@ ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says wha
 integer ts means, so that durations may be used. From Python:
 session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').
 
-To try something without data: USING rate makes rows (ts, key, value), as fast as the query takes
-them or, with pace 'true', rows_per_second of them.""",
+To try something without data: USING rate makes rows (ts, key, value), rows_per_second of them until
+you stop it; or, with rows '1000', a thousand at once.""",
         (
             "CREATE STREAM flights FROM TABLE nyc.flights\nORDERED BY ts WITHIN 5 minutes",
             "CREATE STREAM trades (ts TIMESTAMP, symbol STRING, price DOUBLE)\n"
             "USING csv OPTIONS (path 'trades.csv')\nORDERED BY ts",
-            "CREATE STREAM ticks USING rate OPTIONS (rows_per_second '20', pace 'true')\n"
-            "ORDERED BY ts",
+            "CREATE STREAM ticks USING rate OPTIONS (rows_per_second '20')\nORDERED BY ts",
             "DROP STREAM trades",
         ),
     ),
@@ -115,10 +114,11 @@ query.late() show it. More slack gives fewer late rows, and later results.""",
         """
   INSERT INTO table [(columns)] SELECT …
 
-Columns are matched by name. Over bounded input the statement runs to its end and publishes all rows
-at once; a failed or interrupted one leaves nothing behind. Over unbounded input it runs in the
-background and publishes about every epoch_ms: SHOW QUERIES lists it and STOP QUERY ends it.
-Running an INSERT again appends again. A Spark table is read back with plain spark.sql.""",
+Columns go by position, or by the list behind the table's name. Over bounded input the
+statement runs to its end and publishes all rows at once; a failed or interrupted one leaves nothing
+behind. Over unbounded input it runs in the background and publishes about every epoch_ms: SHOW
+QUERIES lists it and STOP QUERY ends it. Running an INSERT again appends again. A Spark table is
+read back with plain spark.sql.""",
         (
             "CREATE TABLE delays (origin STRING, delay DOUBLE, window_end TIMESTAMP)",
             "INSERT INTO delays\nSELECT origin, avg(dep_delay) AS delay, window_end\n"
@@ -171,7 +171,11 @@ From Python: query.explain('physical').""",
 
 On the command line: cql run FILE --set name=value. From Python: cql.connect(name=value).
 \\help SETTINGS describes all of them.""",
-        ("SET runtime = fifo", "SET max_state = '2 GB'", "SELECT /*+ fuse(off) */ a FROM flights"),
+        (
+            "SET runtime = fifo",
+            "SET max_state = '2 GB'",
+            "SELECT /*+ fuse(off) */ origin FROM flights",
+        ),
     ),
     Page(
         "CONSTANTS",

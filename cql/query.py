@@ -88,13 +88,15 @@ class Explanation(str):
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How a query is run and explained: what the session hands over. ``text`` is the statement,
-    ``source`` the text that it stands in (and that positions refer to). ``event_time_type`` is the
-    type of the first progressing column among its inputs."""
+    ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
+    are left out of windows. ``event_time_type`` is the type of the first progressing column among
+    its inputs."""
 
     text: str
     source: str
     schema: Schema
     bounded: bool
+    windowed: bool
     run: Callable[[], Run]
     explain: Callable[[str, Run | None], str]
     event_time_type: DataType | None = None
@@ -129,6 +131,11 @@ class Query:
     def schema(self) -> Schema:
         """Columns of the result (of the rows inserted, for an INSERT)."""
         return self._recipe.schema
+
+    @property
+    def windowed(self) -> bool:
+        """Whether it leaves late rows out; without a window they are rows like any other."""
+        return self._recipe.windowed
 
     @property
     def columns(self) -> list[str]:
@@ -436,7 +443,7 @@ class Query:
         verb = f" inserted into {self._target.name}" if self._target else ""
         rows = render.count_text(self._row_count)
         parts = [f"{rows}{verb} ({render.duration_text(progress.elapsed)})"]
-        if progress.late:
+        if progress.late and self.windowed:
             parts.append(f"{progress.late:,} late")
         if progress.bad:
             parts.append(f"{progress.bad:,} bad")

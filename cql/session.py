@@ -35,6 +35,7 @@ from cql.settings import Settings, find_setting
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from cql.executor.protocols import Sink
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
@@ -187,7 +188,8 @@ class Session:
                 raise PlanError(
                     f"the hint {name} takes one value", position=place, hint=f"{name}(value)"
                 )
-            settings = settings.with_(name, hint.expressions[0].name, place)
+            value = hint.expressions[0]
+            settings = settings.with_(name, value.name, position_of(value))
         return settings
 
     def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result:
@@ -239,10 +241,15 @@ class Session:
         recipe = self._recipe(bound.query, origin)
         name, schema = bound.target, recipe.schema
         epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000
-        target = Target(
-            ".".join(name), lambda: self.catalog.sink(name, schema, create=create), epoch
-        )
-        query = Query(recipe, target, f"q{next(self._numbers)}")
+
+        def sink() -> Sink:
+            try:
+                return self.catalog.sink(name, schema, create=create)
+            except CqlError as error:
+                error.position = error.position or bound.pos
+                raise
+
+        query = Query(recipe, Target(".".join(name), sink, epoch), f"q{next(self._numbers)}")
         self._inserts.append(query)
         self._latest = query
         return query
@@ -252,7 +259,6 @@ class Session:
         from cql.explanation import explanation
         from cql.planner import lower, physical, rules
 
-        _refuse_clauses(bound)
         logical = rules.optimize(bound.plan)
         plan = lower.plan(logical, origin.settings, keep_bad_rows=bound.keep_bad_rows)
 
@@ -264,6 +270,7 @@ class Session:
             source=origin.source,
             schema=plan.root.schema,
             bounded=physical.bounded(plan.root),
+            windowed=physical.windowed(plan.root),
             run=run,
             explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
             event_time_type=_event_time_type(plan),
@@ -287,7 +294,8 @@ class Session:
 
     def _find_query(self, name: str, position: Position | None) -> Query:
         wanted = name.lower() if name.lower().startswith("q") else f"q{name}"
-        found = next((q for q in self.queries() if q.name == wanted), None)
+        known = [*self._inserts, *self._selects]
+        found = next((q for q in known if q.name == wanted), None)
         if found is None:
             names = [q.name for q in self.queries()]
             raise BindError(
@@ -299,6 +307,8 @@ class Session:
 
     def _stop_query(self, bound: st.StopQuery) -> Result:
         query = self._find_query(bound.name, bound.pos)
+        if not query.is_active:
+            return done(f"{query.name} is not running: it has {_ENDED[query.status]}")
         ended = query.stop()
         return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
 
@@ -454,12 +464,22 @@ class Session:
             if bound.if_exists:
                 return done(f"there is no {bound.kind} {name}")
             known = self._constants if bound.kind == "constant" else self.names()
+            other = None if bound.kind == "constant" else self._kind_of(bound.name)
+            hint = did_you_mean(name, known, what="known")
             raise BindError(
                 f"there is no {bound.kind} {name}",
                 position=bound.pos,
-                hint=did_you_mean(name, known, what="known"),
+                hint=hint if other is None else f"it is a {other}: DROP {other.upper()} {name}",
             )
         return done(f"{bound.kind} {name} dropped")
+
+    def _kind_of(self, name: Name) -> str | None:
+        """What ``name`` stands for: a view, a stream or a table."""
+        for known, query in self.named_queries().items():
+            if _fold(known) == _fold(name):
+                return query.kind
+        relation = self.catalog.find(name)
+        return None if relation is None else relation.kind
 
     def _drop_one(self, bound: st.Drop) -> bool:
         match bound.kind:
@@ -493,7 +513,7 @@ class Session:
         setting = find_setting(bound.name, bound.pos)
         if bound.value is None:
             return listing.settings(self._settings, setting.name)
-        self._settings = self._settings.with_(setting.name, bound.value, bound.pos)
+        self._settings = self._settings.with_(setting.name, bound.value, bound.value_pos)
         return done(f"{setting.name} = {setting.format(self._settings[setting.name])}")
 
     def _reset(self, bound: st.Reset) -> Result:
@@ -564,23 +584,6 @@ def _execution(plan: PhysicalPlan, settings: Settings) -> Run:
     return Execution(plan, settings)
 
 
-def _refuse_clauses(bound: st.Query) -> None:
-    from cql.planner import statements as st
-
-    if bound.emit is st.Emit.CHANGES:
-        raise NotSupportedError(
-            "EMIT CHANGES is not supported",
-            position=bound.pos,
-            hint="leave it out: each window gives its rows once, when it closes",
-        )
-    if bound.late_output is not None:
-        raise NotSupportedError(
-            "LATE OUTPUT INTO is not supported",
-            position=bound.pos,
-            hint="query.late() and SHOW LATE give the late rows of a run",
-        )
-
-
 def _outermost(tree: exp.Expression) -> exp.Expression | None:
     """The SELECT whose hints hold for a whole statement; None if it runs no query."""
     from sqlglot import exp
@@ -609,6 +612,14 @@ def _event_time_type(plan: PhysicalPlan) -> DataType | None:
 
 def _fold(name: Name) -> Name:
     return tuple(part.lower() for part in name)
+
+
+_ENDED = {
+    "ready": "not been started",
+    "finished": "finished",
+    "stopped": "been stopped",
+    "failed": "failed",
+}
 
 
 def _quoted(name: Name) -> str:

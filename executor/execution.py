@@ -370,14 +370,22 @@ class Execution:
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
-        pairs that an aggregate left out."""
+        pairs that an aggregate left out. ``max_lateness`` is a duration; where an event time is
+        no timestamp, a number of its units."""
         rows = self._late_rows() if self._over is None else self._over.late
+        nodes = [(n.schema, n.relation.stream) for n in sources(self.plan.root)]
+        timed = all(
+            schema[column].type.is_timestamp
+            for schema, spec in nodes
+            for progress in (spec.progress if spec else ())
+            if (column := schema.find(progress.column)) is not None
+        )
         schema = pa.schema(
             [
                 ("place", pa.string()),
                 ("kind", pa.string()),
                 ("count", pa.int64()),
-                ("max_lateness", pa.int64()),
+                ("max_lateness", pa.duration("us") if timed else pa.int64()),
             ]
         )
         return pa.table([[row[k] for row in rows] for k in range(len(schema))], schema=schema)
@@ -431,4 +439,6 @@ def _remedy(failure: Failure) -> str:
         return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
     if failure.site.kind in ("null event time", "event time"):
         return "leave such rows out: ON BAD ROW KEEP counts them"
-    return "CAST or guard the expression, or leave such rows out: ON BAD ROW KEEP"
+    if failure.site.kind == "cast":
+        return "TRY_CAST gives NULL instead; ON BAD ROW KEEP leaves such rows out"
+    return "guard the expression (CASE WHEN …), or leave such rows out: ON BAD ROW KEEP"

@@ -104,7 +104,7 @@ def resolve_aggregate(
     if fn == "count_if" or (fn == "count" and args and _never_null(args[0]) and not distinct):
         return _counting(fn, args, where, distinct, pos)
     typed = tuple(_argument(fn, a, usage, pos) for a in args)
-    kept = distinct and fn not in ("min", "max", "bool_and", "bool_or")
+    kept = distinct and fn not in ("min", "max", "first", "last", "bool_and", "bool_or")
     nullable = fn != "count"
     return AggregateCall(fn, typed, _result(fn, typed), nullable, kept, where, pos)
 

@@ -9,7 +9,6 @@ wherever they are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from sqlglot import exp
@@ -21,10 +20,10 @@ from cql.planner.bind_from import name_of, unknown_relation
 from cql.planner.bind_query import bind_outermost, bind_query
 from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
+from cql.planner.logical import Logical, Unsupported
 from cql.planner.statements import (
     Describe,
     Drop,
-    Emit,
     Explain,
     Hint,
     Insert,
@@ -37,12 +36,6 @@ from cql.planner.statements import (
 )
 
 __all__ = ["Context", "Notice", "bind"]
-
-_EMITS: Mapping[str, Emit] = {
-    "CHANGES": Emit.CHANGES,
-    "FINAL": Emit.FINAL,
-    "ON WINDOW CLOSE": Emit.FINAL,
-}
 
 
 def bind(tree: exp.Expr, catalog: Catalog, context: Context) -> Statement:
@@ -81,11 +74,13 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return bind_ddl.create_constant(binder, node)
         case nodes.DropObject():
             kind = str(node.args["kind"]).lower()
-            return Drop(kind, name_of(node.this), bool(node.args.get("exists")), pos)
+            place = binder.pos(node.this)
+            return Drop(kind, name_of(node.this), bool(node.args.get("exists")), place)
         case nodes.SetSetting():
             return _set(binder, node)
         case nodes.ResetSetting():
-            return Reset(str(node.this) if node.this else None, pos)
+            named = node.this
+            return Reset(named.name if named else None, binder.pos(named) if named else pos)
         case nodes.Explain():
             mode = str(node.args.get("mode") or "PHYSICAL").lower()
             return Explain(mode, _statement(binder, node.this), pos)
@@ -93,16 +88,16 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             like = node.args.get("like")
             return Show(str(node.this).lower(), like.name if like is not None else None, pos)
         case nodes.DescribeObject():
-            return Describe(name_of(node.this), pos)
+            return Describe(name_of(node.this), binder.pos(node.this))
         case nodes.StopQuery():
-            return StopQuery(node.this.name, pos)
+            return StopQuery(node.this.name, binder.pos(node.this))
     raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)
 
 
 def _query(binder: Binder, node: exp.Expr) -> Query:
     """A query and its statement-wide clauses."""
-    emit, bad, late = (node.args.get(k) for k in (nodes.EMIT, nodes.ON_BAD_ROW, nodes.LATE_OUTPUT))
-    plan = bind_outermost(binder, node, Env()).shown()
+    plan = _with_output_clauses(binder, node, bind_outermost(binder, node, Env()).shown())
+    bad = node.args.get(nodes.ON_BAD_ROW)
     if binder.divided is not None and _in_spark_spelling(node):
         binder.warn(
             "an integer divided by an integer is an integer here, unlike in Spark", binder.divided
@@ -110,11 +105,21 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
     return Query(
         plan,
         _hints(binder, node),
-        None if emit is None else _EMITS[str(emit.this)],
         None if bad is None else bad.this == "KEEP",
-        None if late is None else name_of(late.this),
         binder.pos(node),
     )
+
+
+def _with_output_clauses(binder: Binder, node: exp.Expr, plan: Logical) -> Logical:
+    """EMIT and LATE OUTPUT over ``plan``; EMIT FINAL is what every query does."""
+    emit, late = node.args.get(nodes.EMIT), node.args.get(nodes.LATE_OUTPUT)
+    if late is not None:
+        hint = "query.late() and SHOW LATE count the late rows of a run"
+        plan = Unsupported((plan,), "LATE OUTPUT INTO", plan.schema, hint, binder.pos(late))
+    if emit is not None and str(emit.this) == "CHANGES":
+        hint = "leave it out: each window gives its rows once, when it closes"
+        plan = Unsupported((plan,), "EMIT CHANGES", plan.schema, hint, binder.pos(emit))
+    return plan
 
 
 def _in_spark_spelling(node: exp.Expr) -> bool:
@@ -156,6 +161,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
 def _set(binder: Binder, node: nodes.SetSetting) -> Set:
     value = node.args.get("expression")
     if isinstance(value, exp.Null):
-        raise binder.error("a setting takes no NULL", value, hint=f"RESET {node.this}")
-    given = None if value is None else bind_ddl.constant_value(binder, value)
-    return Set(str(node.this), given, binder.pos(node))
+        raise binder.error("a setting takes no NULL", value, hint=f"RESET {node.name}")
+    place = binder.pos(node.this)
+    if value is None:
+        return Set(node.name, None, place)
+    return Set(node.name, bind_ddl.constant_value(binder, value), place, binder.pos(value))

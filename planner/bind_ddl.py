@@ -36,7 +36,7 @@ _QUEUES = {
     "IN-PLACE": Queue.IN_PLACE,
     "LINECUTTING": Queue.LINECUTTING,
 }
-#: Clauses that are kept with the stream; a query that would need them is refused later.
+#: Clauses that are kept with the stream, and refused where a query reads it.
 _DEFERRED = {
     "idle_after": "IDLE AFTER",
     "heartbeat": "HEARTBEAT",
@@ -120,8 +120,9 @@ def constant_value(binder: Binder, node: exp.Expr) -> str | int | float | bool |
 def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | CreateView:
     if node.args.get("query") is not None:
         return _intermediate(binder, node)
-    defined = node.expressions
-    schema = columns(binder, defined)
+    schema = columns(binder, node.expressions)
+    for key in _primary_key(node.expressions):
+        _find(binder, key, schema)
     table, format_, given = _origin(binder, node)
     known = schema
     if node.args.get("from_table") is not None:
@@ -194,9 +195,6 @@ def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
         if node.args.get(key) is not None
     ]
     found += [("PUNCTUATE", to_sql(p)) for p in node.args.get("punctuate") or ()]
-    if _primary_key(node.expressions) and node.args.get("update_key") is None:
-        keys = ", ".join(k.name for k in _primary_key(node.expressions))
-        found.append(("PRIMARY KEY", f"PRIMARY KEY ({keys})"))
     return found
 
 
@@ -299,6 +297,9 @@ def _update_key(
     if clause is None:
         return None
     named = clause.expressions or _primary_key(node.expressions)
+    if not named:
+        hint = "UPDATE KEY (column, …), or a PRIMARY KEY among the columns"
+        raise binder.error("UPDATE KEY names no column", clause, hint=hint)
     keys = []
     for key in named:
         field = _find(binder, key, schema)
@@ -388,7 +389,8 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
     table_format = node.args.get("format")
     given = [*(node.args.get("options") or ()), *(node.args.get("with_options") or ())]
     if given:
-        raise binder.unsupported("OPTIONS of a table", given[0])
+        clause = "OPTIONS" if node.args.get("options") else "WITH"
+        raise binder.unsupported(f"{clause} of a table", given[0])
     return CreateTable(
         name_of(node.this),
         schema,
@@ -420,8 +422,10 @@ def stored(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> Logic
     """``plan`` with the names and types of the columns that it fills, by position (ANSI store
     assignment: numbers may narrow, and fail where they do not fit)."""
     if len(plan.schema) != len(fields):
+        width = len(plan.schema)
         raise binder.error(
-            f"the query has {len(plan.schema)} columns for {len(fields)} columns of the table",
+            f"the query has {width} column{'' if width == 1 else 's'}, and the table takes"
+            f" {len(fields)}",
             at,
             hint="the columns to fill: " + ", ".join(fields.names),
         )
@@ -442,14 +446,22 @@ def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Ex
     column = _plain(plan, at)
     both_numbers = column.type.is_numeric and field.type.is_numeric
     try:
-        return functions.cast(column, field.type, binder.pos(node), implicit=not both_numbers)
+        place = binder.pos(_item(node, at))
+        return functions.cast(column, field.type, place, implicit=not both_numbers)
     except BindError as error:
         raise binder.error(
             f"column {field.name} has type {field.type}, and the query gives {column.type}"
             f" ({column.name})",
-            node,
+            _item(node, at),
             hint=f"CAST({column.name} AS {field.type})" if error.hint else None,
         ) from None
+
+
+def _item(query: exp.Expr, at: int) -> exp.Expr:
+    """The element of the select list that column ``at`` comes from, where that can be told."""
+    items = query.expressions if isinstance(query, exp.Select) else []
+    starred = any(item.is_star for item in items)
+    return query if starred or at >= len(items) else items[at]
 
 
 def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:

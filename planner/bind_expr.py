@@ -11,7 +11,7 @@ from sqlglot import exp
 from cql import types as t
 from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
-from cql.dialect.nodes import Duration, GroupWindow
+from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import did_you_mean
 from cql.planner import aggregates, functions, literals
 from cql.planner.context import Binder
@@ -114,12 +114,10 @@ class ExprBinder:
             if node.args.get(key):
                 raise self.binder.unsupported(f"{kind.__name__.upper()} … {key.upper()}", node)
         if kind in _BINARY:
-            left = self.bind(node.this)
-            args = [left, self.bind(node.expression)]
+            args = [self.bind(node.this), self.bind(node.expression)]
             if kind is exp.Div and all(a.type.is_integer for a in args):
                 self.binder.divided = node
-            # an operator stands where its first operand does: asking the tree would walk all of it
-            return functions.resolve(_BINARY[kind], args, left.pos)
+            return functions.resolve(_BINARY[kind], args, self.binder.pos(node))
         pos = self.binder.pos(node)
         if kind in _UNARY:
             return functions.resolve(_UNARY[kind], [self.bind(node.this)], pos)
@@ -132,6 +130,10 @@ class ExprBinder:
                 if node.is_string:
                     return Literal(node.name, t.STRING, pos)
                 return literals.number(node.name, pos)
+            case TypedNumber():
+                return literals.typed_number(str(node.this), node.args["kind"], pos)
+            case exp.HexString():
+                return Literal(bytes.fromhex(str(node.this)), t.BINARY, pos)
             case exp.Boolean():
                 return Literal(bool(node.this), t.BOOLEAN, pos)
             case exp.Null():
@@ -212,13 +214,15 @@ class ExprBinder:
         inner = node.this
         if isinstance(inner, exp.Literal) and not inner.is_string:
             return literals.number(f"-{inner.name}", pos)  # -2^63 has no positive twin
+        if isinstance(inner, TypedNumber):
+            return literals.typed_number(f"-{inner.this}", inner.args["kind"], pos)
         return functions.resolve("neg", [self.bind(inner)], pos)
 
     def _cast(self, node: exp.Cast | exp.TryCast) -> Expr:
         pos, inner = self.binder.pos(node), node.this
         to = literals.data_type(node.args["to"], self.binder.pos(node.args["to"]) or pos)
         safe = isinstance(node, exp.TryCast)
-        made = functions.cast(self.bind(inner), to, pos, safe=safe)
+        made = replace(functions.cast(self.bind(inner), to, pos, safe=safe), pos=pos)
         is_text = isinstance(inner, exp.Literal) and inner.is_string
         if is_text and (to.is_timestamp or to == t.DATE) and not isinstance(made, Literal):
             # DATE '…' and TIMESTAMP '…' are literals: a wrong one is no matter of the rows

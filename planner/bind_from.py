@@ -176,7 +176,7 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",
             node,
-            "TUMBLE and HOP are the table functions",
+            "TUMBLE and HOP are; a file is declared: CREATE STREAM s USING csv OPTIONS (path '…')",
         )
     name, alias = name_of(node), _alias(node)
     source = Source((alias,) if alias else name)

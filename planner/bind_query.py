@@ -112,9 +112,9 @@ def _set_operation(binder: Binder, node: exp.SetOperation, env: Env) -> Bound:
         fields = tuple(Field(f.name, f.type, f.nullable) for f in both.schema)
         bound = Bound(Unsupported(inputs, word, Schema(fields), None, binder.pos(node)))
     bound = _ordered(binder, node, bound, env)
-    kind = node.args.get(nodes.R2S)
-    if kind:
-        bound = Bound(RelationToStream(bound.shown(), str(kind), binder.pos(node)))
+    operator = node.args.get(nodes.R2S)
+    if operator:
+        bound = Bound(RelationToStream(bound.shown(), operator.name, binder.pos(operator)))
     return bound
 
 

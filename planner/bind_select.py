@@ -63,9 +63,9 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
     _having(block)
     _order_by(block)
     bound = place(binder, block.parts, block.scope)
-    kind = node.args.get(nodes.R2S)
-    if kind:
-        bound = Bound(RelationToStream(bound.shown(), str(kind), binder.pos(node)))
+    operator = node.args.get(nodes.R2S)
+    if operator:
+        bound = Bound(RelationToStream(bound.shown(), operator.name, binder.pos(operator)))
     return bound
 
 
@@ -224,8 +224,6 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
 
 
 def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
-    if star.args.get("replace") or star.args.get("rename"):
-        raise block.binder.unsupported("* REPLACE and * RENAME", node, "name the columns")
     qualifier = [p.name for p in node.parts[:-1]] if isinstance(node, exp.Column) else []
     columns = block.scope.star(node, qualifier)
     left_out = star.args.get("except_") or []
@@ -352,8 +350,11 @@ def count_of(binder: Binder, node: exp.Expr | None, clause: str) -> int | None:
         return None
     inner = node.expression
     value: Literal | Expr | None = None
+    unknown = isinstance(inner, exp.Column) and not binder.context.names_value(inner.name)
     if isinstance(inner, exp.Placeholder):
         value = parameter(binder, inner)
+    elif unknown:
+        value = None
     elif isinstance(inner, exp.Literal | exp.Column | exp.Neg):
         value = ExprBinder(binder, Scope(binder, (), (), Env()), None, clause).bind(inner)
     number = as_int(value.value) if isinstance(value, Literal) and value.type.is_integer else None

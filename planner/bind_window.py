@@ -147,7 +147,8 @@ class Attribute:
             raise binder.error(
                 f"{what} {length.text} has no unit, and {self.name} is a {self.type}",
                 node,
-                hint=f"write {what} {length.text} SECONDS (or another unit)",
+                hint=f"write {what} {length.text} SECOND{'' if length.text == '1' else 'S'}"
+                " (or another unit)",
             )
         if value.denominator != 1:
             unit = self._unit_name()

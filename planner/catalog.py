@@ -55,7 +55,7 @@ class StreamSpec:
     lazy_windows: bool | None = None
     rate_hz: float | None = None
     keep_bad_rows: bool | None = None  # None: FAIL on bounded input, KEEP on unbounded
-    # Clauses that are kept and refused when a query would need them: (clause, text).
+    # Clauses that are only kept: (clause, text).
     deferred: tuple[tuple[str, str], ...] = ()
 
 

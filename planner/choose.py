@@ -83,4 +83,6 @@ def duration(units: int, kind: DataType) -> str:
     """A length of window in words: ``10 minutes``, ``3 days``, ``10000`` of an integer."""
     if kind.is_timestamp:
         return show(Literal(units, INTERVAL)).removeprefix("INTERVAL ").lower()
-    return f"{units} days" if kind.kind is Kind.DATE else str(units)
+    if kind.kind is Kind.DATE:
+        return f"{units} day{'' if units == 1 else 's'}"
+    return str(units)

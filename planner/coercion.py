@@ -199,7 +199,8 @@ def cast(
 ) -> Expr:
     """``expr`` as ``to``. Literals are converted on the spot (one that does not convert stays a
     Cast, and fails when it is evaluated). ``safe`` is TRY_CAST. ``implicit`` allows only what a
-    function's argument may become unasked. BindError where no such cast exists."""
+    function's argument may become unasked. BindError where no such cast exists, at ``pos``; the
+    Cast itself stands where ``expr`` does."""
     if expr.type == to:
         return expr
     if not castable(expr.type, to):
@@ -211,10 +212,10 @@ def cast(
             f"expected {to}, not {expr.type}", position=pos, hint=f"CAST(… AS {to}) says so"
         )
     nullable = expr.nullable or (safe and cast_can_fail(expr.type, to))
-    made = Cast(expr, to, nullable, safe, pos or expr.pos)
+    made = Cast(expr, to, nullable, safe, expr.pos or pos)
     if isinstance(expr, Literal):
         try:
-            return Literal(evaluate(made, ()), to, pos or expr.pos)
+            return Literal(evaluate(made, ()), to, expr.pos or pos)
         except EvaluationError:
             return made
     return made

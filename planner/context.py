@@ -59,6 +59,10 @@ class Context:
                     return key, query
         return None
 
+    def names_value(self, name: str) -> bool:
+        """Whether ``name`` is a declared constant or a parameter."""
+        return self.constant(name) is not None or match_name(self.parameters, name) is not None
+
     def constant(self, name: str) -> Literal | None:
         """The declared constant of that name (an exact match wins)."""
         found: Literal | None = match_name(self.constants, name)

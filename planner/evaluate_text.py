@@ -387,6 +387,23 @@ def chr_(n: int) -> str:
     return "" if n < 0 else chr(n & 0xFF)
 
 
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+
+
+def hex_(value: int | str | bytes) -> str:
+    if isinstance(value, int):
+        return f"{value % 2**64:X}"
+    data = value.encode() if isinstance(value, str) else value
+    _bounded(2 * len(data))
+    return data.hex().upper()
+
+
+def unhex(text: str) -> bytes | None:
+    if not set(text) <= _HEX_DIGITS:
+        return None
+    return bytes.fromhex("0" * (len(text) % 2) + text)
+
+
 def replace(text: str, old: str, new: str = "") -> str:
     if not old:
         return text
@@ -430,6 +447,8 @@ TEXT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "initcap": initcap,
     "ascii": lambda s: ord(s[0]) if s else 0,
     "chr": chr_,
+    "hex": hex_,
+    "unhex": unhex,
     "like": like,
     "ilike": ilike,
     "rlike": rlike,

@@ -130,7 +130,7 @@ def _over(node: lg.Aggregate) -> str:
 
 
 def window_text(window: Window, schema: Schema) -> str:
-    """``[RANGE 1 hours SLIDE 10 minutes WA sched]``."""
+    """``[RANGE 1 hour SLIDE 10 minutes WA sched]``."""
     wa = schema[window.wa] if window.wa is not None else None
     parts = []
     if window.partition_by:

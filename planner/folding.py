@@ -31,7 +31,8 @@ _ALWAYS = _words(
     shiftleft shiftright year quarter month day dayofweek weekday dayofyear week hour minute
     second millisecond unix_seconds unix_millis unix_micros timestamp_micros upper lower
     length octet_length trim ltrim rtrim substring left right concat concat_ws replace
-    translate reverse locate startswith endswith contains initcap ascii chr dayname monthname
+    translate reverse locate startswith endswith contains initcap ascii chr unhex
+    dayname monthname
     """
 )
 _PATTERNED = {

@@ -23,6 +23,7 @@ from cql.planner.signature import (
 )
 from cql.types import (
     BIGINT,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -409,6 +410,14 @@ def _sized(fn: str) -> Builder:
     return build
 
 
+def _hex(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """Of the 64 bits of a whole number, or of the bytes of a text."""
+    (arg,) = args
+    if not arg.type.is_text:
+        arg = argument(arg, BIGINT, "hex(whole number or text)", 1, pos)
+    return strict("hex", (arg,), STRING, pos)
+
+
 def _concat_ws(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     typed = [argument(a, STRING, "concat_ws(separator, text, …)", k, pos)
              for k, a in enumerate(args, 1)]  # fmt: skip
@@ -476,6 +485,9 @@ TEXT: tuple[Signature, ...] = (
           (STRING, STRING, INT)),
     _text("ascii", "text", "Code point of the first character.", (STRING,), INT),
     _text("chr", "n", "The character of a code below 256.", (BIGINT,)),
+    _built("hex", "hex(whole number or text)", "In hexadecimal digits.", (1, 1), _hex),
+    fixed("unhex", "text", "unhex(text)", "The bytes of hexadecimal digits; NULL if it has others.",
+          (STRING,), BINARY, nullable=True),
     _built("like", "text LIKE pattern", "% any text, _ any character.", (2, 3), like("like")),
     _built("ilike", "text ILIKE pattern", "LIKE without regard to case.", (2, 3), like("ilike")),
     _built("rlike", "text RLIKE pattern", "Whether a regular expression (RE2) is found in it.",

@@ -6,6 +6,7 @@ Nothing is rounded: a value that its type cannot hold exactly is refused.
 from __future__ import annotations
 
 import numbers
+import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -42,6 +43,26 @@ def number(text: str, pos: Position | None) -> Literal:
         position=pos,
         hint=f"write {_short(text)}e0 for a double",
     )
+
+
+_RANGES = {"Y": (t.TINYINT, 2**7), "S": (t.SMALLINT, 2**15), "L": (t.BIGINT, _INT64)}
+
+
+def typed_number(text: str, kind: str, pos: Position | None) -> Literal:
+    """Spark's ``1L``, ``2.0D``: the number ``text`` in the type of ``kind``."""
+    if kind == "BD":
+        return _decimal(Decimal(text), text, pos)
+    if kind in "FD":
+        double = float(text)
+        stored = double if kind == "D" else struct.unpack("f", struct.pack("f", double))[0]
+        return Literal(stored, t.DOUBLE if kind == "D" else t.FLOAT, pos)
+    to, limit = _RANGES[kind]
+    value = int(text) if len(text) <= 40 else limit
+    if not -limit <= value < limit:
+        raise BindError(
+            f"{_short(text)}{kind} does not fit: a {to} ends at {limit - 1}", position=pos
+        )
+    return Literal(value, to, pos)
 
 
 def _short(text: str) -> str:

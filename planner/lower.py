@@ -11,6 +11,7 @@ from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose
+from cql.planner.catalog import Queue, StreamSpec
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import (
     Aggregate,
@@ -73,9 +74,11 @@ _WINDOW_CLAUSES = {
 }
 
 
-def refuse(node: Logical) -> None:
+def refuse(node: Logical, *, under_window: bool = False) -> None:
     """Raises for the first clause, outermost first, that this version cannot run."""
     match node:
+        case Scan():
+            _refuse_stream(node, under_window)
         case Unsupported():
             raise _refusal(node.clause, node.pos, node.hint)
         case Join():
@@ -84,13 +87,49 @@ def refuse(node: Logical) -> None:
             raise _refusal(node.kind.upper(), node.pos, None)
         case Windowed():
             _refuse_window(node)
-        case Aggregate() | Bucket() if node.window is not None:
-            if node.window.kind is not WindowKind.SLIDING:
+        case Aggregate() | Bucket():
+            if node.window is not None and node.window.kind is not WindowKind.SLIDING:
                 raise _refuse_kind(node.window, node.pos)
+            for call in node.calls if isinstance(node, Aggregate) else ():
+                if call.distinct and call.fn != "count":
+                    hint = "aggregate over a subquery in FROM: (SELECT DISTINCT …)"
+                    raise _refusal(f"{call.fn}(DISTINCT …)", call.pos, hint)
         case _:
             pass
+    under_window = under_window or getattr(node, "window", None) is not None
     for child in inputs(node):
-        refuse(child)
+        refuse(child, under_window=under_window)
+
+
+def _refuse_stream(scan: Scan, under_window: bool) -> None:
+    """Refuses a stream whose declaration asks for what this version does not do."""
+    spec = scan.relation.stream
+    wanted = [] if spec is None else _not_run(spec, scan.relation.bounded, under_window)
+    if wanted:
+        clauses = " and ".join([", ".join(wanted[:-1]), wanted[-1]] if wanted[1:] else wanted)
+        name = ".".join(scan.relation.name)
+        raise NotSupportedError(
+            f"{clauses} of stream {name} {'are' if wanted[1:] else 'is'} not supported by this"
+            " version",
+            position=scan.pos,
+            hint=f"CREATE OR REPLACE STREAM {name} … without {'them' if wanted[1:] else 'it'}",
+        )
+
+
+def _not_run(spec: StreamSpec, bounded: bool, under_window: bool) -> list[str]:
+    """The clauses that would change a result: no queue but APPEND, no mode of windows (where there
+    are some), no timer (which only input without an end has)."""
+    found = []
+    if spec.update_key is not None:
+        found.append(f"UPDATE KEY ({', '.join(spec.update_key)})")
+    if spec.queue is not Queue.APPEND:
+        found.append(f"QUEUE {spec.queue.value.upper()}")
+    if spec.lazy_windows is not None and under_window:
+        found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
+    if spec.rate_hz is not None:
+        found.append(f"RATE {spec.rate_hz:.15g} HZ")
+    timers = ("IDLE AFTER", "HEARTBEAT")
+    return found + [text for clause, text in spec.deferred if not (bounded and clause in timers)]
 
 
 def _refuse_window(node: Windowed) -> None:

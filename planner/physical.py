@@ -184,6 +184,16 @@ def sources(node: Physical) -> tuple[SourceExec, ...]:
     return tuple(s for child in inputs(node) for s in sources(child))
 
 
+def windowed(node: Physical) -> bool:
+    """Whether some operator may leave late rows out."""
+    match node:
+        case BucketExec():
+            return True
+        case WidAggregateExec() if node.window is not None:
+            return True
+    return any(windowed(i) for i in inputs(node))
+
+
 def bounded(node: Physical) -> bool:
     return all(s.relation.bounded for s in sources(node))
 

@@ -298,6 +298,8 @@ class Scope:
         hint = did_you_mean(name, known, what="columns") or did_you_mean(name, others)
         if not known:
             hint = "there is no FROM; write strings in single quotes"
+        elif node.this.args.get("quoted") and not (hint or "").startswith("did you mean"):
+            hint = f"'{name}' in single quotes is a string"
         return self.binder.error(f"there is no column {name}", node, hint=hint)
 
     # ------------------------------------------------------------------ stars

@@ -56,7 +56,8 @@ def show(expr: Expr) -> str:
 def _call(call: Call) -> str:
     args = [_operand(a) for a in call.args]
     if call.fn in INFIX and len(args) >= 2:
-        return f" {INFIX[call.fn]} ".join(args)
+        whole = call.fn == "int_div" and all(a.type.is_integer for a in call.args)
+        return f" {'/' if whole else INFIX[call.fn]} ".join(args)
     match call.fn:
         case "neg":
             return f"-{args[0]}"
@@ -90,7 +91,7 @@ def _literal(literal: Literal) -> str:
             point = len(digits) - literal.type.scale
             return f"{sign}{digits[:point]}.{digits[point:]}".rstrip(".")
         case Kind.INTERVAL, int():
-            return f"INTERVAL {value} MICROSECONDS" if value % 1_000_000 else _seconds(value)
+            return _interval(value)
         case Kind.DATE, int():
             try:
                 return f"DATE '{_EPOCH + datetime.timedelta(value)}'"
@@ -109,8 +110,17 @@ def _literal(literal: Literal) -> str:
     return repr(value)
 
 
-def _seconds(micros: int) -> str:
-    for unit, size in (("DAYS", 86400), ("HOURS", 3600), ("MINUTES", 60)):
-        if micros and micros % (size * 1_000_000) == 0:
-            return f"INTERVAL {micros // (size * 1_000_000)} {unit}"
-    return f"INTERVAL {micros // 1_000_000} SECONDS"
+_UNITS = {
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+    "MICROSECOND": 1,
+}
+
+
+def _interval(micros: int) -> str:
+    """In the largest unit of which there is a whole number."""
+    unit = next(u for u, size in _UNITS.items() if micros % size == 0) if micros else "SECOND"
+    count = micros // _UNITS[unit]
+    return f"INTERVAL {count} {unit}{'' if count == 1 else 'S'}"

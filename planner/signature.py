@@ -9,7 +9,7 @@ from typing import TypeAlias
 from cql.errors import BindError, Position
 from cql.planner.coercion import cast
 from cql.planner.expr import Call, Expr, Literal
-from cql.types import DataType
+from cql.types import DOUBLE, DataType
 
 Builder: TypeAlias = Callable[[tuple[Expr, ...], Position | None], Expr]
 
@@ -41,8 +41,9 @@ def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | 
         return cast(expr, to, expr.pos or pos, implicit=True)
     except BindError:
         name = usage.split("(", 1)[0]
+        needed = "a number" if to == DOUBLE else str(to)
         raise BindError(
-            f"argument {number} of {name} is {to}, not {expr.type}",
+            f"argument {number} of {name} must be {needed}, but is {expr.type}",
             position=expr.pos or pos,
             hint=f"usage: {usage}",
         ) from None

@@ -7,7 +7,6 @@ error may later point at keeps its position.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -21,13 +20,6 @@ from cql.planner.logical import Logical
 Name: TypeAlias = tuple[str, ...]
 
 
-class Emit(Enum):
-    """When results leave: as windows close, or every early change."""
-
-    FINAL = "final"
-    CHANGES = "changes"
-
-
 @dataclass(frozen=True, slots=True)
 class Hint:
     """``/*+ name(args) */``: a setting for this query alone; checked by the settings table."""
@@ -39,14 +31,11 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A bound SELECT. ``emit`` None means the default of its plan; ``keep_bad_rows`` None the
-    default of its inputs; ``late_output`` is the table that keeps late rows."""
+    """A bound SELECT. ``keep_bad_rows`` None means the default of its inputs."""
 
     plan: Logical
     hints: tuple[Hint, ...] = ()
-    emit: Emit | None = None
     keep_bad_rows: bool | None = None
-    late_output: Name | None = None
     pos: Position | None = field(default=None, compare=False)
 
     @property
@@ -132,11 +121,13 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """SET name = value; ``value`` None shows the setting, and ``name`` None shows all."""
+    """SET name = value; ``value`` None shows the setting, and ``name`` None shows all. ``pos`` is
+    the place of the name."""
 
     name: str | None
     value: str | int | float | bool | None
     pos: Position | None = field(default=None, compare=False)
+    value_pos: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

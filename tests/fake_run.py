@@ -123,6 +123,7 @@ def make_query(
         source="SELECT a FROM s;",
         schema=SCHEMA,
         bounded=bounded,
+        windowed=True,
         run=run if not isinstance(run, FakeRun) else lambda: run,
         explain=lambda mode, _: f"plan: {mode}",
         event_time_type=TIMESTAMP,

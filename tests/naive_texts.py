@@ -171,6 +171,28 @@ def _chr(call: Call, code: Any) -> Any:
     return "" if code < 0 else chr(code % 256)
 
 
+@function("hex")
+def _hex(call: Call, value: Any) -> Any:
+    """The 64 bits of a number without leading zeros, or each byte as two digits."""
+    if isinstance(value, int):
+        bits, digits = value % 2**64, ""
+        while bits or not digits:
+            bits, digit = divmod(bits, 16)
+            digits = "0123456789ABCDEF"[digit] + digits
+        return digits
+    return "".join(f"{b:02X}" for b in (value.encode() if isinstance(value, str) else value))
+
+
+@function("unhex")
+def _unhex(call: Call, text: Any) -> Any:
+    digits = ["0123456789abcdef".find(c.lower()) if c.isascii() else -1 for c in text]
+    if -1 in digits:
+        return None
+    if len(digits) % 2:
+        digits.insert(0, 0)
+    return bytes(16 * a + b for a, b in zip(digits[::2], digits[1::2], strict=True))
+
+
 @function("initcap")
 def _initcap(call: Call, text: Any) -> Any:
     return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))

@@ -68,7 +68,7 @@ CASES = [
      "CREATE TABLE nowhere AS SELECT"),
     ("CREATE STREAM ^u USING nope OPTIONS (path 'x')", "unknown format nope", "parquet"),
     ("CREATE STREAM ^u USING csv OPTIONS (pth 'x')", "path", "path"),
-    ("^DROP TABLE nowhere", "there is no table nowhere", "t"),
+    ("DROP TABLE ^nowhere", "there is no table nowhere", "t"),
     ("^SELEC n FROM t", "not a statement", "did you mean SELECT?"),
     ("SELECT n FROM t ^GRUP BY n", "unexpected 'GRUP'", "did you mean GROUP?"),
 ]  # fmt: skip

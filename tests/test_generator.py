@@ -26,7 +26,7 @@ def rate(clock: FakeClock | None = None, **options: Any) -> RateSource:
 
 
 def test_defaults_and_columns() -> None:
-    source = rate()
+    source = rate(pace="false")
     assert not source.bounded
     assert source.schema.names == ("ts", "key", "value")
     block = source.open(["ts", "key"]).next()
@@ -87,11 +87,20 @@ def test_punctuation_is_true() -> None:
 
 
 def test_exact_times_at_odd_rates_and_far_rows() -> None:
-    source = rate(rows_per_second="0.3", start=0)
+    source = rate(rows_per_second="0.3", start=0, pace="false")
     far = 10**12
     block = source.open(["ts"], {"row": far}).next()
     assert block is not None
     assert block.batch.column(0).cast("int64")[0].as_py() == far * 10_000_000 // 3
+
+
+def test_endless_rows_are_paced() -> None:
+    clock = FakeClock()
+    reader = rate(clock, rows_per_second=10).open(["ts"])
+    clock.time = 1.0
+    block = reader.next()
+    assert block is not None
+    assert block.batch.num_rows == 10
 
 
 def test_paced_by_the_clock() -> None:

@@ -201,12 +201,12 @@ def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
     s = Script("SELECT ts, k, 10 / v AS q FROM a")
     s.push("1 a 0 \n 2 b 5 \n 3 c 0 \n 4 d 0 \n 5 e 2 \n 6 f 0").end()
     s.expect("""
-        bad project#0 0 division by zero in 10 DIV v
+        bad project#0 0 division by zero in 10 / v
         row 2 b 2
-        bad project#0 2 division by zero in 10 DIV v
-        bad project#0 3 division by zero in 10 DIV v
+        bad project#0 2 division by zero in 10 / v
+        bad project#0 3 division by zero in 10 / v
         row 5 e 5
-        bad project#0 5 division by zero in 10 DIV v
+        bad project#0 5 division by zero in 10 / v
         end""")
 
 

@@ -110,11 +110,32 @@ def test_what_the_readme_says_is_refused_is(
     assert refusal.value.position is not None
 
 
-@pytest.mark.parametrize("clauses", readme_tools.examples(TEXT, "no effect"))
-def test_what_the_readme_says_has_no_effect_is_accepted(
+@pytest.mark.parametrize("clauses", readme_tools.examples(TEXT, "refused of a stream"))
+def test_a_stream_that_asks_for_more_is_refused_where_it_is_read(
     clauses: str, toured: tuple[Runner, list[tuple[Block, str]]]
 ) -> None:
-    """Once one of them works or is refused, the README must say so."""
+    session = toured[0].names["session"]
+    session.sql(f"CREATE OR REPLACE STREAM declared USING rate ORDERED BY ts {clauses}")
+    query = "SELECT count(*) FROM declared [RANGE 1 SECOND SLIDE 1 SECOND]"
+    session.sql(f"EXPLAIN LOGICAL {query}")
+    with pytest.raises(NotSupportedError) as refusal:
+        session.sql(query)
+    assert refusal.value.message.startswith(clauses.split(" (")[0].split()[0])
+    assert "of stream declared" in refusal.value.message
+    assert refusal.value.column == query.index("declared") + 1
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "QUEUE APPEND",
+        "WINDOWS EAGER",
+        "IDLE AFTER 5 SECONDS HEARTBEAT EVERY 1 SECOND SLACK 2 SECONDS",
+    ],
+)
+def test_a_clause_that_cannot_change_a_result_is_not_refused(
+    clauses: str, toured: tuple[Runner, list[tuple[Block, str]]]
+) -> None:
     session = toured[0].names["session"]
     session.register_table("plain", toured[0].names["clicks"], replace=True)
     session.sql(f"CREATE OR REPLACE STREAM declared FROM TABLE plain ORDERED BY ts {clauses}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from bind_fixtures import world
 from fake_run import FakeRun, FakeSink, batch, make_query
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
@@ -23,6 +24,8 @@ from pygments.token import Comment, Error, Keyword, Name, Number, String, Token
 
 from cql import help, render
 from cql.errors import CqlError, RunError
+from cql.planner import statements
+from cql.planner.lower import refuse
 from cql.repl import shell as shell_module
 from cql.repl.completer import CqlCompleter
 from cql.repl.lexer import CqlLexer
@@ -199,13 +202,22 @@ def test_completion_of_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", help.topics())
 def test_pages(topic: str) -> None:
-    from cql.dialect import parse
-
     page = help.page(topic.lower())
     assert page.topic == topic
     assert topic in help.overview()
+    flights = world(
+        "CREATE STREAM spark_catalog.nyc.flights (ts TIMESTAMP, origin STRING, dep_delay DOUBLE)"
+        " ORDERED BY ts; CREATE STREAM trades (a INT)"
+    )
     for example in page.examples:
-        assert parse(example)
+        bound = flights.bind(example, minutes=60)
+        match bound:
+            case statements.Query():
+                refuse(bound.plan)
+            case statements.Insert():
+                refuse(bound.query.plan)
+            case statements.CreateTable() | statements.CreateView():
+                flights.run(example)
     assert max(map(len, page.text().splitlines())) <= 100
 
 
@@ -480,13 +492,13 @@ def test_the_loop(
     assert shell.run() == 0
     assert "Statements end with ;" in terminal.text
     assert "timestamp" in terminal.text
-    assert "SHOW STREAMS;" in (tmp_path / "cql" / "history").read_text()
+    assert "SHOW STREAMS;" in (tmp_path / "cql-streams" / "history").read_text()
 
 
 def test_a_history_that_cannot_be_written(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "cql").write_text("in the way")
+    (tmp_path / "cql-streams").write_text("in the way")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert isinstance(shell_module.open_history(terminal.console), InMemoryHistory)
     assert "no history" in terminal.text

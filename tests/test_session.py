@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -275,6 +276,8 @@ def test_an_unbounded_insert_runs_in_the_background(session: Session, engine: En
         session.sql("STOP QUERY q99")
     assert "has stopped" in str(session.sql(f"STOP QUERY {query.name}"))
     assert (query.status, query.row_count) == ("stopped", 2)
+    again = str(session.sql(f"STOP QUERY {query.name}"))
+    assert again == f"{query.name} is not running: it has been stopped"
 
 
 def test_closing_stops_everything(engine: Engine) -> None:
@@ -491,6 +494,9 @@ def test_watermarks_and_keys(session: Session) -> None:
     session.create_stream("r", FLIGHTS, watermark="ts", slack="1 s", rate=48_000)
     assert spec_of(session, "r").progress[0].slack == 1_000_000
     assert spec_of(session, "r").rate_hz == 48_000
+    for name, clause in (("s", "UPDATE KEY (origin)"), ("r", "RATE 48000 HZ")):
+        with pytest.raises(NotSupportedError, match=re.escape(f"{clause} of stream {name} ")):
+            session.sql(f"SELECT * FROM {name}")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import string
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -46,6 +47,8 @@ _VALUE_ENDS = frozenset(
 _VALUE_STARTS = frozenset(
     {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *TYPES.values()}
 )
+_QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN})
+_OPERATORS = (exp.Binary, exp.Between, exp.In)
 _CLAUSES = words(
     "SELECT FROM WHERE GROUP ORDER HAVING UNION EXCEPT INTERSECT LIMIT JOIN LEFT RIGHT INNER OUTER "
     "WINDOW EMIT WATERMARK QUALIFY USING VALUES BETWEEN DISTINCT"
@@ -127,7 +130,7 @@ class BaseParser(parser.Parser):
         TokenType.NULL: parser.Parser.PRIMARY_PARSERS[TokenType.NULL],
         TokenType.TRUE: parser.Parser.PRIMARY_PARSERS[TokenType.TRUE],
         TokenType.FALSE: parser.Parser.PRIMARY_PARSERS[TokenType.FALSE],
-        TokenType.STAR: lambda self, token: self.placed(exp.Star(), token),
+        TokenType.STAR: lambda self, token: self._star(token),
     }
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr | None]]] = {
         TokenType.COLON: lambda self: self._parameter(),
@@ -213,6 +216,8 @@ class BaseParser(parser.Parser):
                         f"unexpected {suspect.text!r}", suspect, f"did you mean {close[0]}?"
                     )
         hint = None
+        if self._prev.token_type == TokenType.VAR and self._prev.text.upper() in ("GROUP", "ORDER"):
+            self.refuse(message, token, f"did you mean {self._prev.text.upper()} BY?")
         if (
             self._curr.token_type in _VALUE_STARTS
             and self._prev.token_type in _VALUE_ENDS
@@ -220,6 +225,11 @@ class BaseParser(parser.Parser):
             and self._curr.text.upper() not in _KEYWORD_SET
         ):
             hint = f"a comma is probably missing before {self._curr.text!r}"
+        elif self._curr.token_type == TokenType.L_PAREN and self._prev.token_type in NAME_TOKENS:
+            ahead = self._tokens[index - 2] if index > 1 else self._curr
+            plain = ahead.text.upper() not in _KEYWORD_SET
+            if plain and ahead.token_type in _VALUE_ENDS - {TokenType.STAR}:
+                hint = f"a comma is probably missing before {self._prev.text!r}"
         self.refuse(message, token, hint)
 
     # ----------------------------------------------------------------- small things
@@ -227,6 +237,17 @@ class BaseParser(parser.Parser):
     def placed(self, node: E, token: Token) -> E:
         """A validated node that knows where it starts."""
         return self.expression(node, token=token)
+
+    def expression(
+        self, instance: E, token: Token | None = None, comments: list[str] | None = None
+    ) -> E:
+        """An operator stands where its first operand does, and reaches to the end of its last."""
+        made: E = super().expression(instance, token, comments)
+        if token is None and isinstance(made, _OPERATORS) and self._prev:
+            start = made.this.meta.get("start") if isinstance(made.this, exp.Expr) else None
+            if start is not None:
+                made.update_positions(start=start, end=self._prev.end)
+        return made
 
     def word_is(self, *words: str, ahead: int = 0) -> bool:
         """Do the next tokens read like this (quoted names and strings never do)?"""
@@ -327,9 +348,49 @@ class BaseParser(parser.Parser):
         except ArithmeticError:
             shown = text if len(text) <= 40 else text[:37] + "..."
             self.refuse(f"{shown!r} is not a number", token)
-        if self._curr.token_type == TokenType.VAR and self._curr.start == token.end + 1:
-            self.refuse(f"{text + self._curr.text!r} is neither a number nor a name", token)
+        behind = self._curr
+        if behind.token_type == TokenType.VAR and behind.start == token.end + 1:
+            self._advance()
+            return self._typed_number(token, behind)
         return self.placed(exp.Literal.number(text), token)
+
+    def _typed_number(self, token: Token, behind: Token) -> exp.Expr:
+        """``1L``, ``2.0D``."""
+        kind, whole = behind.text.upper(), token.text + behind.text
+        both = Token(TokenType.NUMBER, whole, start=token.start, end=behind.end)
+        if kind not in nodes.NUMBER_TYPES:
+            self.refuse(f"{whole!r} is neither a number nor a name", both)
+        if kind in "YSL" and not token.text.isdecimal():
+            name = nodes.NUMBER_TYPES[kind]
+            self.refuse(f"{whole!r} is no {name}: it has a point or an exponent", both)
+        return self.placed(nodes.TypedNumber(this=token.text, kind=kind), both)
+
+    def _star(self, token: Token) -> exp.Expr:
+        """``*``, ``* EXCEPT (a, b)``; ``* EXCEPT (SELECT …)`` is a set operation."""
+        star = self.placed(exp.Star(), token)
+        word, named = self._curr.text.upper(), self._next.token_type == TokenType.L_PAREN
+        if not named or self._curr.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            return star
+        if word in ("REPLACE", "RENAME"):
+            self.refuse(f"* {word} is not part of this dialect", hint="* EXCEPT (a), … AS a")
+        behind = self._tokens[self._index + 2 :][:1]
+        if word in ("EXCEPT", "EXCLUDE") and behind and behind[0].token_type not in _QUERY_STARTS:
+            self._advance()
+            star.set("except_", self.names("a column"))
+        return star
+
+    def _prefixed_string(self, prefix: Token) -> exp.Expr:
+        """``X'00ff'``; other letters in front of a string mean nothing here."""
+        digits = self._next
+        both = Token(TokenType.STRING, digits.text, start=prefix.start, end=digits.end)
+        if prefix.text.upper() != "X":
+            hint = "backslashes stand for themselves" if prefix.text.upper() == "R" else None
+            self.refuse(f"{prefix.text} in front of a string means nothing", prefix, hint)
+        if not set(digits.text) <= set(string.hexdigits):
+            self.refuse("X'…' takes hexadecimal digits", both, hint="for example X'00FF'")
+        self._advance(2)
+        text = digits.text.upper()
+        return self.placed(exp.HexString(this="0" * (len(text) % 2) + text), both)
 
     def _parse_primary(self) -> exp.Expr | None:
         if self._curr.token_type == TokenType.DOT and self._next.token_type == TokenType.NUMBER:
@@ -356,9 +417,15 @@ class BaseParser(parser.Parser):
         token = self._curr
         if token.token_type == TokenType.PARAMETER:
             self.refuse("'@' starts nothing in this dialect", hint="a parameter is written :name")
+        behind = self._next
+        joined = behind.token_type == TokenType.STRING and behind.start == token.end + 1
+        if joined and token.token_type == TokenType.VAR:
+            return self._prefixed_string(token)
         node = super()._parse_unary()
         if node is not None and "start" not in node.meta:
             node.update_positions(token)
+        if isinstance(node, exp.Column | exp.Paren):
+            node.meta["end"] = self._prev.end
         return node
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:

@@ -167,6 +167,11 @@ class CqlParser(QueryParser):
 
     def create(self) -> exp.Expr:
         replace = self.accept("OR", "REPLACE")
+        if self.word_is("TEMP") or self.word_is("TEMPORARY"):
+            self.refuse(
+                "nothing is created as temporary",
+                hint="views, and tables without a database, end with the session anyway",
+            )
         kind = self.one_of(DROPPED, "CREATE")
         if kind == "CONSTANT":
             return self._constant(replace)
@@ -485,7 +490,7 @@ class CqlParser(QueryParser):
     def set_(self) -> exp.Expr:
         if not self._curr:
             return nodes.ShowObjects(this="SETTINGS")
-        name = self._dotted("the name of a setting")
+        name = self._setting()
         if not self._curr:
             return nodes.SetSetting(this=name)
         if not self._match(TokenType.EQ) and not self.accept("TO"):
@@ -493,9 +498,12 @@ class CqlParser(QueryParser):
         return nodes.SetSetting(this=name, expression=self._value("a value"))
 
     def reset_(self) -> exp.Expr:
-        return nodes.ResetSetting(
-            this=self._dotted("the name of a setting") if self._curr else None
-        )
+        return nodes.ResetSetting(this=self._setting() if self._curr else None)
+
+    def _setting(self) -> exp.Var:
+        first = self._curr
+        name = exp.Var(this=self._dotted("the name of a setting"))
+        return self.placed(name, Token(TokenType.VAR, "", start=first.start, end=self._prev.end))
 
     def explain(self) -> exp.Expr:
         mode = None
@@ -510,6 +518,8 @@ class CqlParser(QueryParser):
         return nodes.Explain(this=inner, mode=mode)
 
     def show(self) -> exp.Expr:
+        if self.word_is("CREATE") or self.word_is("COLUMNS"):
+            self.refuse(f"there is no SHOW {self._curr.text.upper()}", hint="DESCRIBE name")
         what = self.one_of(SHOWN, "SHOW")
         like = None
         if self._match(TokenType.LIKE):

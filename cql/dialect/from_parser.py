@@ -285,6 +285,9 @@ class FromParser(BaseParser):
             return item
         if self._next.token_type == TokenType.L_PAREN and token.token_type in self.ID_VAR_TOKENS:
             return self._table_function()
+        if token.token_type == TokenType.STRING:
+            hint = f"declare it: CREATE STREAM s USING csv OPTIONS (path '{token.text}')"
+            self.refuse("a file is no stream or table by itself", token, hint)
         if not self.at_name():
             self.refuse_unexpected(
                 f"the name of a stream or table is missing before {token.text!r}"

@@ -35,6 +35,8 @@ class CqlGenerator(generator.Generator):
             f"WATERMARK {self.sql(e, 'this')} DELAY OF {self.interval(e.args['delay'])}"
         ),
         nodes.WindowTable: lambda self, e: self.window_table(e),
+        nodes.TypedNumber: lambda self, e: f"{e.this}{e.args['kind']}",
+        exp.HexString: lambda self, e: f"X'{e.this}'",
         nodes.GroupWindow: lambda self, e: self.group_window(e),
         nodes.JoinWindow: lambda self, e: f"WINDOW {self.sql(e, 'this')}",
         nodes.Emit: lambda self, e: f"EMIT {e.this}",
@@ -70,11 +72,11 @@ class CqlGenerator(generator.Generator):
         ),
         nodes.SetSetting: lambda self, e: _words(
             "SET",
-            e.this,
+            e.name,
             "=" if e.args.get("expression") is not None else None,
             self.sql(e, "expression"),
         ),
-        nodes.ResetSetting: lambda self, e: _words("RESET", e.args.get("this")),
+        nodes.ResetSetting: lambda self, e: _words("RESET", e.name),
         nodes.Explain: lambda self, e: _words("EXPLAIN", e.args.get("mode"), self.sql(e, "this")),
         nodes.ShowObjects: lambda self, e: _words(
             "SHOW", e.this, "LIKE" if e.args.get("like") else None, self.sql(e, "like")
@@ -120,7 +122,7 @@ class CqlGenerator(generator.Generator):
 
     def _to_stream(self, query: exp.Expr, sql: str) -> str:
         r2s = query.args.get(nodes.R2S)
-        return f"{r2s}({sql})" if r2s else sql
+        return f"{r2s.name}({sql})" if r2s else sql
 
     def hint_sql(self, expression: exp.Hint) -> str:
         return f"/*+ {', '.join(self.sql(hint) for hint in expression.expressions)} */"

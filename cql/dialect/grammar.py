@@ -64,6 +64,7 @@ _PLAIN: tuple[type[exp.Expr], ...] = (
     exp.GT,
     exp.GTE,
     exp.Having,
+    exp.HexString,
     exp.Hint,
     exp.Identifier,
     exp.IgnoreNulls,
@@ -162,7 +163,8 @@ _ARGS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Offset: frozenset({"expression"}),
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Distinct: frozenset({"expressions"}),
-    exp.Group: frozenset({"expressions"}),
+    exp.Group: frozenset({"expressions", "all"}),
+    exp.Star: frozenset({"except_"}),
     exp.DataTypeParam: frozenset({"this"}),
     exp.Cast: frozenset({"this", "to"}),
     exp.TryCast: frozenset({"this", "to", "safe", "requires_string"}),
@@ -215,6 +217,10 @@ def _misplaced(node: exp.Expr) -> str | None:
     elif isinstance(node, exp.Anonymous):
         if isinstance(node.this, str) and node.this.upper() in RELATION_TO_STREAM:
             return f"{node.this.upper()} takes the whole select list"
+    elif isinstance(node, exp.Star):
+        at = parent.parent if isinstance(parent, exp.Column) else parent
+        if node.args.get("except_") and not isinstance(at, exp.Select):
+            return "* EXCEPT stands only in a select list"
     elif isinstance(node, exp.Dot):
         if isinstance(node.this, exp.Literal):
             return "a number has no fields"

@@ -142,6 +142,23 @@ class WindowTable(exp.Expression):
         return str(self.args["kind"])
 
 
+class TypedNumber(exp.Expression):
+    """Spark's ``1L``, ``2.0D``: ``this`` the number (str), ``kind`` one of NUMBER_TYPES (str)."""
+
+    arg_types: ClassVar[Args] = {"this": True, "kind": True}
+
+
+#: What may stand directly behind a number, and the type that it gives.
+NUMBER_TYPES = {
+    "Y": "TINYINT",
+    "S": "SMALLINT",
+    "L": "BIGINT",
+    "F": "FLOAT",
+    "D": "DOUBLE",
+    "BD": "DECIMAL",
+}
+
+
 class GroupWindow(exp.Expression):
     """``GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)``, ``window(ts, '10 minutes', '5 minutes')``.
 
@@ -369,7 +386,7 @@ class InsertInto(exp.Expression):
 
 
 class SetSetting(exp.Expression):
-    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is a str.
+    """``SET name = value``; without ``expression`` it shows the setting. ``this`` is an exp.Var.
 
     The value is an ``exp.Literal``, ``exp.Boolean``, ``exp.Null``, ``exp.Neg``, :class:`Duration`,
     or ``exp.Var`` for a bare word.
@@ -436,6 +453,7 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     FromUnion,
     FromWatermark,
     WindowTable,
+    TypedNumber,
     GroupWindow,
     JoinWindow,
     Emit,

@@ -76,6 +76,13 @@ class QueryParser(FromParser):
             self._stream_clauses(result)
         return result
 
+    def parse_set_operation(
+        self, this: exp.Expr | None, consume_pipe: bool = False, intersect_only: bool = False
+    ) -> exp.SetOperation | None:
+        word = self._curr
+        found = super().parse_set_operation(this, consume_pipe, intersect_only)
+        return None if found is None else self.placed(found, word)
+
     def _parse_statement(self) -> exp.Expr | None:
         return self.query()
 
@@ -134,14 +141,15 @@ class QueryParser(FromParser):
         distinct = None
         if self._match(TokenType.DISTINCT):
             distinct = self.placed(exp.Distinct(), self._prev)
-        r2s_token, wrapped = self._select_list_operator()
+        operator, wrapped = self._select_list_operator()
         projections = self._parse_csv(self._parse_expression)
         if not projections:
             self.refuse_unexpected("the select list is empty")
         if wrapped:
             self.close_paren()
             if self._curr.token_type == TokenType.COMMA:
-                self.refuse("this list is closed", hint=f"{r2s_token} takes the whole select list")
+                name = operator.name if operator is not None else ""
+                self.refuse("this list is closed", hint=f"{name} takes the whole select list")
         # an unmarked bracket would be an index of the last expression
         at_window = self._curr.token_type == WINDOW_OPEN
         window = self.stream_window() if at_window else None
@@ -149,8 +157,8 @@ class QueryParser(FromParser):
         select = self.placed(
             exp.Select(hint=hint, distinct=distinct, expressions=projections, from_=from_), start
         )
-        if r2s_token is not None:
-            select.set(nodes.R2S, r2s_token)
+        if operator is not None:
+            select.set(nodes.R2S, operator)
         if window is not None:
             select.set(nodes.SELECT_WINDOW, window)
         self._parse_query_modifiers(select)
@@ -164,7 +172,7 @@ class QueryParser(FromParser):
             return None
         return self.placed(exp.From(this=self.from_item()), token)
 
-    def _select_list_operator(self) -> tuple[str | None, bool]:
+    def _select_list_operator(self) -> tuple[exp.Var | None, bool]:
         """``SELECT ISTREAM(a, b)``, ``SELECT RSTREAM a``; a column may still be called istream."""
         token = self._curr
         if token.token_type != TokenType.VAR or token.text.upper() not in RELATION_TO_STREAM:
@@ -178,7 +186,8 @@ class QueryParser(FromParser):
         self._advance()
         if self.at_relation_to_stream():
             self.refuse(f"{token.text.upper()} of a stream is not defined", token)
-        return token.text.upper(), self._match(TokenType.L_PAREN)
+        operator = self.placed(exp.Var(this=token.text.upper()), token)
+        return operator, bool(self._match(TokenType.L_PAREN))
 
     def _relation_to_stream(self) -> exp.Expr:
         """``ISTREAM(SELECT …)``, ``RSTREAM(A UNION B)``."""
@@ -192,7 +201,7 @@ class QueryParser(FromParser):
             self.refuse(f"{token.text.upper()} of a stream is not defined", token)
         if not isinstance(inner, exp.Select | exp.SetOperation):
             self.refuse(f"{token.text.upper()} needs a query", token)
-        inner.set(nodes.R2S, token.text.upper())
+        inner.set(nodes.R2S, self.placed(exp.Var(this=token.text.upper()), token))
         self._stream_clauses(inner)
         return inner
 
@@ -210,9 +219,8 @@ class QueryParser(FromParser):
             )
             distinct = self._match(TokenType.DISTINCT)
             self._match(TokenType.ALL)
-            this = self.expression(
-                kind(this=this, expression=self._star_of_name(), distinct=distinct)
-            )
+            made = kind(this=this, expression=self._star_of_name(), distinct=distinct)
+            this = self.placed(made, operator)
         return this
 
     def _star_of_name(self) -> exp.Expr:
@@ -242,6 +250,8 @@ class QueryParser(FromParser):
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
         group = super()._parse_group(skip_group_by_token)
+        if group is not None and group.args.get("all") and group.expressions:
+            self.refuse("GROUP BY ALL takes no columns", hint="it groups by all but aggregates")
         if group is not None and not any(group.args.values()):
             self.refuse_unexpected("an expression is missing after GROUP BY")
         return group

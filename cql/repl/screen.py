@@ -255,7 +255,8 @@ def status_line(query: Query, now: float | None = None) -> str:
         lag = _lag(query, progress, time.time() if now is None else now)
         if lag is not None:
             parts.append(f"lag {render.duration_text(lag)}")
-    parts.append(f"{progress.late:,} late, {progress.bad:,} bad")
+    late = f"{progress.late:,} late, " if query.windowed else ""
+    parts.append(f"{late}{progress.bad:,} bad")
     return "  ".join(parts)
 
 

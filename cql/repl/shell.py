@@ -309,7 +309,7 @@ def open_history(console: Console) -> History:
     import platformdirs
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    path = Path(platformdirs.user_state_dir("cql", appauthor=False)) / "history"
+    path = Path(platformdirs.user_state_dir("cql-streams", appauthor=False)) / "history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8"):
