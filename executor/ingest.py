@@ -65,7 +65,7 @@ class Loaded:
     masks: list[Array | None]
     columns: list[tuple[int, int, int]]  # addresses of data and mask (0: none), item size
     times: list[tuple[npt.NDArray[np.int64], Array]]
-    offset: int = 0  # rows of the input before this block
+    offset: int = 0  # rows of the input before this block, bad ones too
     sequence: int = 0  # stream position of its first row
 
     @property
@@ -77,7 +77,8 @@ class Loaded:
 class Feed:
     """One source of a running query: reads blocks, cuts them into units.
 
-    ``late_rows`` counts stragglers; ``nulls`` are the columns in which a NULL has been seen."""
+    ``rows`` counts those read (``bad`` of them could not be), ``late_rows`` stragglers; ``nulls``
+    are the columns in which a NULL has been seen."""
 
     source: SourceExec
     reader: Reader
@@ -88,6 +89,7 @@ class Feed:
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
     rows: int = 0
+    bad: int = 0
     late_rows: int = 0
     max_lateness: int = 0
     ended: bool = False
@@ -121,7 +123,7 @@ class Feed:
         if block is None:
             self.ended = True
             return False
-        if block.batch.num_rows == 0 and not block.punctuation:
+        if block.batch.num_rows == 0 and not block.punctuation and not block.bad:
             return False
         self.pending = self._convert(block)
         return True
@@ -161,6 +163,8 @@ class Feed:
         assert loaded is not None
         self.pending = None
         n = loaded.rows
+        self.rows += len(loaded.block.bad)
+        self.bad += len(loaded.block.bad)
         for start in range(0, max(n, 1), rows):
             stop = min(n, start + rows)
             self._fill(loaded, start, stop, next(serial), sequence + start)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, Source
 
 
@@ -29,10 +30,13 @@ class FakeClock:
             action()
 
 
-def drain(reader: Reader) -> list[Block]:
+def drain(reader: Reader, *, keep: bool = False) -> list[Block]:
+    """All blocks. The first row that cannot be read is an error, unless such rows are kept."""
     blocks = []
     while (block := reader.next()) is not None:
-        assert 0 < block.batch.num_rows <= BLOCK_ROWS
+        if block.bad and not keep:
+            raise CatalogError(block.bad[0].reason, hint=block.bad[0].hint)
+        assert 0 < block.batch.num_rows + len(block.bad) <= BLOCK_ROWS
         blocks.append(block)
     assert reader.next() is None
     reader.close()
@@ -60,9 +64,10 @@ def read(source: Source, columns: Sequence[str] | None = None, offset: Any = Non
 def check_replay(source: Source, limit: int = 12) -> list[Any]:
     """Every block's offset gives exactly the rows after it, and the same blocks."""
     names = list(source.schema.names)
-    blocks = drain(source.open(names))
+    blocks = drain(source.open(names), keep=True)
     for i, block in list(enumerate(blocks))[:limit]:
-        again = drain(source.open(names, block.offset))
+        again = drain(source.open(names, block.offset), keep=True)
+        assert [b.bad for b in again] == [b.bad for b in blocks[i + 1 :]]
         assert [b.batch.num_rows for b in again] == [b.batch.num_rows for b in blocks[i + 1 :]]
         assert [b.offset for b in again] == [b.offset for b in blocks[i + 1 :]]
         assert rows_of(again) == rows_of(blocks[i + 1 :])

@@ -286,7 +286,7 @@ def test_windows_before_the_origin() -> None:
 def test_a_null_event_time_is_a_bad_row() -> None:
     s = Script("SELECT count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY 2")
     s.push("1 x 1 \n - x 1 \n 2 x 1").end()
-    s.expect("bad aggregate#0 1 the window attribute is NULL \n row 2 10 \n end")
+    s.expect("bad aggregate#0 1 the event time ts is NULL \n row 2 10 \n end")
 
 
 def test_results_longer_than_a_unit() -> None:

@@ -183,7 +183,7 @@ class AggregateTerminal(RowTerminal):
         t = "0"
         if node.window is not None:
             assert node.window.wa is not None
-            t = writer.event_time(scope, node.window.wa, check=False)
+            t = writer.event_time(scope, node.window.wa, node.input.schema, check=False)
         self._key_words(scope)
         arguments = self._arguments(scope)
         if any(code.ordered for code in self._codes):
