@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql.errors import CatalogError, CqlError, RunError
-from cql.executor import text_columns
+from cql.executor import ledger, text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
@@ -91,6 +91,7 @@ class Execution:
         self._blocks: dict[int, tuple[int, Loaded]] = {}
         self._bad: list[BadRow] = []
         self._bad_rows = 0
+        self._refused: dict[str, Counter[str]] = {}
         self._rows_out = 0
         self._stop = False
         self._started: float | None = None
@@ -320,10 +321,17 @@ class Execution:
                 hint=_remedy(failure),
             )
         self._bad_rows += 1
+        self._refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
         if len(self._bad) < LEDGER_ROWS:
             source, offset = self._origin(failure)
             name = source.name if source else None
             self._bad.append(BadRow(name, offset, failure.operator, failure.site.message))
+
+    def _kind(self, failure: Failure) -> str:
+        assert self._graph is not None
+        named = (op for op in self._graph.operators if op.name == failure.operator)
+        operator = next(named, None)
+        return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
 
     def _unread(self, feed: Feed, loaded: Loaded) -> None:
         """The rows of a block that its source could not read."""
@@ -387,7 +395,8 @@ class Execution:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Per operator: rows in and out, rows filtered or late, bytes of state."""
+        """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
+        state."""
         if self._over is not None:
             return self._over.metrics
         graph = self._graph
@@ -403,11 +412,7 @@ class Execution:
             }
             for f in self._feeds
         ]
-        for operator in graph.operators:
-            row: dict[str, Any] = {"operator": operator.name, **operator.counters()}
-            row["state_bytes"] = getattr(operator, "state_bytes", 0)
-            rows.append(row)
-        return rows
+        return rows + [ledger.entry(op, self._refused.get(op.name, {})) for op in graph.operators]
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)

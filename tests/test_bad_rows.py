@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -361,3 +362,35 @@ def test_failing_does_not_wait_for_the_other_bad_rows(monkeypatch: pytest.Monkey
         with pytest.raises(CatalogError, match="row 0, column t"):
             session.sql("SELECT t FROM t").to_arrow()
     assert tried == [rows_module.TOGETHER]
+
+
+# ---------------------------------------------------------------------------------- where rows went
+
+
+def test_every_pair_is_late_or_counted() -> None:
+    """What count(*) gives is what the ledger of the aggregate says, over windows of any overlap."""
+    rng = random.Random(3)
+    ts = [k + rng.randrange(40) for k in range(500)]
+    table = pa.table({"ts": ts, "n": [rng.randrange(5) for _ in ts]})
+    with cql.connect(False, on_bad_row="keep") as session:
+        session.create_stream("t", table, ordered_by="ts", slack=10)
+        for window in ("RANGE 20 SLIDE 20", "RANGE 60 SLIDE 20", "RANGE 5 SLIDE 20"):
+            text = f"SELECT count(*) AS c FROM t [{window}] WHERE 6 / n > 1"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a hole between windows is meant
+                query = session.sql(text)
+            total = sum(query.to_arrow()["c"].to_pylist())
+            (aggregate,) = (m for m in query.metrics() if "groups_out" in m)
+            assert aggregate["bad"] == query.progress().bad > 0
+            assert aggregate["late_pairs"] > 0
+            assert total == aggregate["pairs"] - aggregate["late_pairs"]
+            assert aggregate["windows_closed"] == aggregate["groups_out"] == query.row_count
+            assert f"{aggregate['pairs']:,}" in query.explain("analyze")
+
+
+def test_limits_count_what_they_drop() -> None:
+    with cql.connect(False) as session:
+        session.create_stream("t", pa.table({"n": range(10)}))
+        query = session.sql("SELECT n FROM t ORDER BY n LIMIT 3 OFFSET 2")
+        assert query.to_arrow()["n"].to_pylist() == [2, 3, 4]
+        assert query.metrics()[-1]["over_limit"] == 7

@@ -47,7 +47,7 @@ class SortOperator(PythonOperator):
         self.workspace = workspace
         self.schema = node.schema
         self.attributes = progressing(node)
-        self.rows_in = self.rows_out = 0
+        self.rows_in = self.rows_out = self.over_limit = 0
         self.waiting = self._take(None, np.zeros(0, np.int64))
         self.ready = self.waiting
         self._promises: list[tuple[int, int]] = []
@@ -61,7 +61,12 @@ class SortOperator(PythonOperator):
         return sum(a.nbytes for a in self.waiting.values())
 
     def counters(self) -> dict[str, int]:
-        return {"rows_in": self.rows_in, "rows_out": self.rows_out}
+        return {
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "over_limit": self.over_limit,
+            "held": self.rows_in - self.rows_out - self.over_limit,
+        }
 
     def call(self, unit: Unit, out: Unit) -> int:
         words = unit.words
@@ -137,6 +142,7 @@ class SortOperator(PythonOperator):
         if self.node.limit is not None:
             keep &= place < self.node.offset + self.node.limit
         kept: Array = rows[keep]
+        self.over_limit += rows.size - kept.size
         return kept
 
     def _sort_words(self, key: SortKey, rows: Array) -> list[Array]:

@@ -289,7 +289,9 @@ class StageWriter:
             body.line(f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
             body.line(f"we = ws + {self.range(step.window)}")
             window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
-            self._steps(rest, scope.next([*scope.columns, *window]), last)
+            inner = scope.next([*scope.columns, *window])
+            inner.name = "pairs_"  # what is filtered from here on are pairs, not rows
+            self._steps(rest, inner, last)
         with body.block("if status != 0:"):
             body.line("break")
 

@@ -586,6 +586,8 @@ class AggregateTerminal(RowTerminal):
             body.line("detail_row = i if status == 3 else detail_row")
             body.line("break")
         close = kernel.word("close_window")
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        body.lines(f"{closed} += 1", f"{groups} += counts[slot]")
         body.lines(f"call_operator({close}, desc, slot)", f"{closing} = -1")
 
     def _promise(self) -> None:
