@@ -20,7 +20,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
-from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
@@ -169,6 +169,7 @@ class Execution:
             encoded = frozenset(c for s, c in text.encoded if s == k)
             feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
             feed.nulls = nulls[k]
+            self._workspace.resize(0, feed.nbytes, BUFFERS)
             self._feeds.append(feed)
         last = self._graph.last
         base = int(ones.ctypes.data)
@@ -204,6 +205,7 @@ class Execution:
             ones=ones,
             unit_rows=self._rows,
             slice_us=int(self._settings["slice_us"]),
+            resize=self._workspace.resize,
         )
 
     def _gathered(self, graph: Graph) -> int:

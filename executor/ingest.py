@@ -17,6 +17,7 @@ from cql.executor.kernels.progress import mark_stragglers
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader
 from cql.executor.unit import (
+    CAPACITY,
     INFINITY,
     NEVER,
     PUNCTUATION_WORDS,
@@ -105,8 +106,14 @@ class Feed:
             if column is not None:
                 self.attributes.append(Attribute(column, progress))
         self._ones = address_of(self.ones)
-        room = STRAGGLER_WORDS * BLOCK_ROWS * max(1, len(self.attributes))
+        rows = int(self.unit.words[CAPACITY])
+        room = STRAGGLER_WORDS * rows * max(1, len(self.attributes))
         self._records = np.zeros(room, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the unit and of the records of stragglers."""
+        return self.unit.nbytes + self._records.nbytes
 
     @property
     def position(self) -> int:
