@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import json
 import re
@@ -283,7 +284,7 @@ class CsvFormat(TextFormat):
         head = self.head(path)
         if not head:
             raise CatalogError(f"file {path} is empty", hint="declare the columns of the stream")
-        with guarded(path):
+        with guarded(path), _guessing(path):
             reader = pc.open_csv(
                 path,
                 read_options=pc.ReadOptions(
@@ -310,6 +311,8 @@ class CsvFormat(TextFormat):
         types = {n: self.raw_type(f.type) for n, f in zip(wanted.names, wanted.fields, strict=True)}
         if not data:
             return empty_of(types)
+        if self._row.match(self._last_line(data)) is None:  # Arrow would take it as it is
+            raise ValueError(NO_ROW)
         table = pc.read_csv(
             io.BytesIO(data),
             read_options=pc.ReadOptions(
@@ -319,6 +322,11 @@ class CsvFormat(TextFormat):
             convert_options=self._convert_options(types, wanted.names),
         )
         return _single(table)
+
+    def _last_line(self, data: bytes) -> bytes:
+        if self.multiline:
+            return self.split(data)[-1]
+        return data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
 
     def opening(self, data: bytes) -> int:
         if not self.header:
@@ -352,11 +360,9 @@ class CsvFormat(TextFormat):
 
     def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
         text = str(error).split("\n", 1)[0]
-        if not self.multiline and line.count(self._quote.encode()) % 2:
-            return (
-                f"a quote is not closed ({_shorter(text)})",
-                "close it; values with line ends need the option multiline 'true'",
-            )
+        if self._row.match(line) is None:
+            remedy = "" if self.multiline else "; values with line ends need multiline 'true'"
+            return "a quote is not closed", f"close it{remedy}"
         if found := _IN_COLUMN.match(text):
             name, what = wanted.head[int(found[1])], found[2]
             field = wanted.fields[list(wanted.names).index(name)]
@@ -383,11 +389,6 @@ def _record(delimiter: str, quote: str) -> re.Pattern[bytes]:
     d, q = re.escape(delimiter.encode()), re.escape(quote.encode())
     value = rb"(?>(?:%b[^%b]*(?:%b%b[^%b]*)*%b|(?!%b))[^%b\r\n]*)" % (q, q, q, q, q, q, q, d)
     return re.compile(rb"(?>%b(?:%b%b)*)(?:\r\n|\n|\r|\Z)" % (value, d, value))
-
-
-def _shorter(text: str) -> str:
-    found = _COUNTS.search(text)
-    return text if found is None else f"{found[2]} values for {found[1]} columns"
 
 
 def first_line(stream: Any, multiline: bool, quote: str) -> bytes:
@@ -461,7 +462,8 @@ class JsonFormat(TextFormat):
                     f"file {path}, line 1: not a JSON object", hint="write one in each line"
                 )
             block = pj.ReadOptions(block_size=max(len(sample), 1024))
-            found = named(pj.read_json(io.BytesIO(sample), read_options=block).schema)
+            with _guessing(path):
+                found = named(pj.read_json(io.BytesIO(sample), read_options=block).schema)
             texts = [f.name for f in found if _maybe_text(f.type)]
             asked = pa.schema([pa.field(n, pa.string()) for n in texts])
             table = pj.read_json(
@@ -520,6 +522,19 @@ class JsonFormat(TextFormat):
             except REFUSALS:
                 return _misfit(field, row.get(name)), DECLARE
         return str(error).split("\n", 1)[0], "correct the row"
+
+
+@contextlib.contextmanager
+def _guessing(path: str) -> Iterator[None]:
+    """Rows that cannot be read together do not say what their columns are."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise CatalogError(
+            f"file {path} does not tell its columns: {str(error).splitlines()[0]}",
+            hint="declare them, CREATE STREAM s (column TYPE, ...): rows that do not fit are bad "
+            "rows then",
+        ) from error
 
 
 def _begins_with_object(data: bytes) -> bool:

@@ -42,7 +42,10 @@ CSV_LINES = [
     ("1,x", "2 values for 3 columns"),
     ("1,x,2024-01-01,4", "4 values for 3 columns"),
     ("1,x,soon", "column t: 'soon' is not a timestamp"),
-    ('1,"x,2024-01-01', "a quote is not closed (2 values for 3 columns)"),
+    ('1,"x,2024-01-01', "a quote is not closed"),
+    ('1,x,"2024-01-01', "a quote is not closed"),
+    ('1,x"y",2024-01-01', None),
+    ('"1"5,x,"2024-01-01"', None),
     ("1,\udcff,2024-01-01", "column s: CSV conversion error to string: invalid UTF8 data"),
 ]
 JSON_LINES = [
@@ -131,7 +134,9 @@ def test_clean_files_have_no_bad_rows_however_they_end(kind: str, tmp_path: Path
         path.write_bytes(b"\xef\xbb\xbf" + text.encode())
         blocks = kept(FileSource({"path": path}, what="s", declared=SCHEMA))
         assert bad_of(blocks) == []
-        assert [r["n"] for r in rows_of(blocks)] == ([1, 2, None] if head else [1, None, None])
+        assert [r["n"] for r in rows_of(blocks)] == (
+            [1, 2, None, 1, 15] if head else [1, None, None]
+        )
 
 
 def test_carriage_returns_end_lines_too(tmp_path: Path) -> None:
@@ -182,6 +187,17 @@ def test_a_decimal_with_too_many_digits_and_a_null_in_a_not_null_column(tmp_path
     (_, digits), (_, null) = bad_of(kept(FileSource({"path": path}, what="s", declared=schema)))
     assert digits.startswith(f"file {path}, line 3: column d: ")
     assert null == f"file {path}, row 2, column n: NULL in a column declared NOT NULL"
+
+
+def test_rows_that_do_not_tell_their_columns(tmp_path: Path) -> None:
+    for name, text, what in (
+        ("a.csv", "n,s\n1,x\n2\n", r"does not tell its columns: .*\nhint: declare them"),
+        ("a.jsonl", '{"n": 1}\n{"n": "x"}\n', r"does not tell its columns: .*\nhint: declare them"),
+        ("b.jsonl", "null\n", "line 1: not a JSON object"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(CatalogError, match=what):
+            FileSource({"path": tmp_path / name}, what="s")
 
 
 def items(n: int) -> list[Any]:
