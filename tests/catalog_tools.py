@@ -1,11 +1,16 @@
-"""Helpers of the catalog's tests: draining readers, a clock that only tests move."""
+"""Helpers of the catalog's tests: draining readers, files of every format, a clock that only tests
+move."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
 
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, Source
@@ -72,3 +77,36 @@ def check_replay(source: Source, limit: int = 12) -> list[Any]:
         assert [b.offset for b in again] == [b.offset for b in blocks[i + 1 :]]
         assert rows_of(again) == rows_of(blocks[i + 1 :])
     return rows_of(blocks)
+
+
+def sample(rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "n": pa.array(range(rows), pa.int64()),
+            "s": [None if i % 5 == 0 else f"v{i % 3}" for i in range(rows)],
+            "b": [i % 2 == 0 for i in range(rows)],
+        }
+    )
+
+
+FORMATS = ("parquet", "csv", "json", "arrow", "stream")
+
+
+def write(table: pa.Table, path: Path, kind: str, group: int = 10) -> Path:
+    match kind:
+        case "parquet":
+            pq.write_table(table, path, row_group_size=group)
+        case "csv":
+            pc.write_csv(table, path)
+        case "json":
+            path.write_text("".join(json.dumps(r) + "\n" for r in table.to_pylist()))
+        case "arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=group)
+        case _:
+            with pa.ipc.new_stream(path, table.schema) as stream:
+                stream.write_table(table, max_chunksize=group)
+    return path
+
+
+SUFFIX = {"stream": "arrows", "json": "jsonl"}

@@ -15,7 +15,6 @@ import pytest
 from catalog_tools import FakeClock, check_replay, drain, rows_of
 
 import cql
-from cql.catalog import blocks as blocks_module
 from cql.catalog import rows as rows_module
 from cql.catalog import text as text_module
 from cql.catalog.files import FileSource
@@ -69,14 +68,6 @@ JSON_LINES = [
 LINES = {"csv": CSV_LINES, "json": JSON_LINES}
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little blocks and groups, so that every cut is met with little data."""
-    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 8)
-    for module in (rows_module, text_module, blocks_module):
-        monkeypatch.setattr(module, "TOGETHER", 4)
-
-
 def write(path: Path, kind: str, lines: list[str]) -> None:
     head = ["n,s,t"] if kind == "csv" else []
     text = "".join(f"{line}\n" for line in [*head, *lines])
@@ -96,7 +87,7 @@ def kept(source: Source, columns: list[str] | None = None) -> list[Block]:
     return drain(source.open(columns or list(source.schema.names)), keep=True)
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("kind", LINES)
 def test_a_row_is_judged_by_itself(
     kind: str, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -161,7 +152,7 @@ def test_one_column_and_the_columns_that_are_read(tmp_path: Path) -> None:
     assert bad == (1, f"file {path}, line 3: column t: 'soon' is not a timestamp")
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 def test_quoted_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.csv"
     path.write_text('n,s,t\n1,"a\nb",\n2,"say ""x""\n\n",\nz,"c\nd",\n4," 5"" ",\n5,5" pipe,\n')
@@ -206,7 +197,7 @@ def items(n: int) -> list[Any]:
     return [wrong[i // 3 % len(wrong)] if i % 3 == 2 else {"n": i, "s": None} for i in range(n)]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("bounded", [True, False])
 def test_python_rows(bounded: bool) -> None:
     schema = Schema((Field("n", BIGINT), Field("s", STRING), Field("x", DOUBLE)))
@@ -222,7 +213,7 @@ def test_python_rows(bounded: bool) -> None:
     assert [r["n"] for r in rows_of(again)] == [i for i in range(20, 40) if i % 3 != 2]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 def test_values_that_do_not_fit_their_type() -> None:
     """Tables have no text to parse, but a time may have digits that no microsecond holds."""
     nanos = [1000 * k + (k % 7 == 3) for k in range(50)]
@@ -238,7 +229,7 @@ def test_values_that_do_not_fit_their_type() -> None:
     assert [row for row, _ in bad_of(kept(declared))] == list(range(10, 50))
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 def test_a_replay_gives_them_in_their_place() -> None:
     start = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
     rows = [
@@ -264,7 +255,7 @@ def test_a_replay_gives_them_in_their_place() -> None:
     assert [r["n"] for r in seen] == [k for k in range(30) if k % 5 != 2]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_blocks")
 def test_a_followed_file_goes_on(tmp_path: Path) -> None:
     clock, path = FakeClock(), tmp_path / "1.csv"
     write(path, "csv", ["1,x,", "oops,x,", "", "3,x,"])
