@@ -1,20 +1,23 @@
 """Cutting what a source delivers into blocks, at fixed multiples of BLOCK_ROWS of the stream.
 
 A feed delivers pieces of any size; the reader cuts and joins them, so that the same rows in other
-pieces give the same blocks. Only a live feed, which has nothing more for the moment, makes shorter
-blocks; they still never cross a multiple.
+pieces give the same blocks. Shorter blocks, which still never cross a multiple, come from a live
+feed that has nothing more for the moment, and where rows are bad: a block ends after the piece that
+has some, and rows that do not fit their types are looked for in TOGETHER rows at a time.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-from cql.catalog.convert import Shaper, empty_batch, join
+from cql.catalog.convert import Shaper, empty_batch
+from cql.catalog.rows import TOGETHER, Rows, joined, shape, shape_what_fits
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset
 
@@ -32,7 +35,7 @@ class Piece:
     ``k`` of them; ``first`` is the number of the first one within ``where`` (for messages);
     ``promise(k)`` gives the source's own punctuation after them."""
 
-    batch: pa.RecordBatch
+    rows: Rows
     after: Callable[[int], Offset]
     where: str
     first: int
@@ -67,7 +70,7 @@ class IteratorFeed:
 class _Part:
     """Raw rows of a block; ``first`` is the number of their first one within ``where``."""
 
-    raw: pa.RecordBatch
+    raw: Rows
     where: str
     first: int
 
@@ -77,16 +80,18 @@ def _runs(parts: list[_Part]) -> Iterator[_Part]:
     batches would otherwise pay for it one by one (3.5 us a row at 10 rows a batch)."""
     run: list[pa.RecordBatch] = []
     for i, part in enumerate(parts):
-        run.append(part.raw)
+        run.append(part.raw.batch)
         later = parts[i + 1] if i + 1 < len(parts) else None
         if (
             later is None
             or later.where != part.where
-            or later.first != part.first + part.raw.num_rows
-            or later.raw.schema != part.raw.schema
+            or later.first != part.first + part.raw.count
+            or later.raw.batch.schema != part.raw.batch.schema
+            or later.raw.bad
+            or part.raw.bad
         ):
-            raw = run[0] if len(run) == 1 else pa.concat_batches(run)
-            yield _Part(raw, part.where, part.first + part.raw.num_rows - raw.num_rows)
+            raw = Rows(run[0] if len(run) == 1 else pa.concat_batches(run), part.raw.bad)
+            yield _Part(raw, part.where, part.first + part.raw.count - raw.count)
             run = []
 
 
@@ -98,7 +103,7 @@ class BlockReader:
         self._shaper = shaper
         self._row = row
         self._offset = offset
-        self._rest: tuple[Piece, int] | None = None
+        self._waiting: deque[tuple[Piece, int]] = deque()  # with the first row not yet given
         self._ended = False
         self._error: CatalogError | None = None
 
@@ -113,48 +118,93 @@ class BlockReader:
             raise
 
     def _next(self, timeout: float | None) -> Block | None:
-        room = BLOCK_ROWS - self._row % BLOCK_ROWS
-        parts: list[_Part] = []
-        have = 0
-        promise: tuple[tuple[str, int], ...] = ()
-        while have < room and not self._ended:
-            taken = self._take(room - have, 0.0 if parts else timeout)
-            if taken is None:
-                break
-            if taken is END:
-                self._ended = True
-                break
-            piece, start = taken
-            count = min(room - have, piece.batch.num_rows - start)
-            if count == 0:
-                continue
-            raw = piece.batch.slice(start, count)
-            parts.append(_Part(raw, piece.where, piece.first + start))
-            have += count
-            self._offset = piece.after(start + count)
-            promise = piece.promise(start + count) if piece.promise is not None else ()
-            if start + count < piece.batch.num_rows:
-                self._rest = (piece, start + count)
-        if not parts:
+        taken = self._gather(BLOCK_ROWS - self._row % BLOCK_ROWS, timeout)
+        if not taken:
             if self._ended:
                 return None
             return Block(empty_batch(self._shaper.fields), self._offset)
-        self._row += have
-        shaped = [
-            self._shaper.shape(run.raw, row=run.first, where=run.where) for run in _runs(parts)
-        ]
-        return Block(join(self._shaper.fields, shaped), self._offset, promise)
+        try:
+            rows = joined(
+                self._shaper.fields,
+                [
+                    shape(self._shaper, run.raw, row=run.first, where=run.where)
+                    for run in _runs([_part(*t) for t in taken])
+                ],
+            )
+        except CatalogError:
+            taken = self._fewer(taken, TOGETHER - self._row % TOGETHER)
+            rows = joined(
+                self._shaper.fields,
+                [
+                    shape_what_fits(self._shaper, part.raw, row=part.first, where=part.where)
+                    for part in (_part(*t) for t in taken)
+                ],
+            )
+        self._row += rows.count
+        piece, start, count = taken[-1]
+        self._offset = piece.after(start + count)
+        promise = piece.promise(start + count) if piece.promise is not None else ()
+        return Block(rows.batch, self._offset, promise, rows.bad)
 
-    def _take(self, limit: int, timeout: float | None) -> tuple[Piece, int] | End | None:
-        if self._rest is not None:
-            rest, self._rest = self._rest, None
-            return rest
-        taken = self._feed.take(limit, timeout)
-        return (taken, 0) if isinstance(taken, Piece) else taken
+    def _gather(self, room: int, timeout: float | None) -> list[_Taken]:
+        """The rows of the next block, at most ``room``."""
+        taken: list[_Taken] = []
+        while room > 0:
+            found = self._take(room, 0.0 if taken else timeout)
+            if found is None:
+                break
+            piece, start = found
+            count = min(room, piece.rows.count - start)
+            if count == 0:
+                continue
+            if start + count < piece.rows.count:
+                self._waiting.appendleft((piece, start + count))
+            taken.append((piece, start, count))
+            room -= count
+            if piece.rows.slice(start, count).bad:
+                break
+        return taken
+
+    def _fewer(self, taken: list[_Taken], room: int) -> list[_Taken]:
+        """The first ``room`` rows of what was taken; the others wait again."""
+        kept: list[_Taken] = []
+        back: list[tuple[Piece, int]] = []
+        for piece, start, count in taken:
+            given = min(room, count)
+            room -= given
+            if given:
+                kept.append((piece, start, given))
+            if given < count:
+                back.append((piece, start + given))
+        if back and self._waiting and back[-1][0] is self._waiting[0][0]:
+            self._waiting.popleft()  # the rest of the last piece comes with what is given back
+        self._waiting.extendleft(reversed(back))
+        return kept
+
+    def _take(self, limit: int, timeout: float | None) -> tuple[Piece, int] | None:
+        """The next rows; None at the end and when nothing came in time."""
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._ended:
+            return None
+        found = self._feed.take(limit, timeout)
+        if isinstance(found, Piece):
+            return found, 0
+        self._ended = found is END
+        return None
 
     def close(self) -> None:
-        self._ended, self._rest = True, None
+        self._ended = True
+        self._waiting.clear()
         self._feed.close()
+
+
+#: A piece, the first of its rows that is meant, and how many.
+_Taken: TypeAlias = tuple[Piece, int, int]
+
+
+def _part(piece: Piece, start: int, count: int) -> _Part:
+    return _Part(piece.rows.slice(start, count), piece.where, piece.first + start)
 
 
 def row_of(offset: Offset | None, what: str) -> int:

@@ -71,6 +71,11 @@ def assignable(source: DataType, target: DataType) -> bool:
     return source.kind is Kind.DECIMAL and target.kind is Kind.DECIMAL
 
 
+def article(kind: DataType) -> str:
+    """The type with its article, for messages."""
+    return f"an {kind}" if str(kind)[0] in "aeiou" else f"a {kind}"
+
+
 def arrow_type(kind: DataType) -> pa.DataType:
     return kind.to_arrow()
 
@@ -94,6 +99,16 @@ def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, s
             )
 
 
+def shown(value: Any) -> str:
+    """An Arrow scalar as text, also where Python has no such value (nanoseconds)."""
+    if not value.is_valid:
+        return "NULL"
+    try:
+        return str(value.cast(pa.string()).as_py())
+    except pa.ArrowException:
+        return str(value)
+
+
 def first_failure(array: Column, attempt: Callable[[Column], object]) -> int:
     """Index of the first value that ``attempt`` refuses, given that it refuses the array."""
     low, high = 0, len(array)  # array[:low] passes, array[:high] fails
@@ -114,9 +129,8 @@ def cast(array: Column, target: pa.DataType, *, column: str, where: str, row: in
         return _cast(array, target)
     except (pa.ArrowException, ValueError) as error:
         bad = first_failure(array, lambda part: _cast(part, target))
-        value = array[bad]
         raise CatalogError(
-            f"{where}, row {row + bad}, column {column}: {value} does not fit {target}",
+            f"{where}, row {row + bad}, column {column}: {shown(array[bad])} does not fit {target}",
             hint=_cast_hint(array.type, target),
         ) from error
 

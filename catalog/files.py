@@ -4,8 +4,8 @@ A path may be a file, a folder (with all its files, also in sub-folders), a glob
 of these. Files and folders whose name starts with ``_`` or ``.`` are hidden, as everywhere in this
 field. Folders named ``column=value`` are partitions: such a column is appended to the file's own.
 
-Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of the whole were read, the last of
-them being row m - 1 of that file. Files before it in order are not opened again.
+Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of the whole were read (bad ones
+too), the last of them being row m - 1 of that file. Files before it in order are not opened again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import Column, Shaper, assignable, empty_columns, pick, read_schema, widens
 from cql.catalog.formats import Format, format_of, make_format
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, trusted
+from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -239,20 +239,19 @@ class FileSource:
         own = self.wanted(fields)
         for file in files:
             place = skip
-            for batch in self.format.read(file.path, own, self.names_in(file, own), skip):
-                raw = self.complete(file, fields, own, batch)
+            for rows in self.format.read(file.path, own, self.names_in(file, own), skip):
+                raw = self.complete(file, fields, own, rows)
                 yield file_piece(raw, file.path, row, place)
-                row, place = row + raw.num_rows, place + raw.num_rows
+                row, place = row + raw.count, place + raw.count
             skip = 0
 
     def complete(
-        self, file: DataFile, fields: Sequence[Field], own: Sequence[Field], batch: pa.RecordBatch
-    ) -> pa.RecordBatch:
-        """The columns asked for, from a batch of the file's own and the names of its folders."""
-        with guarded(file.path):
-            trusted(batch)
+        self, file: DataFile, fields: Sequence[Field], own: Sequence[Field], rows: Rows
+    ) -> Rows:
+        """The columns asked for, from those of the file and the names of its folders."""
+        batch = rows.batch
         if not fields:
-            return empty_columns(batch.num_rows)
+            return Rows(empty_columns(batch.num_rows), rows.bad)
         values = {k.lower(): v for k, v in file.partitions.items()}
         read = {f.name: column for f, column in zip(own, batch.columns, strict=True)}
         arrays = [
@@ -261,7 +260,7 @@ class FileSource:
             else read[f.name]
             for f in fields
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields])
+        return Rows(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields]), rows.bad)
 
     def wanted(self, fields: Sequence[Field]) -> list[Field]:
         """What to read of a file for these columns: at least one, to know how many rows it has."""
@@ -300,11 +299,11 @@ class FileSource:
         return [f.name for f in pick(actual, [f.name for f in fields], where)]
 
 
-def file_piece(batch: pa.RecordBatch, path: str, row: int, place: int) -> Piece:
+def file_piece(rows: Rows, path: str, row: int, place: int) -> Piece:
     def after(k: int) -> Offset:
         return {"row": row + k, "file": path, "in_file": place + k}
 
-    return Piece(batch, after, f"file {path}", place)
+    return Piece(rows, after, f"file {path}", place)
 
 
 def _from(files: list[DataFile], path: str, what: str) -> list[DataFile]:

@@ -6,8 +6,9 @@ When a later file is there and the open one is read to its end, it is left for g
 counts even without a line end). A file that appears before the ones already read, one that grows
 after it was left, and one that shrinks are errors: their rows could not be replayed in this order.
 
-Offsets are ``{"row": n, "file": path, "in_file": rows of it, "byte": b, "skip": k}``: reading goes
-on k rows after byte b of that file (``byte`` is 0 for files that are taken whole).
+Offsets are ``{"row": n, "file": path, "in_file": rows of it, "byte": b, "line": l, "skip": k}``:
+reading goes on k rows after byte b of that file, where line l begins (``byte`` is 0 for files that
+are taken whole). Rows that cannot be read count like others.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.files import DataFile, FileSource
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, too_short
-from cql.catalog.text import CHUNK, CsvFormat, TextFormat, first_line
+from cql.catalog.rows import Rows, joined
+from cql.catalog.text import CHUNK, CsvFormat, TextFormat, Wanted, first_line, lines_in
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -89,6 +89,7 @@ class _Place:
     rows: int = 0
     byte: int = 0
     skip: int = 0
+    line: int = 1  # number of the line that begins at ``byte``
 
 
 class _FollowFeed:
@@ -111,7 +112,7 @@ class _FollowFeed:
         self._known: set[str] = set()
         self._place: _Place | None = None
         self._left: tuple[str, int] | None = None
-        self._whole: Iterator[pa.RecordBatch] | None = None
+        self._whole: Iterator[Rows] | None = None
         self._ready: deque[Piece] = deque()
         if offset is not None and "file" in offset:
             self._place = self._resume(offset)
@@ -122,7 +123,7 @@ class _FollowFeed:
         self._known = {f.path for f in files if f.path <= path}
         for file in files:
             if file.path == path:
-                numbers = (int(offset[k]) for k in ("in_file", "byte", "skip"))
+                numbers = (int(offset[k]) for k in ("in_file", "byte", "skip", "line"))
                 return _Place(file, *numbers)
         raise CatalogError(
             f"{self._what}: file {path}, where the query stood, is gone",
@@ -197,35 +198,32 @@ class _FollowFeed:
         if self._whole is None:
             names = self._source.names_in(place.file, self._own)
             self._whole = self._source.format.read(place.file.path, self._own, names, place.rows)
-        batch = next(self._whole, None)
-        if batch is None:
+        rows = next(self._whole, None)
+        if rows is None:
             return False
-        self._add(place, batch, None)
+        self._add(place, rows, None)
         return True
 
     def _read_lines(self, place: _Place, text: TextFormat, *, final: bool) -> bool:
         path = place.file.path
-        start = place.byte
+        start, line = place.byte, place.line
         if start == 0 and isinstance(text, CsvFormat) and text.header:
             with guarded(path), open(path, "rb") as file:
                 header = first_line(file, False, "")
             if not header.endswith(b"\n"):
                 return False
-            start = len(header)
+            start, line = len(header), 2
         data = self._lines_from(path, start, final)
         if not data:
             return False
         names = self._source.names_in(place.file, self._own)
-        head = text.head(path)
-        try:
-            batch = text.finish(text.parse(data, self._own, names, head), self._own)
-        except pa.ArrowException as error:
-            first = place.rows - place.skip
-            raise text.blame(path, self._own, names, head, first, error) from error
-        if batch.num_rows < place.skip:
-            raise too_short(path, place.rows - place.skip + batch.num_rows, place.rows)
-        rows = batch.slice(place.skip)
-        self._add(replace(place, byte=start), rows, start + len(data))
+        wanted = Wanted(path, self._own, names, text.head(path))
+        parts = list(text.rows(data, line, wanted))
+        found = joined(self._own, parts) if parts else Rows(text.parse(b"", wanted))
+        if found.count < place.skip:
+            raise too_short(path, place.rows - place.skip + found.count, place.rows)
+        end = (start + len(data), line + lines_in(data))
+        self._add(replace(place, byte=start, line=line), found.slice(place.skip), end)
         return True
 
     def _lines_from(self, path: str, start: int, final: bool) -> bytes:
@@ -245,23 +243,24 @@ class _FollowFeed:
                     return data[: data.rindex(b"\n") + 1]
             return data if final else b""
 
-    def _add(self, place: _Place, batch: pa.RecordBatch, end: int | None) -> None:
-        """Rows that follow ``place``; ``end`` is the byte after them, None for whole files."""
-        raw = self._source.complete(place.file, self._fields, self._own, batch)
-        row, count, path = self._row, raw.num_rows, place.file.path
+    def _add(self, place: _Place, rows: Rows, end: tuple[int, int] | None) -> None:
+        """Rows that follow ``place``; ``end`` is the byte after them and the number of its line,
+        None for whole files."""
+        raw = self._source.complete(place.file, self._fields, self._own, rows)
+        row, count, path = self._row, raw.count, place.file.path
 
         def after(k: int) -> Offset:
-            whole = k == count and end is not None
-            byte = end if whole else place.byte
-            skip = 0 if whole or end is None else place.skip + k
             at = {"row": row + k, "file": path, "in_file": place.rows + k}
-            return {**at, "byte": byte, "skip": skip}
+            if end is not None and k == count:
+                return {**at, "byte": end[0], "line": end[1], "skip": 0}
+            skip = 0 if end is None else place.skip + k
+            return {**at, "byte": place.byte, "line": place.line, "skip": skip}
 
         if count:
             self._ready.append(Piece(raw, after, f"file {path}", place.rows))
         self._row += count
-        rows = place.rows + count
-        self._place = _Place(place.file, rows, place.byte if end is None else end, 0)
+        byte, line = (place.byte, place.line) if end is None else end
+        self._place = _Place(place.file, place.rows + count, byte, 0, line)
 
 
 def _size(path: str, gone: int = -1) -> int:

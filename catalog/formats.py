@@ -1,6 +1,7 @@
 """File formats: how one file of each is described, counted and read from a given row on.
 
-A format raises CatalogError alone, naming the file and, as far as it can tell, the row.
+A format raises CatalogError alone, naming the file and, as far as it can tell, the row. Rows of
+text formats that cannot be read are given as such.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, named, skipped, too_short
+from cql.catalog.reading import guarded, named, skipped, too_short, trusted
+from cql.catalog.rows import Rows
 from cql.catalog.text import CsvFormat, JsonFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
@@ -32,9 +34,10 @@ class Format(Protocol):
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns ``names`` (the file's spelling), without the first ``skip``
-        rows. ``fields`` are the types they will be given. CatalogError if it has fewer rows."""
+    ) -> Iterator[Rows]:
+        """The columns ``names`` (the file's spelling), without the first ``skip`` rows; texts are
+        known to be sound. ``fields`` are the types they will be given. CatalogError if the file
+        has fewer rows."""
         ...
 
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
@@ -73,7 +76,7 @@ class ParquetFormat:
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Rows]:
         """Row groups that lie wholly before ``skip`` are not read."""
         with contextlib.ExitStack() as stack:
             with guarded(path):
@@ -88,18 +91,17 @@ class ParquetFormat:
                 yield from skipped(self._group(path, file, group, names), skip, path)
                 skip = 0
 
-    def _group(
-        self, path: str, file: Any, group: int, names: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
+    def _group(self, path: str, file: Any, group: int, names: Sequence[str]) -> Iterator[Rows]:
         place = f", row group {group},"
         with guarded(path, place):
             batches = file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=list(names))
         while True:
             with guarded(path, place):
                 batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch.select(list(names))
+                if batch is None:
+                    return
+                rows = Rows(trusted(batch.select(list(names))))
+            yield rows
 
 
 class ArrowFormat:
@@ -131,10 +133,10 @@ class ArrowFormat:
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Rows]:
         return skipped(self._batches(path, list(names)), skip, path)
 
-    def _batches(self, path: str, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, path: str, names: list[str]) -> Iterator[Rows]:
         with guarded(path):
             _, reader, batches = self._open(path)
         number = 0
@@ -147,7 +149,8 @@ class ArrowFormat:
                 except StopIteration:
                     return
                 batch.validate()
-            yield batch.select(names)
+                rows = Rows(trusted(batch.select(names)))
+            yield rows
             number += 1
 
 

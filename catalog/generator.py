@@ -22,6 +22,7 @@ from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Column, Shaper, batch_of, fit, pick
 from cql.catalog.options import Options
+from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -246,7 +247,7 @@ class _RateFeed:
         row, self._row = self._row, self._row + count
         batch = self._source.make(self._fields, row, count)
         return Piece(
-            batch,
+            Rows(batch),
             lambda k: {"row": row + k},
             "the rate generator",
             row,

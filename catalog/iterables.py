@@ -15,14 +15,18 @@ from cql.catalog.blocks import END, BlockReader, End, Feed, IteratorFeed, Piece,
 from cql.catalog.convert import (
     Column,
     Shaper,
+    article,
     assignable,
     batch_of,
     cast,
+    empty_batch,
     empty_columns,
     fit,
+    join,
     pick,
     read_schema,
 )
+from cql.catalog.rows import TOGETHER, Rows, bad_input, salvage
 from cql.catalog.sources import as_table, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
@@ -199,9 +203,9 @@ def _too_short(what: str, rows: int, skip: int) -> CatalogError:
 def _cut(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
     """The pieces without the rows before row ``skip``."""
     for piece in pieces:
-        before = min(max(skip - piece.first, 0), piece.batch.num_rows)
-        if before < piece.batch.num_rows:
-            yield row_piece(piece.batch.slice(before), piece.first + before, piece.where)
+        before = min(max(skip - piece.first, 0), piece.rows.count)
+        if before < piece.rows.count:
+            yield row_piece(piece.rows.slice(before), piece.first + before, piece.where)
 
 
 class _Rows:
@@ -220,50 +224,70 @@ class _Rows:
         """Items of any mixture, runs of single rows together."""
         for single, run in itertools.groupby(items, _is_row):
             if single:
-                yield self._piece(self._convert(list(run)))
+                yield from self._single(list(run))
             else:
-                yield from (self._piece(batch) for item in run for batch in self._batches(item))
+                yield from (self._piece(rows) for item in run for rows in self._batches(item))
 
-    def _piece(self, batch: pa.RecordBatch) -> Piece:
-        piece = row_piece(batch, self.seen, self._what)
-        self.seen += batch.num_rows
+    def _piece(self, rows: Rows) -> Piece:
+        piece = row_piece(rows, self.seen, self._what)
+        self.seen += rows.count
         return piece
 
-    def _batches(self, item: Any) -> Sequence[pa.RecordBatch]:
+    def _single(self, rows: list[Any]) -> Iterator[Piece]:
+        try:
+            batch = self._convert(rows, self.seen)
+        except CatalogError:
+            for first in range(0, len(rows), TOGETHER):
+                yield self._piece(self._salvaged(rows[first : first + TOGETHER]))
+        else:
+            yield self._piece(Rows(batch))
+
+    def _salvaged(self, rows: list[Any]) -> Rows:
+        good, bad = salvage(
+            len(rows),
+            lambda start, stop: self._convert(rows[start:stop], self.seen + start),
+            lambda row, error: bad_input(row, error, repr(rows[row])),
+        )
+        return Rows(join(self._fields, good) if good else empty_batch(self._fields), tuple(bad))
+
+    def _batches(self, item: Any) -> list[Rows]:
         table = as_table(item, f"{self._what}, row {self.seen}")
         if table is None:
-            raise CatalogError(
+            error = CatalogError(
                 f"{self._what}, row {self.seen}: cannot read a {type(item).__name__} as rows",
                 hint="give mappings, tuples, Arrow batches or frames",
             )
+            return [Rows(empty_batch(self._fields), (bad_input(0, error, repr(item)),))]
         actual, unsupported = read_schema(table.schema, self._what)
         where = f"the batch at row {self.seen} of {self._what}"
         fit(Schema(self._fields), actual, where, unsupported)
         names = [f.name for f in pick(actual, [f.name for f in self._fields], where)]
-        return table.select(names).to_batches() if names else [empty_columns(table.num_rows)]
+        batches = table.select(names).to_batches() if names else [empty_columns(table.num_rows)]
+        return [Rows(batch) for batch in batches]
 
-    def _convert(self, rows: list[Any]) -> pa.RecordBatch:
-        self._check_shapes(rows)
+    def _convert(self, rows: list[Any], first: int) -> pa.RecordBatch:
+        """The rows, of which the first has the number ``first``."""
+        self._check_shapes(rows, first)
         arrays = []
         for field, place in zip(self._fields, self._places, strict=True):
             assert place is not None
             values = [_value(row, field.name, place) for row in rows]
-            arrays.append(_column(values, field, self._what, self.seen))
+            arrays.append(_column(values, field, self._what, first))
         return batch_of(self._fields, arrays, len(rows))
 
-    def _check_shapes(self, rows: list[Any]) -> None:
+    def _check_shapes(self, rows: list[Any], first: int) -> None:
         for i, row in enumerate(rows):
             if isinstance(row, Mapping):
                 if self._closed and not self._names.issuperset(row):
                     extra = next(k for k in row if k not in self._names)
                     raise CatalogError(
-                        f"{self._what}, row {self.seen + i}: unknown column {extra}",
+                        f"{self._what}, row {first + i}: unknown column {extra}",
                         hint=did_you_mean(str(extra), self._names)
                         or "declare the schema: it came from the first item",
                     )
             elif len(row) != len(self._schema):
                 raise CatalogError(
-                    f"{self._what}, row {self.seen + i}: {len(row)} values for "
+                    f"{self._what}, row {first + i}: {len(row)} values for "
                     f"{len(self._schema)} columns",
                     hint="each tuple holds one value for each column, None for NULL",
                 )
@@ -338,16 +362,12 @@ def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
         if array is None or found is None or not _accepts(found, field.type):
             raise CatalogError(
                 f"{what}, row {row + i}, column {field.name}: {value!r} "
-                f"({type(value).__name__}) is not {_article(field.type)}",
+                f"({type(value).__name__}) is not {article(field.type)}",
                 hint="convert the value, or declare the column with the type that fits all values",
             )
         target = field.type.to_arrow()
         parts.append(cast(array, target, column=field.name, where=what, row=row + i))
     return pa.concat_arrays(parts)
-
-
-def _article(kind: DataType) -> str:
-    return f"an {kind}" if str(kind)[0] in "aeiou" else f"a {kind}"
 
 
 class _LiveFeed:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from cql.catalog.rows import Rows
 from cql.errors import CatalogError
 
 
@@ -35,16 +36,16 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).split("\n", 1)[0]
 
 
-def skipped(batches: Iterator[pa.RecordBatch], skip: int, path: str) -> Iterator[pa.RecordBatch]:
-    """The batches without their first ``skip`` rows."""
-    rows = 0
-    for batch in batches:
-        before = min(max(skip - rows, 0), batch.num_rows)
-        rows += batch.num_rows
-        if before < batch.num_rows:
-            yield batch.slice(before)
-    if rows < skip:
-        raise too_short(path, rows, skip)
+def skipped(parts: Iterator[Rows], skip: int, path: str) -> Iterator[Rows]:
+    """The parts without their first ``skip`` rows."""
+    seen = 0
+    for part in parts:
+        before = min(max(skip - seen, 0), part.count)
+        seen += part.count
+        if before < part.count:
+            yield part.slice(before) if before else part
+    if seen < skip:
+        raise too_short(path, seen, skip)
 
 
 def too_short(path: str, rows: int, skip: int) -> CatalogError:

@@ -6,8 +6,9 @@ as fast as the query takes the rows); ``skew``, how much later than its peers th
 event time; ``origin``, the event time at which the clock starts (else that of the first row: give
 one to several inputs and they stay aligned); ``shift``, added to the column ``time`` itself.
 
-A row is given when its own time and that of every row before it has come; rows without a time come
-with their predecessor. Offsets are ``{"row": n, "inner": offset of the input, "skip": k}``.
+A row is given when its own time and that of every row before it has come; rows without a time, and
+rows that cannot be read, come with their predecessor. Offsets are
+``{"row": n, "inner": offset of the input, "skip": k}``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import pyarrow as pa
 
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
-from cql.catalog.convert import Shaper, fit, pick
+from cql.catalog.convert import Shaper, empty_columns, fit, pick
 from cql.catalog.options import Options
+from cql.catalog.rows import Rows
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Offset, Reader, Source
 from cql.model import Field, Schema
@@ -124,6 +126,7 @@ class _ReplayFeed:
         self._before = inner  # the input's offset before the block in hand
         self._done = skip  # rows of that block that were given
         self._block: Block | None = None
+        self._rows = Rows(empty_columns(0))  # of that block
         self._due: npt.NDArray[np.int64] | None = None
         self._opened = source.clock.now()
         self._latest: int | None = None
@@ -134,14 +137,15 @@ class _ReplayFeed:
             block = self._reader.next(timeout)
             if block is None:
                 return END
-            if block.batch.num_rows == 0:
+            rows = Rows(block.batch, block.bad)
+            if rows.count == 0:
                 return None
-            if self._done >= block.batch.num_rows:  # the input cut its blocks elsewhere this time
-                self._done -= block.batch.num_rows
+            if self._done >= rows.count:  # the input cut its blocks elsewhere this time
+                self._done -= rows.count
                 self._before = block.offset
                 continue
-            self._block, self._due = block, self._times(block.batch)
-        count = self._block.batch.num_rows - self._done
+            self._block, self._rows, self._due = block, rows, self._times(rows)
+        count = self._rows.count - self._done
         if self._due is not None:
             count = min(count, self._await(self._due, timeout))
             if count == 0:
@@ -153,19 +157,19 @@ class _ReplayFeed:
 
     def _give(self, block: Block, count: int) -> Piece:
         row, done, before = self._row, self._done, self._before
-        size, end = block.batch.num_rows, block.offset
+        size, end = self._rows.count, block.offset
 
         def after(k: int) -> Offset:
             if done + k == size:
                 return {"row": row + k, "inner": end, "skip": 0}
             return {"row": row + k, "inner": before, "skip": done + k}
 
-        batch = self._shifted(block.batch.slice(done, count))
+        given = self._rows.slice(done, count)
         self._row += count
         self._done += count
         if self._done == size:
             self._block, self._before, self._done = None, end, 0
-        return Piece(batch, after, "the replay", row)
+        return Piece(Rows(self._shifted(given.batch), given.bad), after, "the replay", row)
 
     def _shifted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow.compute as pc
@@ -178,18 +182,20 @@ class _ReplayFeed:
         named = pa.RecordBatch.from_arrays(columns, names=self._names)
         return named.select(self._names[: self._count]) if columns else batch
 
-    def _times(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    def _times(self, rows: Rows) -> npt.NDArray[np.int64] | None:
         """Event microseconds after the origin at which each row is due; None without a pace."""
         import numpy as np
 
         time = self._source.time
         if time is None or not self._source.speed:
             return None
-        column: Any = batch.column(self._names.index(time.name.lower())).cast(pa.int64())
+        column: Any = rows.batch.column(self._names.index(time.name.lower())).cast(pa.int64())
         if self._origin is None and column.null_count < len(column):
             self._origin = column.drop_null()[0].as_py()
         floor = self._latest if self._latest is not None else np.iinfo(np.int64).min
-        filled: npt.NDArray[np.int64] = column.fill_null(floor).to_numpy(zero_copy_only=False)
+        filled: npt.NDArray[np.int64] = np.full(rows.count, floor, np.int64)
+        read = np.delete(np.arange(rows.count), [b.row for b in rows.bad])
+        filled[read] = column.fill_null(floor).to_numpy(zero_copy_only=False)
         latest = np.maximum.accumulate(np.maximum(filled, floor))
         self._latest = int(latest[-1])
         return latest

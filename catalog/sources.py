@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import Shaper, empty_columns, fit, pick, read_schema
+from cql.catalog.rows import Rows, shape, shape_what_fits
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Offset, Reader, Source
 from cql.model import Schema
@@ -73,13 +74,13 @@ class TableSource:
         batches: Sequence[pa.RecordBatch]
         batches = rest.to_batches() if names else [empty_columns(self._table.num_rows - row)]
         for batch in batches:
-            yield row_piece(batch, row, self._what)
+            yield row_piece(Rows(batch), row, self._what)
             row += batch.num_rows
 
 
-def row_piece(batch: pa.RecordBatch, row: int, where: str) -> Piece:
+def row_piece(rows: Rows, row: int, where: str) -> Piece:
     """Rows of a source whose offsets are plain row numbers."""
-    return Piece(batch, lambda k: {"row": row + k}, where, row)
+    return Piece(rows, lambda k: {"row": row + k}, where, row)
 
 
 class ReaderSource:
@@ -119,7 +120,7 @@ class ReaderSource:
                 return
             except (pa.ArrowException, OSError, ValueError, TypeError) as error:
                 raise CatalogError(f"{self._what} failed after row {row}: {error}") from error
-            yield row_piece(batch.select(names), row, self._what)
+            yield row_piece(Rows(batch.select(names)), row, self._what)
             row += batch.num_rows
 
 
@@ -165,9 +166,13 @@ class _ShapedReader:
         block = self._inner.next(timeout)
         if block is None:
             return None
-        batch = self._shaper.shape(block.batch, row=self._row, where=self._what)
-        self._row += batch.num_rows
-        return Block(batch, block.offset, block.punctuation)
+        raw = Rows(block.batch, block.bad)
+        try:
+            rows = shape(self._shaper, raw, row=self._row, where=self._what)
+        except CatalogError:
+            rows = shape_what_fits(self._shaper, raw, row=self._row, where=self._what)
+        self._row += rows.count
+        return Block(rows.batch, block.offset, block.punctuation, rows.bad)
 
     def close(self) -> None:
         self._inner.close()

@@ -206,9 +206,11 @@ integer / integer is an integer, truncated. -0.0 = 0.0 and NaN = NaN as keys."""
         "BADROWS",
         "rows that cannot be read or evaluated",
         """
-A row without an event time, or one whose evaluation fails (overflow, division by zero, cast) is a
-bad row. Over bounded input the first one fails the query; over unbounded input it is kept in a
-ledger (SHOW BAD ROWS) with its source, its offset there and the reason. SET on_bad_row = fail |
+A row that cannot be read (a line of a CSV or JSON file, a Python row of the wrong type), one
+without an event time, or one whose evaluation fails (overflow, division by zero, cast) is a bad
+row. Over bounded input the first one fails the query; over unbounded input it is kept in a ledger
+(SHOW BAD ROWS) with its source, its offset there and the reason. A column that no query reads is
+not looked at. SET on_bad_row = fail |
 keep decides otherwise, and so does ON BAD ROW KEEP behind a query. From Python:
 query.bad_rows().""",
         ("SELECT 100 / dep_delay FROM flights ON BAD ROW KEEP",),

@@ -174,8 +174,5 @@ def _ledger(session: Session, what: str) -> Result:
     """The late or bad rows of the query that ran last."""
     query = session.latest_query()
     table = query.late() if what == "late" else query.bad_rows()
-    texts = [
-        [t for b in table.to_batches() for t in render.column_text(b.column(i))]
-        for i in range(table.num_columns)
-    ]
-    return Result(tuple(table.column_names), tuple(zip(*texts, strict=True)))
+    columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
+    return Result(tuple(table.column_names), tuple(zip(*columns, strict=True)))

@@ -410,11 +410,16 @@ class Query:
         return self._latest().metrics()
 
     def late(self) -> pa.Table:
-        """The ledger of late rows of the latest run."""
+        """The ledger of late rows of the latest run: ``place``, ``kind``, ``count`` and
+        ``max_lateness``. Kind "rows": rows of an input that came below its watermark; kind "pairs":
+        (row, window) pairs that an aggregate left out."""
         return self._latest().late()
 
     def bad_rows(self) -> pa.Table:
-        """The ledger of bad rows of the latest run, with source, offset and reason."""
+        """The ledger of bad rows of the latest run, the first 10,000 (``progress().bad`` counts
+        all): ``source`` and ``offset`` (rows from 0; both NULL for a result of an aggregate and
+        behind filters), the ``operator`` that refused the row ("source" where it could not be
+        read), the ``reason`` with its place in the file, and the ``text`` of an unreadable row."""
         return self._latest().bad_rows()
 
     def explain(self, mode: str = "physical") -> Explanation:

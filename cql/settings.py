@@ -267,8 +267,8 @@ class Settings(Mapping[str, Any]):
     )
     on_bad_row: str = _choice(
         "auto",
-        "What a row does whose evaluation fails: fail ends the query, keep puts it into the ledger "
-        "of bad rows; auto fails on bounded input and keeps on unbounded.",
+        "What a row does that cannot be read or evaluated: fail ends the query, keep puts it into "
+        "the ledger of bad rows; auto fails on bounded input and keeps on unbounded.",
         "fail",
         "keep",
     )

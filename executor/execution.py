@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,25 +12,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cql.errors import CqlError, RunError
-from cql.executor import text_columns
+from cql.errors import CatalogError, CqlError, RunError
+from cql.executor import ledger, text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
-from cql.executor.graph import Edge, Graph, build
+from cql.executor.graph import SINK, Edge, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
-from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.stage import END_OF_INPUT
-from cql.executor.protocols import BLOCK_ROWS, Reader
+from cql.executor.operators.union import UnionOperator
+from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.unit import INFINITY, PHASE, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
 from cql.model import Schema
-from cql.planner.physical import PhysicalPlan, SourceExec, sources
+from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 
 #: Bad rows are all counted; this many keep their particulars.
 LEDGER_ROWS = 10_000
+_LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
 #: Waiting for an unbounded source never delays a stop request by more than this (seconds).
 _POLL = 0.05
 
@@ -52,12 +54,14 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class BadRow:
     """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
-    back: a result of an aggregate, or a row behind an operator that drops or repeats rows."""
+    back: a result of an aggregate, or a row behind an operator that drops or repeats rows.
+    ``text`` is what stood in the source, of a row that could not be read."""
 
     source: str | None
     offset: int | None
     operator: str
     reason: str
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Execution:
         self._block: tuple[int, Loaded] | None = None  # and the feed that it came from
         self._bad: list[BadRow] = []
         self._bad_rows = 0
+        self._refused: dict[str, Counter[str]] = {}
         self._rows_out = 0
         self._stop = False
         self._started: float | None = None
@@ -164,8 +169,9 @@ class Execution:
         for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
-            feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones, self._rows)
+            feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
             feed.nulls = nulls[k]
+            self._workspace.resize(0, feed.nbytes, BUFFERS)
             self._feeds.append(feed)
         last = self._graph.last
         base = int(ones.ctypes.data)
@@ -201,6 +207,7 @@ class Execution:
             ones=ones,
             unit_rows=self._rows,
             slice_us=int(self._settings["slice_us"]),
+            resize=self._workspace.resize,
         )
 
     def _gathered(self, graph: Graph) -> int:
@@ -265,6 +272,8 @@ class Execution:
         self._block = (k, loaded)
         self._serial += int(feed.cutter[cut.UNITS])
         self._sequence += loaded.rows
+        if loaded.block.bad:
+            self._unread(feed, loaded)
         entry = self._entry(k)
         while self._runtime.admit_next(feed.cutter, feed.unit, entry) and not self._stop:
             yield
@@ -303,34 +312,66 @@ class Execution:
 
     def failed(self, failure: Failure) -> None:
         if failure.fatal or not self.plan.keep_bad_rows:
-            where = ""
-            if not failure.fatal and (source := self._origin(failure))[0] is not None:
-                where = f", in the row at offset {source[1]} of {source[0]}"
+            source, offset = (None, None) if failure.fatal else self._origin(failure)
+            where = f", in the row at offset {offset} of {source.name}" if source else ""
             raise RunError(
                 f"{failure.site.message}{where}",
-                position=failure.site.pos,
+                position=failure.site.pos or (source.pos if source else None),
                 hint=_remedy(failure),
             )
         self._bad_rows += 1
+        self._refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
         if len(self._bad) < LEDGER_ROWS:
-            source = self._origin(failure)
-            self._bad.append(BadRow(*source, failure.operator, failure.site.message))
+            source, offset = self._origin(failure)
+            name = source.name if source else None
+            self._bad.append(BadRow(name, offset, failure.operator, failure.site.message))
 
-    def _origin(self, failure: Failure) -> tuple[str | None, int | None]:
-        """The source of a failed row and its offset there, if the operator reads the source."""
+    def _kind(self, failure: Failure) -> str:
         assert self._graph is not None
+        named = (op for op in self._graph.operators if op.name == failure.operator)
+        operator = next(named, None)
+        return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
+
+    def _unread(self, feed: Feed, loaded: Loaded) -> None:
+        """The rows of a block that its source could not read."""
+        name, bad = feed.source.name, loaded.block.bad
+        if not self.plan.keep_bad_rows:
+            remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
+            raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
+        self._bad_rows += len(bad)
+        for b in bad[: LEDGER_ROWS - len(self._bad)]:
+            self._bad.append(BadRow(name, loaded.offset + b.row, "source", b.reason, b.text))
+
+    def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
+        """The source of a failed row and its offset there, where rows come to the operator as they
+        left the source."""
         words = failure.unit.words
         if self._block is None or words[SERIAL] < self._block[1].serial:
             return None, None
         k, loaded = self._block
+        operator = self._reached(k, failure.operator)
+        if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
+            return None, None
+        row = int(words[SEQUENCE]) - loaded.sequence + failure.row
+        return self._feeds[k].source, loaded.offset + place_among(loaded.block.bad, row)
+
+    def _reached(self, k: int, name: str) -> StageOperator | None:
+        """The operator of that name, if only unions and projections lie between it and feed k."""
+        assert self._graph is not None
         edge = self._graph.entries[k]
-        operator = None if edge is None else self._graph.operators[edge.target]
-        if not isinstance(operator, StageOperator) or operator.name != failure.operator:
-            return None, None
-        if words[PHASE] > len(operator.code.kernel.hosts):  # a result, not a row
-            return None, None
-        offset = loaded.offset + int(words[SEQUENCE]) - loaded.sequence + failure.row
-        return self._feeds[k].source.name, offset
+        while edge is not None and edge.target != SINK:
+            operator = self._graph.operators[edge.target]
+            if isinstance(operator, StageOperator) and operator.name == name:
+                return operator
+            if isinstance(operator, StageOperator):
+                if operator.spec.aggregate or not all(
+                    isinstance(step, ProjectExec) for step in operator.spec.steps
+                ):
+                    return None
+            elif not isinstance(operator, UnionOperator):
+                return None
+            (edge,) = self._graph.edges[edge.target]
+        return None
 
     # -- what users ask --------------------------------------------------------------------------
 
@@ -352,21 +393,24 @@ class Execution:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Per operator: rows in and out, rows filtered or late, bytes of state."""
+        """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
+        state."""
         if self._over is not None:
             return self._over.metrics
         graph = self._graph
         if graph is None:
             return []
         rows: list[dict[str, Any]] = [
-            {"operator": f.source.name, "rows_in": f.rows, "rows_out": f.rows, "late": f.late_rows}
+            {
+                "operator": f.source.name,
+                "rows_in": f.rows,
+                "rows_out": f.rows - f.bad,
+                "bad": f.bad,
+                "late": f.late_rows,
+            }
             for f in self._feeds
         ]
-        for operator in graph.operators:
-            row: dict[str, Any] = {"operator": operator.name, **operator.counters()}
-            row["state_bytes"] = getattr(operator, "state_bytes", 0)
-            rows.append(row)
-        return rows
+        return rows + [ledger.entry(op, self._refused.get(op.name, {})) for op in graph.operators]
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
@@ -410,6 +454,7 @@ class Execution:
                 "offset": pa.array([b.offset for b in self._bad], pa.int64()),
                 "operator": pa.array([b.operator for b in self._bad], pa.string()),
                 "reason": pa.array([b.reason for b in self._bad], pa.string()),
+                "text": pa.array([b.text for b in self._bad], pa.string()),
             }
         )
 
@@ -438,7 +483,7 @@ def _remedy(failure: Failure) -> str:
     if failure.fatal:
         return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
     if failure.site.kind in ("null event time", "event time"):
-        return "leave such rows out: ON BAD ROW KEEP counts them"
+        return f"{_LEAVE_OUT} counts them"
     if failure.site.kind == "cast":
-        return "TRY_CAST gives NULL instead; ON BAD ROW KEEP leaves such rows out"
-    return "guard the expression (CASE WHEN …), or leave such rows out: ON BAD ROW KEEP"
+        return f"TRY_CAST gives NULL instead; or {_LEAVE_OUT}"
+    return f"guard the expression (CASE WHEN …), or {_LEAVE_OUT}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.executor.expressions import host_sites
-from cql.executor.operators.native import Operator, StageOperator, Workspace
+from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
 from cql.executor.operators.union import UnionOperator
@@ -220,6 +220,7 @@ class _Builder:
         rows = self.workspace.unit_rows
         ones = int(self.workspace.ones.ctypes.data)
         unit = Unit.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
+        self.workspace.resize(0, unit.nbytes, BUFFERS)
         self.graph.operators.append(operator)
         self.graph.units.append(unit)
         self.graph.schemas.append(schema)

@@ -16,6 +16,7 @@ from cql.executor.kernels import cut
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader
 from cql.executor.unit import (
+    CAPACITY,
     INFINITY,
     NEVER,
     PUNCTUATIONS,
@@ -58,7 +59,7 @@ class Loaded:
     data: list[Array]
     masks: list[Array | None]
     times: list[npt.NDArray[np.int64]]
-    offset: int = 0  # rows of the input before this block
+    offset: int = 0  # rows of the input before this block, bad ones too
     sequence: int = 0  # stream position of its first row
     serial: int = 0  # of its first unit
     addresses: list[int] = field(default_factory=list)  # of ``data``
@@ -71,7 +72,8 @@ class Loaded:
 @dataclass(slots=True)
 class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
-    units of at most ``unit_rows`` rows. ``nulls`` are the columns in which a NULL has been seen."""
+    units of as many rows as ``unit`` is for. ``nulls`` are the columns in which a NULL has been
+    seen; ``bad`` rows could not be read."""
 
     source: SourceExec
     reader: Reader
@@ -79,9 +81,9 @@ class Feed:
     encoded: frozenset[int]
     unit: Unit
     ones: npt.NDArray[np.uint8]
-    unit_rows: int
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
+    bad: int = 0
     ended: bool = False
     pending: Loaded | None = None
     cutter: Words = field(init=False)
@@ -96,14 +98,15 @@ class Feed:
         first = cut.CUTTER + cut.COLUMN * len(schema)
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
         self.cutter[cut.COLUMNS], self.cutter[cut.ATTRIBUTES] = len(schema), len(progressing)
-        self.cutter[cut.ROOM] = self.unit_rows
+        unit_rows = int(self.unit.words[CAPACITY])
+        self.cutter[cut.ROOM] = unit_rows
         for column, progress in progressing:
             words = self.cutter[first : first + cut.ATTRIBUTE]
             words[[cut.INDEX, cut.SLACK]] = column, progress.slack
             words[[cut.HIGHEST, cut.PROMISED]] = NEVER
             self.attributes.append(Attribute(column, progress, words))
             first += cut.ATTRIBUTE
-        room = STRAGGLER_WORDS * self.unit_rows * max(1, len(self.attributes))
+        room = STRAGGLER_WORDS * unit_rows * max(1, len(self.attributes))
         self._records = np.zeros(room, np.int64)
         self.unit.words[STRAGGLER_ADDRESS] = address_of(self._records)
 
@@ -122,6 +125,11 @@ class Feed:
         return int(self.cutter[cut.MAX_LATENESS])
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the unit and of the records of stragglers."""
+        return self.unit.nbytes + self._records.nbytes
+
+    @property
     def position(self) -> int:
         """How far this input is in event time (replay reads the one furthest behind)."""
         return self.attributes[0].watermark() if self.attributes else self.rows
@@ -136,7 +144,7 @@ class Feed:
         if block is None:
             self.ended = True
             return False
-        if block.batch.num_rows == 0 and not block.punctuation:
+        if block.batch.num_rows == 0 and not block.punctuation and not block.bad:
             return False
         self.pending = self._convert(block)
         return True
@@ -166,11 +174,12 @@ class Feed:
         row, ``serial`` the number of its first unit."""
         loaded = self.pending
         assert loaded is not None
-        self._before = self.rows
         self.pending, self._loaded = None, loaded
-        loaded.offset, loaded.sequence, loaded.serial = self._before, sequence, serial
+        loaded.offset, loaded.sequence, loaded.serial = self.rows, sequence, serial
+        self._before = self.rows + len(loaded.block.bad)
+        self.bad += len(loaded.block.bad)
         c, n = self.cutter, loaded.rows
-        c[cut.UNITS] = max(1, -(-n // self.unit_rows))
+        c[cut.UNITS] = max(1, -(-n // int(c[cut.ROOM])))
         c[cut.NEXT], c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = 0, n, serial, sequence
         ones = address_of(self.ones)
         loaded.addresses = [address_of(data) for data in loaded.data]

@@ -19,17 +19,40 @@ Offset: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class BadInput:
+    """A row that its source cannot give as values: ``row`` is its place among all rows of the
+    block, ``reason`` says where it stands (file, line, column) and what is wrong, ``hint`` what can
+    be done, ``text`` is the row as it stands there, clipped."""
+
+    row: int
+    reason: str
+    hint: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Rows in source order: the columns asked for, in that order, in the types of the relation's
     schema (``DataType.to_arrow``; string columns may be dictionary-encoded), no chunking.
 
     ``offset`` is the position after the last row. ``punctuation`` holds promises of the source
-    itself, (column, value) in storage units, valid after the last row. An empty block means
-    "nothing yet" on an unbounded source."""
+    itself, (column, value) in storage units, valid after the last row. ``bad`` are the rows that
+    could not be read, in order; offsets count them, ``batch`` lacks them. A block without either
+    means "nothing yet" on an unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
     punctuation: tuple[tuple[str, int], ...] = ()
+    bad: tuple[BadInput, ...] = ()
+
+
+def place_among(bad: Sequence[BadInput], index: int) -> int:
+    """Where the good row ``index`` stands among all rows, of which ``bad`` cannot be read."""
+    for b in bad:
+        if b.row > index:
+            break
+        index += 1
+    return index
 
 
 class Reader(Protocol):
@@ -38,7 +61,8 @@ class Reader(Protocol):
     def next(self, timeout: float | None = None) -> Block | None:
         """The next block of 1 to BLOCK_ROWS rows; None after the last. A bounded source ignores
         ``timeout``; an unbounded one returns an empty block when nothing came within it (seconds).
-        Raises CatalogError when the data is damaged, gone or of another schema than promised."""
+        A row that cannot be read by itself stands in the block's ``bad``; CatalogError means that
+        the data is damaged as a whole, gone, or of another schema than promised."""
         ...
 
     def close(self) -> None: ...

@@ -77,6 +77,12 @@ class Unit:
     def address(self) -> int:
         return int(self.words.ctypes.data)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the words and of the buffers that the unit owns."""
+        arrays = [self.words, self.punctuations, self.stragglers, *self.data, *self.masks]
+        return sum(a.nbytes for a in arrays if a is not None)
+
     @classmethod
     def allocate(
         cls,

@@ -1,12 +1,18 @@
-"""Helpers of the catalog's tests: draining readers, a clock that only tests move."""
+"""Helpers of the catalog's tests: draining readers, files of every format, a clock that only tests
+move."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
 
+from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, Source
 
 
@@ -29,10 +35,13 @@ class FakeClock:
             action()
 
 
-def drain(reader: Reader) -> list[Block]:
+def drain(reader: Reader, *, keep: bool = False) -> list[Block]:
+    """All blocks. The first row that cannot be read is an error, unless such rows are kept."""
     blocks = []
     while (block := reader.next()) is not None:
-        assert 0 < block.batch.num_rows <= BLOCK_ROWS
+        if block.bad and not keep:
+            raise CatalogError(block.bad[0].reason, hint=block.bad[0].hint)
+        assert 0 < block.batch.num_rows + len(block.bad) <= BLOCK_ROWS
         blocks.append(block)
     assert reader.next() is None
     reader.close()
@@ -60,10 +69,44 @@ def read(source: Source, columns: Sequence[str] | None = None, offset: Any = Non
 def check_replay(source: Source, limit: int = 12) -> list[Any]:
     """Every block's offset gives exactly the rows after it, and the same blocks."""
     names = list(source.schema.names)
-    blocks = drain(source.open(names))
+    blocks = drain(source.open(names), keep=True)
     for i, block in list(enumerate(blocks))[:limit]:
-        again = drain(source.open(names, block.offset))
+        again = drain(source.open(names, block.offset), keep=True)
+        assert [b.bad for b in again] == [b.bad for b in blocks[i + 1 :]]
         assert [b.batch.num_rows for b in again] == [b.batch.num_rows for b in blocks[i + 1 :]]
         assert [b.offset for b in again] == [b.offset for b in blocks[i + 1 :]]
         assert rows_of(again) == rows_of(blocks[i + 1 :])
     return rows_of(blocks)
+
+
+def sample(rows: int) -> pa.Table:
+    return pa.table(
+        {
+            "n": pa.array(range(rows), pa.int64()),
+            "s": [None if i % 5 == 0 else f"v{i % 3}" for i in range(rows)],
+            "b": [i % 2 == 0 for i in range(rows)],
+        }
+    )
+
+
+FORMATS = ("parquet", "csv", "json", "arrow", "stream")
+
+
+def write(table: pa.Table, path: Path, kind: str, group: int = 10) -> Path:
+    match kind:
+        case "parquet":
+            pq.write_table(table, path, row_group_size=group)
+        case "csv":
+            pc.write_csv(table, path)
+        case "json":
+            path.write_text("".join(json.dumps(r) + "\n" for r in table.to_pylist()))
+        case "arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table, max_chunksize=group)
+        case _:
+            with pa.ipc.new_stream(path, table.schema) as stream:
+                stream.write_table(table, max_chunksize=group)
+    return path
+
+
+SUFFIX = {"stream": "arrows", "json": "jsonl"}

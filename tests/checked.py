@@ -247,8 +247,8 @@ class Checked:
                 self._equal("pairs", self.pairs, counted["rows_out"] + self.bad)
             case UnionExec():
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"])
-            case SortExec() if self.node.limit is None and not self.node.offset:
-                waiting = self.inner.waiting["c0"].size
+            case SortExec():
+                waiting = counted["held"] + counted["over_limit"]
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"] + waiting)
             case WidAggregateExec() if counting_column(self.node) is not None:
                 late = counted.get("late_pairs", 0)

@@ -31,3 +31,14 @@ def full(request: pytest.FixtureRequest) -> bool:
 def seed(request: pytest.FixtureRequest) -> int:
     """The seed in the report header."""
     return int(request.config.getoption(_SEED))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
+    from cql.catalog import blocks, iterables, rows, text
+
+    for module in (blocks, iterables):
+        monkeypatch.setattr(module, "BLOCK_ROWS", 8)
+    for other in (rows, text, blocks, iterables):
+        monkeypatch.setattr(other, "TOGETHER", 4)

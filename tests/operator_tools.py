@@ -115,7 +115,7 @@ class Admissions:
         text = frozenset(i for i, f in enumerate(node.schema) if f.type.is_text)
         ones = workspace.ones
         shared = Unit.allocate(node.schema, workspace.unit_rows, ones=ones.ctypes.data)
-        feed = Feed(node, reader, workspace.dictionary, text, shared, ones, workspace.unit_rows)
+        feed = Feed(node, reader, workspace.dictionary, text, shared, ones)
         units = []
         while feed.load(None):
             self._keep.append(feed.begin(0, 0))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -164,7 +165,29 @@ def run_engine(case: Case) -> tuple[pa.Table, int, int]:
         query = session.sql(case.text, **case.params)
         assert isinstance(query, Query)
         table = query.to_arrow()
+        conserved(query.metrics())
         return table, late_pairs(query.late()), query.progress().bad
+
+
+def conserved(metrics: list[dict[str, Any]]) -> None:
+    """The conservation laws (``executor.ledger``), of a run that has ended."""
+    from cql.executor.ledger import filtered
+
+    for m in metrics:
+        m = Counter({name: n for name, n in m.items() if isinstance(n, int)})
+        if "groups_out" in m:
+            assert m["groups_out"] == m["rows_out"] + filtered(m, "after") + m["bad_results"], m
+            assert "pairs" not in m or m["late_pairs"] <= m["pairs"], m
+            assert m["groups_out"] >= m["windows_closed"], m
+        elif "pairs" in m:
+            assert m["pairs"] == m["rows_out"] + filtered(m, "pairs") + m["bad_pairs"], m
+        else:
+            lost = filtered(m, "") + m["bad"] + m["over_limit"] + m["held"]
+            assert m["rows_in"] == m["rows_out"] + lost, m
+    names = [m["operator"].split("#")[0] for m in metrics]
+    if names.count("union") == 0:
+        for above, below in zip(metrics[1:], metrics, strict=False):
+            assert above["rows_in"] == below["rows_out"], metrics
 
 
 def late_pairs(ledger: pa.Table) -> int:

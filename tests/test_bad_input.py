@@ -20,6 +20,7 @@ import cql
 from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor import codegen
+from cql.executor.execution import Execution
 from cql.query import Query
 from cql.session import CqlWarning, Session
 
@@ -205,8 +206,10 @@ def test_a_value_that_its_column_cannot_hold(session: Session, tmp_path: Path) -
     )
     error = refused(session, "SELECT n FROM c")
     assert "abc" in error.message
-    assert "row 1" in error.message
+    assert error.message == f"file {path}, line 3: column n: 'abc' is not a bigint"
+    assert (error.line, error.column) == (1, 15)
     assert "STRING" in (error.hint or "")
+    assert "ON BAD ROW KEEP" in (error.hint or "")
 
 
 def test_a_dropped_table(session: Session) -> None:
@@ -235,7 +238,7 @@ def test_division_by_zero_points_at_its_expression(session: Session) -> None:
     assert (row["source"], row["offset"]) == ("t", 1)
     assert "division by zero" in row["reason"]
     shown = session.sql("SHOW BAD ROWS").to_arrow().to_pylist()
-    assert [(r["source"], r["offset"], r["reason"]) for r in shown] == [("t", "1", row["reason"])]
+    assert [(r["source"], r["offset"], r["reason"]) for r in shown] == [("t", 1, row["reason"])]
 
 
 def test_overflow(session: Session) -> None:
@@ -253,8 +256,8 @@ def test_a_null_event_time(session: Session) -> None:
     session.create_stream("holes", pa.table({"ts": times}), ordered_by="ts")
     text = "SELECT count(*) AS c FROM holes [RANGE 1 minute SLIDE 1 minute]"
     error = refused(session, text)
-    assert "NULL" in error.message
-    assert "the row at offset 1 of holes" in error.message
+    assert error.message == "the event time ts is NULL, in the row at offset 1 of holes"
+    assert (error.line, error.column) == (1, text.index("holes") + 1)
     assert "ON BAD ROW KEEP" in (error.hint or "")
     kept = session.sql(text + " ON BAD ROW KEEP")
     assert kept.to_arrow()["c"].to_pylist() == [2]
@@ -288,6 +291,7 @@ def test_late_rows_are_counted(session: Session) -> None:
 def test_max_state(session: Session) -> None:
     """Groups, distinct values, sorted rows and texts all count, before the memory is taken."""
     n = 60_000
+    session.set("morsel_rows", 256)
     texts = [f"{k:0>40}" for k in range(n)]
     session.create_stream("many", pa.table({"ts": range(n), "k": range(n), "s": texts}), "ts")
     session.set("max_state", "1 MB")
@@ -296,6 +300,7 @@ def test_max_state(session: Session) -> None:
         f"SELECT k, count(*) AS c {window} GROUP BY k",
         f"SELECT count(DISTINCT k) AS c {window}",
         "SELECT upper(s) AS u FROM many",
+        "SELECT k, ts FROM many ORDER BY k",
     ):
         error = refused(session, text)
         assert isinstance(error, RunError)
@@ -303,6 +308,50 @@ def test_max_state(session: Session) -> None:
         assert "SET max_state" in (error.hint or "")
     session.set("max_state", "1 GB")
     assert session.sql("SELECT upper(s) AS u FROM many").to_arrow().num_rows == n
+    session.set("morsel_rows", 65_536)
+    session.set("max_state", "1 MB")
+    error = refused(session, "SELECT k + 1 AS a, ts + 1 AS b FROM many")
+    assert "the rows between its operators" in error.message
+    assert "SET morsel_rows lower" in (error.hint or "")
+    session.set("max_state", "1 GB")
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT n % 7 AS k, count(*) AS c, count(DISTINCT n) AS d FROM w [RANGE 500 SLIDE 5]"
+        " GROUP BY n % 7",
+        "SELECT n, ts FROM w ORDER BY n LIMIT 5",
+        "SELECT upper(s) AS u, n FROM w WHERE n > 3",
+        "SELECT n, count(*) AS c, window_end FROM (SELECT n, ts FROM w UNION ALL SELECT n, ts FROM"
+        " w) AS u [RANGE 9 SLIDE 9 WA ts] GROUP BY n, window_end ORDER BY window_end, n LIMIT 2",
+    ],
+)
+def test_all_memory_is_accounted_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch, text: str, runtime: str
+) -> None:
+    """At every batch and at the end: what max_state is compared with is what was allocated."""
+    seen: list[int] = []
+
+    def compare(run: Execution) -> None:
+        graph = run._graph
+        assert graph is not None
+        units = [*graph.units, *getattr(run._runtime, "_units", {}).values()]
+        parts = [u.nbytes for u in units] + [f.nbytes for f in run._feeds] + [run._texts_bytes]
+        parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
+        assert run._workspace.used == sum(parts)
+        seen.append(sum(parts))
+
+    deliver, release = Execution.deliver, Execution._release
+    monkeypatch.setattr(Execution, "deliver", lambda run, unit: (deliver(run, unit), compare(run)))
+    monkeypatch.setattr(Execution, "_release", lambda run: (compare(run), release(run)))
+    rows = {"ts": range(3000), "n": [k * k % 97 for k in range(3000)], "s": ["é"] * 3000}
+    session.create_stream("w", pa.table(rows), "ts", slack=20)
+    session.set("morsel_rows", 64)
+    session.set("runtime", runtime)
+    assert session.sql(text).to_arrow().num_rows > 0
+    assert len(seen) > 1
 
 
 def test_a_query_too_large_to_compile(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

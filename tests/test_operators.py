@@ -27,7 +27,9 @@ from operator_tools import (
 )
 from test_two_threads import QUERIES, stream
 
+import cql
 from cql.executor.ingest import to_storage
+from cql.executor.operators import sort
 from cql.executor.operators.native import PythonOperator
 from cql.executor.unit import (
     CAPACITY,
@@ -286,7 +288,7 @@ def test_windows_before_the_origin() -> None:
 def test_a_null_event_time_is_a_bad_row() -> None:
     s = Script("SELECT count(*) AS n, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY 2")
     s.push("1 x 1 \n - x 1 \n 2 x 1").end()
-    s.expect("bad aggregate#0 1 the window attribute is NULL \n row 2 10 \n end")
+    s.expect("bad aggregate#0 1 the event time ts is NULL \n row 2 10 \n end")
 
 
 def test_results_longer_than_a_unit() -> None:
@@ -502,3 +504,20 @@ def _liar() -> tuple[Liar, Checked, Unit]:
     schema = Schema((Field("ts", BIGINT),))
     unit = Unit.allocate(schema, 8, ones=0, stragglers=True, masks=True)
     return liar, Checked(liar, node), unit
+
+
+def test_rows_that_wait_to_be_sorted_are_copied_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = [0]
+    joined = sort._joined
+
+    def spy(parts: list[Any]) -> Any:
+        copied[0] += sum(part["c0"].size for part in parts) if len(parts) > 1 else 0
+        return joined(parts)
+
+    monkeypatch.setattr(sort, "_joined", spy)
+    n = 1 << 12
+    with cql.connect(False, morsel_rows=1) as session:
+        session.create_stream("t", pa.table({"n": range(n)}))
+        rows = session.sql("SELECT n FROM t ORDER BY n DESC").to_arrow()
+    assert rows["n"].to_pylist() == list(range(n - 1, -1, -1))
+    assert copied[0] < n * 13

@@ -13,6 +13,7 @@ import pytest
 from numba import cfunc
 from operator_tools import column_data, runtime_of, workspace_of
 
+import cql
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
 from cql.executor.kernels.memory import words
@@ -267,6 +268,33 @@ def test_admission_is_limited(name: str, workspace: Workspace) -> None:
 def _inside(runtime: Runtime) -> Any:
     assert isinstance(runtime, Queued)
     return lambda: int(runtime._control[queues.QUEUED])
+
+
+def test_a_burst_leaves_no_units_behind() -> None:
+    """Rows that are repeated fill the next queue; the units that took lets go when all is done."""
+    with cql.connect(False, morsel_rows=64, runtime="fifo", fuse=False) as session:
+        session.create_stream("t", pa.table({"ts": range(500)}), "ts")
+        query = session.sql(
+            "SELECT ts + 1 AS n FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), 1, 100)) AS h WHERE ts > 3"
+        )
+        taken: list[int] = []
+        left: list[int] = []
+        run_on, shrink = Queued._run, Queued._shrink
+
+        def watch(runtime: Queued, until: int) -> None:
+            run_on(runtime, until)
+            taken.append(len(runtime._units))
+
+        def after(runtime: Queued) -> None:
+            shrink(runtime)
+            left.append(len(runtime._units))
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Queued, "_run", watch)
+            patched.setattr(Queued, "_shrink", after)
+            assert query.to_arrow().num_rows == 496 * 100
+        assert max(taken) > 60
+        assert max(left) <= 3 * ADMITTED
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

@@ -409,7 +409,7 @@ def test_ledgers_of_the_latest_query(session: Session) -> None:
     with pytest.raises(PlanError, match="no query has run"):
         session.sql("SHOW LATE")
     rows(select(session, "SELECT n FROM flights"))
-    assert rows(session.sql("SHOW LATE")) == [{"a": "7"}]
+    assert rows(session.sql("SHOW LATE")) == [{"a": 7}]
     assert rows(session.sql("SHOW BAD ROWS")) == [{"reason": "overflow"}]
 
 

@@ -38,6 +38,7 @@ from cql.planner.expr import Literal
 State = dict[str, npt.NDArray[Any]]
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
+BUFFERS = "the rows between its operators"
 _SCALARS = (
     "open",
     "spare",
@@ -71,7 +72,8 @@ class Workspace:
             raise RunError(
                 f"the query's state would grow to {total:,} bytes, over max_state = "
                 f"{self.limit:,} ({what})",
-                hint="SET max_state = '<size>', shorten RANGE, or group by fewer keys",
+                hint="SET max_state = '<size>', shorten RANGE, group by fewer keys, or SET "
+                "morsel_rows lower",
             )
         self.used = total
         self.peak = max(self.peak, total)
@@ -198,8 +200,8 @@ class StageOperator:
             self._entries[str(k)] = INITIAL_ENTRIES
         for suffix in self._entries:
             self._resize_entries(suffix, INITIAL_ENTRIES, self._columns(suffix))
-            self.state["heads" + suffix] = np.zeros(windows.CLASSES, np.int64)
-            self.state["top" + suffix] = np.zeros(1, np.int64)
+            self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
+            self._resize("top" + suffix, 1, np.dtype(np.int64))
         self._slots_open(INITIAL_SLOTS)
         for name, value in (("watermark", NEVER), ("promised", NEVER), ("closing", -1)):
             self._set(name, value)
@@ -228,11 +230,11 @@ class StageOperator:
         names += [f"{n}{k}" for k in self.code.distinct for n in ("bases", "classes", "counts")]
         for name in names:
             self._resize(name, slots, np.dtype(np.int64))
-        ids, opened = self.state["window_ids"], before
-        places = np.zeros(2 * slots, np.int64)
+        self._resize("places", 2 * slots, np.dtype(np.int64))
+        ids, opened, places = self.state["window_ids"], before, self.state["places"]
+        places[:] = 0
         for slot in range(opened):  # a full directory: every slot is open
             windows.insert_slot(places, ids, 2 * slots - 1, int(ids[slot]), slot)
-        self.state["places"] = places
         fresh = np.arange(slots - 1, before - 1, -1, dtype=np.int64)
         self.state["spares"][: fresh.size] = fresh
         self._set("spare", fresh.size)

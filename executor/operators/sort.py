@@ -39,7 +39,9 @@ Array = npt.NDArray[Any]
 
 
 class SortOperator(PythonOperator):
-    """State: ``c<i>`` and ``m<i>``, data and mask of each column, of the rows that wait."""
+    """State: parts, each with ``c<i>`` and ``m<i>``, data and mask of each column, of rows that
+    wait in the order of their arrival. A part is joined to the one before it when that is not twice
+    as long: few parts, and a row is copied few times."""
 
     def __init__(self, name: str, node: SortExec, workspace: Workspace) -> None:
         super().__init__(name)
@@ -47,21 +49,25 @@ class SortOperator(PythonOperator):
         self.workspace = workspace
         self.schema = node.schema
         self.attributes = progressing(node)
-        self.rows_in = self.rows_out = 0
-        self.waiting = self._take(None, np.zeros(0, np.int64))
-        self.ready = self.waiting
+        self.rows_in = self.rows_out = self.over_limit = 0
+        self.waiting: list[State] = []
+        self._unsent = 0  # rows of ``ready``
+        self._first_end = INFINITY  # of the windows of the rows that wait
+        self.ready: State = self._no_rows()
         self._promises: list[tuple[int, int]] = []
 
     @property
-    def state(self) -> State:
-        return self.waiting
-
-    @property
     def state_bytes(self) -> int:
-        return sum(a.nbytes for a in self.waiting.values())
+        parts = [*self.waiting, self.ready]
+        return sum(a.nbytes for part in parts for a in list(part.values()))
 
     def counters(self) -> dict[str, int]:
-        return {"rows_in": self.rows_in, "rows_out": self.rows_out}
+        return {
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "over_limit": self.over_limit,
+            "held": sum(map(_rows, list(self.waiting))) + self._unsent,
+        }
 
     def call(self, unit: Unit, out: Unit) -> int:
         words = unit.words
@@ -71,22 +77,32 @@ class SortOperator(PythonOperator):
             words[PHASE] = 1
         return self._send(words, out)
 
+    def _columns(self) -> list[tuple[str, int, np.dtype[Any]]]:
+        """Name, word of a unit, and type of each array of a part."""
+        found = []
+        for i, f in enumerate(self.schema):
+            dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
+            found.append((f"c{i}", data_word(i), dtype))
+            found.append((f"m{i}", mask_word(i), np.dtype(np.uint8)))
+        return found
+
+    def _no_rows(self) -> State:
+        return {name: np.zeros(0, dtype) for name, _, dtype in self._columns()}
+
     def _add(self, words: npt.NDArray[np.int64]) -> None:
         n = int(words[ROWS])
         if n == 0:
             return
         self.rows_in += n
-        before = self.state_bytes
-        for i, f in enumerate(self.schema):
-            dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
-            for name, word, kind in (
-                (f"c{i}", data_word(i), dtype),
-                (f"m{i}", mask_word(i), np.dtype(np.uint8)),
-            ):
-                self.waiting[name] = np.concatenate(
-                    [self.waiting[name], view_address(int(words[word]), kind, n)]
-                )
-        self.workspace.resize(before, self.state_bytes, self.name)
+        columns = self._columns()
+        size = n * sum(dtype.itemsize for _, _, dtype in columns)
+        self.workspace.resize(0, size, self.name)
+        part = {name: view_address(int(words[w]), dtype, n).copy() for name, w, dtype in columns}
+        self.waiting.append(part)
+        self._first_end = min(self._first_end, int(self._ends(part).min()))
+        while len(self.waiting) > 1 and _rows(self.waiting[-2]) <= 2 * _rows(self.waiting[-1]):
+            last = self.waiting.pop()
+            self.waiting[-1] = _joined([self.waiting[-1], last])
 
     def _release(self, unit: Unit) -> None:
         """Moves the rows of closed windows to ``ready``, in order."""
@@ -102,32 +118,38 @@ class SortOperator(PythonOperator):
                 self._promises.append((attribute, value))
                 if attribute == self.node.window_end:
                     closed = max(closed, value)
-        if closed == NEVER:
-            self.ready = self._take(self.waiting, np.zeros(0, np.int64))
+        if self._first_end >= closed and closed < INFINITY:
             return
-        ends = self._ends()
-        done = np.arange(ends.size) if closed == INFINITY else np.flatnonzero(ends < closed)
         before = self.state_bytes
-        self.ready = self._take(self.waiting, self._ordered(done, ends))
-        kept = np.ones(ends.size, bool)
-        kept[done] = False
-        self.waiting = self._take(self.waiting, np.flatnonzero(kept))
+        done: list[State] = []
+        kept: list[State] = []
+        for part in self.waiting:
+            left = np.full(_rows(part), closed == INFINITY) | (self._ends(part) < closed)
+            if left.any():
+                done.append(_take(part, np.flatnonzero(left)))
+            if not left.all():
+                kept.append(_take(part, np.flatnonzero(~left)) if left.any() else part)
+        if not done:
+            return
+        rows = _joined(done)
+        self.waiting, self.ready = kept, _take(rows, self._ordered(rows))
+        self._first_end = min((int(self._ends(p).min()) for p in kept), default=INFINITY)
+        self._unsent = _rows(self.ready)
         self.workspace.resize(before, self.state_bytes, self.name)
 
-    def _ends(self) -> Array:
-        n = self.waiting["c0"].size if len(self.schema) else 0
+    def _ends(self, part: State) -> Array:
         if self.node.window_end is None:
-            return np.zeros(n, np.int64)
-        ends: Array = self.waiting[f"c{self.node.window_end}"].astype(np.int64)
+            return np.zeros(_rows(part), np.int64)
+        ends: Array = part[f"c{self.node.window_end}"].astype(np.int64, copy=False)
         return ends
 
-    def _ordered(self, rows: Array, ends: Array) -> Array:
+    def _ordered(self, part: State) -> Array:
         """Rows by (window, keys), ties by arrival, cut to LIMIT and OFFSET in each window."""
         keys: list[Array] = []
         for key in self.node.keys:
-            keys += self._sort_words(key, rows)
-        order = np.lexsort([*reversed(keys), ends[rows]])
-        rows = rows[order]
+            keys += self._sort_words(key, part)
+        ends = self._ends(part)
+        rows: Array = np.lexsort([*reversed(keys), ends])
         if self.node.limit is None and not self.node.offset:
             return rows
         window = ends[rows]
@@ -137,16 +159,17 @@ class SortOperator(PythonOperator):
         if self.node.limit is not None:
             keep &= place < self.node.offset + self.node.limit
         kept: Array = rows[keep]
+        self.over_limit += rows.size - kept.size
         return kept
 
-    def _sort_words(self, key: SortKey, rows: Array) -> list[Array]:
+    def _sort_words(self, key: SortKey, part: State) -> list[Array]:
         """NULL flag and value of a key as arrays that sort ascending."""
         assert isinstance(key.expr, Column)
         i = key.expr.index
-        values: Array = self.waiting[f"c{i}"][rows]
-        valid = self.waiting[f"m{i}"][rows] != 0
+        values: Array = part[f"c{i}"]
+        valid = part[f"m{i}"] != 0
         kind = key.expr.type
-        nan = np.zeros(rows.size, bool)
+        nan = np.zeros(values.size, bool)
         if kind.is_text:
             values = self.workspace.dictionary.rank()[values]
         elif kind.is_fraction:
@@ -163,7 +186,7 @@ class SortOperator(PythonOperator):
 
     def _send(self, words: npt.NDArray[np.int64], out: Unit) -> int:
         first = int(words[CURSOR])
-        total = self.ready["c0"].size if len(self.schema) else 0
+        total = _rows(self.ready)
         n = min(int(out.words[CAPACITY]), total - first)
         for i in range(len(self.schema)):
             data, mask = out.data[i], out.masks[i]
@@ -175,6 +198,7 @@ class SortOperator(PythonOperator):
         out.words[SERIAL] = words[SERIAL]
         out.words[SEQUENCE] = self.rows_out
         self.rows_out += n
+        self._unsent -= n
         words[CURSOR] = first + n
         if first + n < total:
             return OUTPUT_FULL
@@ -182,13 +206,22 @@ class SortOperator(PythonOperator):
             at = PUNCTUATION_WORDS * k
             out.punctuations[at : at + 3] = attribute, value, -1
         out.words[PUNCTUATIONS] = len(self._promises)
-        self.ready = self._take(self.ready, np.zeros(0, np.int64))
+        before = self.state_bytes
+        self.ready = self._no_rows()
+        self.workspace.resize(before, self.state_bytes, self.name)
         return DONE
 
-    def _take(self, state: State | None, rows: Array) -> State:
-        taken: State = {}
-        for i, f in enumerate(self.schema):
-            dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
-            for name, kind in ((f"c{i}", dtype), (f"m{i}", np.dtype(np.uint8))):
-                taken[name] = np.zeros(0, kind) if state is None else state[name][rows]
-        return taken
+
+def _rows(part: State) -> int:
+    """A part has a column at least: what is sorted by."""
+    return int(part["c0"].size)
+
+
+def _take(part: State, rows: Array) -> State:
+    return {name: column[rows] for name, column in part.items()}
+
+
+def _joined(parts: list[State]) -> State:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

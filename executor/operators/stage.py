@@ -305,7 +305,7 @@ class StageWriter:
     ) -> None:
         body = self.kernel.body
         assert step.window.wa is not None
-        t = self.event_time(scope, step.window.wa)
+        t = self.event_time(scope, step.window.wa, step.input.schema)
         self.window_range(step.window, t)
         schema = scope.schema_type(step)
         with body.block("for w in range(w0 + skip, w1 + 1):"):
@@ -313,20 +313,21 @@ class StageWriter:
             body.line(f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
             body.line(f"we = ws + {self.range(step.window)}")
             window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
-            self._steps(rest, scope.next([*scope.columns, *window]), last)
+            inner = scope.next([*scope.columns, *window])
+            inner.name = "pairs_"  # what is filtered from here on are pairs, not rows
+            self._steps(rest, inner, last)
         with body.block("if status != 0:"):
             body.line("break")
 
-    def event_time(self, scope: RowScope, wa: int, *, check: bool = True) -> str:
+    def event_time(self, scope: RowScope, wa: int, schema: Schema, *, check: bool = True) -> str:
         """Loads the window attribute; a NULL or (``check``) a value that has no windows is a bad
         row."""
         body = self.kernel.body
         code = scope.load(wa)
         if code.valid is not None:
             with body.block(f"if not {code.valid}:"):
-                body.line(
-                    scope.fail(ErrorSite("null event time", "the window attribute is NULL", None))
-                )
+                what = f"the event time {schema[wa].name} is NULL"
+                body.line(scope.fail(ErrorSite("null event time", what, None)))
         t = self.kernel.temp("t")
         body.line(f"{t} = int64({code.value})")
         if check:

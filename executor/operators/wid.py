@@ -186,7 +186,7 @@ class AggregateTerminal(RowTerminal):
         t = "0"
         if node.window is not None:
             assert node.window.wa is not None
-            t = writer.event_time(scope, node.window.wa, check=False)
+            t = writer.event_time(scope, node.window.wa, node.input.schema, check=False)
         self._look_ahead()
         self._key_words(scope)
         arguments = self._arguments(scope)
@@ -623,6 +623,8 @@ class AggregateTerminal(RowTerminal):
             body.line("detail_row = i if status == 3 else detail_row")
             body.line("break")
         close = kernel.word("close_window")
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        body.lines(f"{closed} += 1", f"{groups} += counts[slot]")
         body.lines(f"call_operator({close}, desc, slot)", f"{closing} = -1")
 
     def _promise(self) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import queues
 from cql.executor.kernels.cut import cut
+from cql.executor.operators.native import BUFFERS
 from cql.executor.runtimes.protocol import Failure, Handler
 from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words
 from cql.model import Schema
@@ -22,7 +25,8 @@ _SLOTS = 64
 
 
 class Queued:
-    """``inputs[k]`` is the schema of what operator k reads."""
+    """``inputs[k]`` is the schema of what operator k reads; ``resize`` is told of the bytes that
+    its units take."""
 
     def __init__(
         self,
@@ -34,6 +38,7 @@ class Queued:
         ones: int,
         unit_rows: int,
         slice_us: int,
+        resize: Callable[[int, int, str], None] = lambda before, after, what: None,
     ) -> None:
         self.graph = graph
         self.handler = handler
@@ -42,6 +47,7 @@ class Queued:
         self._inputs = inputs
         self._ones = ones
         self._unit_rows = unit_rows
+        self._resize = resize
         n = len(graph.operators)
         self._out = np.array([u.address for u in graph.units], np.int64)
         self._address = np.zeros(n, np.int64)
@@ -90,6 +96,18 @@ class Queued:
 
     def settle(self) -> None:
         self._run(0)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Lets go of the units that a burst needed; as many stay as are admitted at once."""
+        if len(self._units) <= ADMITTED * len(self.graph.operators):
+            return
+        for k in range(len(self.graph.operators)):
+            first = k * self._slots
+            for place in range(first + ADMITTED, first + int(self._spare[k])):
+                unit = self._units.pop(int(self._pool[place]))
+                self._resize(unit.nbytes, 0, BUFFERS)
+            self._spare[k] = min(int(self._spare[k]), ADMITTED)
 
     def drain(self) -> None:
         self.settle()
@@ -171,6 +189,7 @@ class Queued:
         unit = Unit.allocate(
             self._inputs[index], self._unit_rows, ones=0, stragglers=True, masks=True
         )
+        self._resize(0, unit.nbytes, BUFFERS)
         self._units[unit.address] = unit
         self._pool[index * self._slots + int(self._spare[index])] = unit.address
         self._spare[index] += 1

@@ -1,0 +1,122 @@
+"""Rows as a source finds them: those that can be read, and why the others cannot.
+
+Arrow reads and converts many rows at once and says at best which one is bad first; ``salvage``
+halves until every bad row stands alone. That costs two attempts a bad row and more: few are
+expected, and readers stop after each group of TOGETHER rows in which there were any.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cql.catalog.convert import Shaper, empty_batch, join, shown
+from cql.errors import CatalogError
+from cql.executor.protocols import BadInput, place_among
+from cql.model import Field
+
+#: Rows that are looked through at once where some are bad. A reader gives them before it goes on,
+#: so that a query that fails at its first bad row does not wait for the others.
+TOGETHER = 1_024
+#: Characters that a ledger keeps of a bad row.
+SHOWN = 200
+#: What a row that cannot be read raises.
+REFUSALS = (CatalogError, pa.ArrowException, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``batch`` holds the rows that can be read; ``bad``, in order, has the places of the others
+    among all of them."""
+
+    batch: pa.RecordBatch
+    bad: tuple[BadInput, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return int(self.batch.num_rows) + len(self.bad)
+
+    def slice(self, start: int, count: int | None = None) -> Rows:
+        """``count`` rows from ``start`` on, bad ones too."""
+        stop = self.count if count is None else min(start + count, self.count)
+        if not self.bad:
+            return Rows(self.batch.slice(start, stop - start))
+        places = [b.row for b in self.bad]
+        first, last = bisect_left(places, start), bisect_left(places, stop)
+        bad = tuple(replace(b, row=b.row - start) for b in self.bad[first:last])
+        return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad)
+
+    def place(self, index: int) -> int:
+        """Where row ``index`` of the batch stands among all rows."""
+        return place_among(self.bad, index)
+
+
+def joined(fields: Sequence[Field], parts: Sequence[Rows]) -> Rows:
+    """The parts as one, without chunks."""
+    if len(parts) == 1:
+        return parts[0]
+    bad: list[BadInput] = []
+    before = 0
+    for part in parts:
+        bad += [replace(b, row=before + b.row) for b in part.bad]
+        before += part.count
+    batches = [p.batch for p in parts if p.batch.num_rows]
+    return Rows(join(fields, batches) if batches else empty_batch(fields), tuple(bad))
+
+
+def salvage(
+    count: int,
+    attempt: Callable[[int, int], pa.RecordBatch],
+    blame: Callable[[int, Exception], BadInput],
+) -> tuple[list[pa.RecordBatch], list[BadInput]]:
+    """What ``attempt(start, stop)`` can read of ``count`` rows, and ``blame(row, error)`` for each
+    row that it refuses by itself."""
+    good: list[pa.RecordBatch] = []
+    bad: list[BadInput] = []
+    ranges = [(0, count)]
+    while ranges:
+        start, stop = ranges.pop()
+        try:
+            good.append(attempt(start, stop))
+        except REFUSALS as error:
+            if stop - start == 1:
+                bad.append(blame(start, error))
+            else:
+                middle = (start + stop) // 2
+                ranges += [(middle, stop), (start, middle)]
+    return good, bad
+
+
+def shape(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
+    """The rows in the engine's types; CatalogError names the first that does not fit."""
+    return Rows(shaper.shape(raw.batch, row=row, where=where), raw.bad)
+
+
+def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
+    """The same, rows that do not fit among the bad ones."""
+
+    def attempt(start: int, stop: int) -> pa.RecordBatch:
+        part = raw.batch.slice(start, stop - start)
+        return shaper.shape(part, row=row + raw.place(start), where=where)
+
+    def blame(index: int, error: Exception) -> BadInput:
+        values = raw.batch.slice(index, 1)
+        text = ", ".join(shown(column[0]) for column in values.columns)
+        return bad_input(raw.place(index), error, text)
+
+    good, bad = salvage(raw.batch.num_rows, attempt, blame) if raw.batch.num_rows else ([], [])
+    every = tuple(sorted((*raw.bad, *bad), key=lambda b: b.row))
+    return Rows(join(shaper.fields, good) if good else empty_batch(shaper.fields), every)
+
+
+def bad_input(row: int, error: Exception, text: str) -> BadInput:
+    if isinstance(error, CatalogError):
+        return BadInput(row, error.message, error.hint, clipped(text))
+    return BadInput(row, str(error).split("\n", 1)[0], None, clipped(text))
+
+
+def clipped(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

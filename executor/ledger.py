@@ -1,0 +1,63 @@
+"""Where rows and pairs went, per operator: what the conservation laws are stated in.
+
+Stateless: in = out + filtered + bad. Sort: in = out + over_limit + held. Rows that are repeated for
+each of their windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
+filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
+out + filtered_after + bad_results. What rows would have to pay for is derived when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.runtimes.protocol import Failure
+from cql.executor.unit import PHASE, SUB
+from cql.planner.physical import BucketExec
+
+
+def kind_of(operator: StageOperator, failure: Failure) -> str:
+    """What was refused: a row, one of its windows, or a result of an aggregate."""
+    words = failure.unit.words
+    if words[PHASE] > len(operator.code.kernel.hosts):
+        return "bad_results"
+    return "bad_pairs" if words[SUB] > 0 else "bad"
+
+
+def entry(operator: Operator, refused: Mapping[str, int]) -> dict[str, Any]:
+    """The operator's line in the metrics; ``refused`` counts its bad rows by kind."""
+    counters = operator.counters()
+    found: dict[str, Any] = {"operator": operator.name}
+    for name in ("rows_in", "rows_out"):
+        found[name] = counters.pop(name)
+    found |= counters
+    if isinstance(operator, StageOperator):
+        found |= {"bad": 0, **refused}
+        found |= _pairs(operator, found)
+    found["state_bytes"] = getattr(operator, "state_bytes", 0)
+    return found
+
+
+def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, int]:
+    """(row, window) pairs; none for an aggregate whose rows do not have equally many."""
+    spec = operator.spec
+    window = spec.aggregate.window if spec.aggregate is not None else None
+    buckets = [step.window for step in spec.steps if isinstance(step, BucketExec)]
+    window = buckets[0] if buckets else window
+    if window is None or not window.range or not window.slide:
+        return {}
+    if buckets and window.range % window.slide:  # rows differ: what became of their pairs
+        gone = filtered(counters, "pairs") + counters.get("bad_pairs", 0)
+        return {"pairs": counters["rows_out"] + gone}
+    if window.range % window.slide and window.range > window.slide:
+        return {}
+    rows = counters["rows_in"] - counters["bad"] - filtered(counters, "")
+    return {"pairs": window.overlap * rows - counters.get("between_windows", 0)}
+
+
+def filtered(counters: Mapping[str, Any], what: str) -> int:
+    """Of ``what`` ("pairs", "after": results of an aggregate; "" is rows), over all filters."""
+    lead = f"filtered_{what}_" if what else "filtered_"
+    names = (n for n in counters if n.startswith(lead) and (what or n[len(lead)].isdigit()))
+    return sum(counters[n] for n in names)

@@ -1,0 +1,64 @@
+"""Replay: another input given again at its own pace."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from catalog_tools import (
+    FakeClock,
+    check_replay,
+    read,
+)
+
+from cql.catalog.replay import ReplaySource
+from cql.catalog.sources import TableSource
+from cql.errors import CatalogError
+
+UTC = dt.UTC
+
+
+def replayed() -> TableSource:
+    stamps = [0, 2, 1, 10, None, 11]
+    times = pa.array(
+        [None if s is None else s * 1_000_000 for s in stamps], pa.timestamp("us", "UTC")
+    )
+    return TableSource(pa.table({"ts": times, "n": list(range(6))}), what="t")
+
+
+def test_replay_paces_by_event_time() -> None:
+    clock = FakeClock()
+    options = {"time": "ts", "speed": "2", "skew": "4 seconds"}
+    source = ReplaySource(replayed(), options, what="s", clock=clock)
+    reader = source.open(["n"])
+    seen = []
+    while (block := reader.next()) is not None:
+        seen += [(clock.now(), r["n"]) for r in block.batch.to_pylist()]
+        again = source.open(["n"], block.offset)
+        rest = []
+        while (more := again.next()) is not None:
+            rest += [r["n"] for r in more.batch.to_pylist()]
+        assert rest == list(range(block.offset["row"], 6))
+        clock.time = seen[-1][0]
+    assert [n for _, n in seen] == [0, 1, 2, 3, 4, 5]
+    assert [t for t, _ in seen] == [2, 3, 3, 7, 7, 7.5]
+
+
+def test_replay_timeout_shift_and_refusals() -> None:
+    clock = FakeClock()
+    source = ReplaySource(
+        replayed(), {"time": "ts", "speed": 1, "skew": "4 s"}, what="s", clock=clock
+    )
+    block = source.open(["n"]).next(timeout=1)
+    assert block is not None
+    assert block.batch.num_rows == 0
+    shifted = ReplaySource(replayed(), {"time": "ts", "shift": "1 s"}, what="s")
+    assert read(shifted)[0]["ts"] == dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert check_replay(shifted) == read(shifted)
+    with pytest.raises(CatalogError, match="need a speed"):
+        ReplaySource(replayed(), {"skew": "1 s"}, what="s")
+    with pytest.raises(CatalogError, match="need the option time"):
+        ReplaySource(replayed(), {"speed": "1"}, what="s")
+    with pytest.raises(CatalogError, match="not a timestamp"):
+        ReplaySource(replayed(), {"speed": "1", "time": "n"}, what="s")
