@@ -28,6 +28,7 @@ from cql.executor.operators.aggregates import AggregateCode, aggregate_code
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
+    MAX_EVENT_TIME,
     Origin,
     RowTerminal,
     StageScope,
@@ -52,6 +53,8 @@ from cql.planner.logical import AggregateCall
 from cql.planner.physical import WidAggregateExec
 from cql.types import DataType, Kind
 
+#: A run of rows that needs no second look ends where event times are out of range.
+_WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
 #: A window without rows that a global aggregate must still answer for.
 GLOBAL_WINDOW = 0
 
@@ -225,6 +228,7 @@ class AggregateTerminal(RowTerminal):
             writer.check_event_time(scope, t)
             body.lines(f"w = ({t} - {offset}) // {slide}", f"low = w * {slide} + {offset}")
             body.lines(f"high = low + {slide}", f"we = low + {range_}", "slot = -1")
+            body.line(_WITHIN_BOUNDS)
         if window.slide != window.range:
             between = writer.kernel.counter("between_windows")
             with body.block(f"if {t} >= we:"):
@@ -249,7 +253,7 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {t} < low or {t} >= high:"):
             writer.check_event_time(scope, t)
             body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
-            body.line(f"high = low + {slide}")
+            body.lines(f"high = low + {slide}", _WITHIN_BOUNDS)
             if (window.range or 0) % (window.slide or 1) == 0:
                 body.line(f"w0 = w1 - {writer.range(window)} // {slide} + 1")
         if (window.range or 0) % (window.slide or 1):
