@@ -56,7 +56,7 @@ CASES = [
     ("SELECT n FROM ^flihgts", "there is no stream or table flihgts", "there are: t"),
     ("SELECT n FROM ^tt", "there is no stream or table tt", "did you mean t?"),
     ("SELECT ^orign FROM t", "there is no column orign", "did you mean origin?"),
-    ("SELECT ^x.n FROM t", "x", ""),
+    ("SELECT ^x.n FROM t", "there is no x in FROM", ""),
     ("SELECT ^uper(origin) FROM t", "unknown function uper", "did you mean upper"),
     ("SELECT n FROM t WHERE ^origin", "WHERE needs a condition", ""),
     ("SELECT sum(^ts) FROM t", "timestamp", "sum(number)"),

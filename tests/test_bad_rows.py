@@ -395,6 +395,19 @@ def test_every_pair_is_late_or_counted() -> None:
             assert f"{aggregate['pairs']:,}" in query.explain("analyze")
 
 
+@pytest.mark.parametrize("slide", [10, 5])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_event_times_out_of_range_beside_one_in_range(rows: int, slide: int) -> None:
+    """Two rows of one window, of which one is too late for any: judged alike in every morsel."""
+    edge = 1 << 62
+    with cql.connect(False, morsel_rows=rows) as session:
+        session.create_stream("t", pa.table({"ts": [-edge - 1, -edge, edge, edge + 1]}), "ts")
+        text = f"SELECT count(*) AS c FROM t [RANGE 10 SLIDE {slide}] ON BAD ROW KEEP"
+        query = session.sql(text)
+        assert sum(query.to_arrow()["c"].to_pylist()) == 2 * 10 // slide
+        assert query.bad_rows()["offset"].to_pylist() == [0, 3]
+
+
 def test_limits_count_what_they_drop() -> None:
     with cql.connect(False) as session:
         session.create_stream("t", pa.table({"n": range(10)}))

@@ -28,6 +28,7 @@ from cql.executor.operators.aggregates import AggregateCode, aggregate_code
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
+    MAX_EVENT_TIME,
     Asks,
     Origin,
     RowTerminal,
@@ -56,6 +57,8 @@ from cql.types import DataType, Kind
 #: How far ahead of the row at hand the index is asked for, and from how many places on.
 AHEAD_ROWS = 8
 AHEAD_FROM = 1 << 13
+#: A run of rows that needs no second look ends where event times are out of range.
+_WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,7 @@ class AggregateTerminal(RowTerminal):
                 with body.block("if we <= own:"):
                     body.lines(f"{late} += 1", "continue")
             self._open_window(leave="break")
-            body.line(f"span = {range_}")
+            body.lines("high = we", _WITHIN_BOUNDS, "span = high - low")
 
     def _many_windows(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         writer, window = self.writer, self.node.window
@@ -255,7 +258,7 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {t} < low or {t} >= high:"):
             writer.check_event_time(scope, t)
             body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
-            body.line(f"high = low + {slide}")
+            body.lines(f"high = low + {slide}", _WITHIN_BOUNDS)
             if (window.range or 0) % (window.slide or 1) == 0:
                 body.line(f"w0 = w1 - {writer.range(window)} // {slide} + 1")
         if (window.range or 0) % (window.slide or 1):
