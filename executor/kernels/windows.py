@@ -169,6 +169,41 @@ def _free(block: int, base: int, size_class: int) -> None:
     heads[size_class] = base + 1
 
 
+@njit("void(int64, int64, int64, int64)", cache=True)
+def _index(block: int, base: int, size_class: int, n: int) -> None:
+    """Enters the ``n`` entries of a region into its empty index."""
+    t = words(block, BLOCK)
+    capacity = t[ENTRIES]
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    columns = words(t[COLUMNS], 2 * t[WIDTH])
+    mask = (PLACES << size_class) - 1
+    first = words(columns[0], capacity)
+    for i in range(n):
+        h = hash_start(first[base + i])
+        for k in range(1, t[HASHED]):
+            h = hash_next(h, words(columns[2 * k], capacity)[base + i])
+        if t[NULLS] >= 0:
+            null_bits = words(columns[2 * t[NULLS]], capacity)[base + i]
+            if null_bits != 0:
+                h = hash_next(h, null_bits)
+        code = hash_end(h)
+        p = (code >> 8) & mask
+        while index[p] != 0:
+            p = (p + 1) & mask
+        index[p] = tag_of(code, size_class + 1) | (i + 1)
+
+
+@njit("void(int64, int64[::1])", cache=True)
+def index_again(block: int, slots: Any) -> None:
+    """Rebuilds the indexes of those open windows, after the words of their hashes changed."""
+    t = words(block, BLOCK)
+    for slot in slots:
+        base = words(t[BASES], slot + 1)[slot]
+        size_class = words(t[CLASSES_AT], slot + 1)[slot]
+        as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)[:] = 0
+        _index(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def open_window(desc: Any, window: Any) -> Any:
     """Slot of a window, opened if it is not open; NO_SLOT or -2 - t if there is no room, in which
@@ -225,10 +260,8 @@ def grow_region(block: Any, slot: Any) -> Any:
     """Moves a window's entries of one table into a larger region (four times as large while it is
     small, then twice) and indexes them anew; returns its base, -1 if the slab is too small."""
     t = words(block, BLOCK)
-    capacity = t[ENTRIES]
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
-    index = as_i32(t[INDEX], PLACES * capacity)
     old, old_class = bases[slot], classes[slot]
     new_class = old_class + (2 if old_class < FOURFOLD_BELOW else 1)
     new = _take(block, new_class)
@@ -238,21 +271,7 @@ def grow_region(block: Any, slot: Any) -> Any:
     for c in range(t[WIDTH]):
         address, size = columns[2 * c], columns[2 * c + 1]
         copy_bytes(address + old * size, address + new * size, n * size)
-    mask = (PLACES << new_class) - 1
-    first = words(columns[0], capacity)
-    for i in range(n):
-        h = hash_start(first[new + i])
-        for k in range(1, t[HASHED]):
-            h = hash_next(h, words(columns[2 * k], capacity)[new + i])
-        if t[NULLS] >= 0:
-            null_bits = words(columns[2 * t[NULLS]], capacity)[new + i]
-            if null_bits != 0:
-                h = hash_next(h, null_bits)
-        code = hash_end(h)
-        p = (code >> 8) & mask
-        while index[PLACES * new + p] != 0:
-            p = (p + 1) & mask
-        index[PLACES * new + p] = tag_of(code, new_class + 1) | (i + 1)
+    _index(block, new, new_class, n)
     _free(block, old, old_class)
     bases[slot] = new
     classes[slot] = new_class

@@ -8,9 +8,11 @@ would save: they hold plain numbers, never Python objects.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,8 @@ from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Word
 from cql.planner.expr import Literal
 
 State = dict[str, npt.NDArray[Any]]
+#: Codes of the query's dictionary, -1 for none.
+CodeColumn: TypeAlias = npt.NDArray[np.int32]
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
 _SCALARS = (
@@ -61,6 +65,9 @@ class Workspace:
     used: int = 0
     peak: int = 0
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(BLOCK_ROWS, np.uint8))
+
+    def __post_init__(self) -> None:
+        self.dictionary.account = partial(self.resize, what="the texts that it computes with")
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
@@ -89,6 +96,9 @@ class Operator(Protocol):
     def error(self, unit: Unit) -> ErrorSite: ...
     def is_fatal(self, unit: Unit) -> bool: ...
     def counters(self) -> dict[str, int]: ...
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Puts ``change(codes)`` in the place of all codes of the dictionary in its state."""
+        ...
 
 
 class StageOperator:
@@ -105,7 +115,7 @@ class StageOperator:
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
-        self._tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
+        self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
         if spec.aggregate is not None:
             self._allocate_windows()
         self._bind_constants()
@@ -134,7 +144,8 @@ class StageOperator:
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
-        self._tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
+        self.workspace.dictionary.account(self.tables.nbytes, 0)
+        self.tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
         for name, value in {**counters, **scalars}.items():
             self.descriptor[self._slots[name]] = value
         self._bind_constants()
@@ -164,7 +175,7 @@ class StageOperator:
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
         if self.code.kernel.tables:
-            self._tables.extend()
+            self.tables.extend()
             self._bind_tables()
         if self.code.kernel.uses_rank:
             self._rank = self.workspace.dictionary.rank()
@@ -175,13 +186,8 @@ class StageOperator:
     def needs_refresh(self) -> bool:
         return bool(self.code.kernel.tables) or self.code.kernel.uses_rank
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of what is kept per text of the query's dictionary."""
-        return self._tables.nbytes
-
     def _bind_tables(self) -> None:
-        for k, (values, status) in enumerate(self._tables.arrays()):
+        for k, (values, status) in enumerate(self.tables.arrays()):
             self._set(f"table {k} values", values.ctypes.data)
             self._set(f"table {k} status", status.ctypes.data)
             self._set(f"table {k} length", values.size)
@@ -264,6 +270,35 @@ class StageOperator:
     def _columns(self, suffix: str) -> dict[str, str]:
         return dict(distinct_columns(int(suffix)) if suffix else self.code.groups)
 
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for slot, value in self.code.kernel.constants:
+            if isinstance(value, Literal) and value.type.is_text:
+                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        if not self.code.codes:
+            return
+        free = self.state["spares"][: self.scalars()["spare"]]
+        slots = np.setdiff1d(np.arange(self.state["window_ids"].size), free)
+        for suffix in self._entries:
+            entries = self._entries_of(slots, suffix)
+            changed = False
+            for table, name, shift in self.code.codes:
+                if table == suffix:
+                    words = self.state[name][entries]
+                    old = (words >> shift).astype(np.int32)
+                    new = change(old)
+                    changed |= new is not old
+                    self.state[name][entries] = words + ((new.astype(np.int64) - old) << shift)
+            if changed:
+                number = list(self._entries).index(suffix)
+                block = windows.FIRST_TABLE + number * windows.BLOCK
+                windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+
+    def _entries_of(self, slots: Words, suffix: str) -> Words:
+        """The entries of those windows in a table."""
+        bases, counts = (self.state[name + suffix][slots] for name in ("bases", "counts"))
+        before = np.cumsum(counts) - counts
+        return np.repeat(bases - before, counts) + np.arange(counts.sum())
+
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""
         return {n: int(self.descriptor[self._slots[n]]) for n in _SCALARS if n in self._slots}
@@ -281,7 +316,7 @@ class StageOperator:
             case kind if kind == NEED_HOST:
                 self._provide_host(number, unit)
             case kind if kind == NEED_TABLE:
-                self._tables.fill(number, amount)
+                self.tables.fill(number, amount)
                 self._bind_tables()
             case kind if kind == NEED_ROOM:
                 suffix = list(self._entries)[number]
@@ -343,13 +378,19 @@ class StageOperator:
 
 
 class PythonOperator(ABC):
-    """An operator that runs in Python, under the same contract."""
+    """An operator that runs in Python, under the same contract. ``codes``: the arrays of ``state``
+    that hold codes of the query's dictionary."""
 
     address = 0
+    codes: tuple[str, ...] = ()
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.descriptor: Words = np.zeros(1, np.int64)
+
+    @property
+    def state(self) -> State:
+        return {}
 
     @abstractmethod
     def call(self, unit: Unit, out: Unit) -> int:
@@ -366,6 +407,10 @@ class PythonOperator(ABC):
 
     def counters(self) -> dict[str, int]:
         return {}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for name in self.codes:
+            self.state[name] = change(self.state[name])
 
 
 def _dtype(storage: str) -> str:

@@ -46,6 +46,7 @@ class SortOperator(PythonOperator):
         self.node = node
         self.workspace = workspace
         self.schema = node.schema
+        self.codes = tuple(f"c{i}" for i, f in enumerate(node.schema) if f.type.is_text)
         self.attributes = progressing(node)
         self.rows_in = self.rows_out = 0
         self.waiting = self._take(None, np.zeros(0, np.int64))
