@@ -3,38 +3,64 @@
 Codes are dense, in order of first sight, and never seen outside; they are never compared for order
 (``rank`` gives the order of the bytes, which is that of the code points). One code stands for one
 byte string, be it text or binary.
+
+Strings are only added. Over an endless stream most of them die: ``compact`` keeps those that some
+state still refers to and renumbers them (``executor.compaction``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Codes = npt.NDArray[np.int32]
+Account = Callable[[int, int], None]
+
 _NO_MASK = np.zeros(0, np.uint8)
+_CODES, _ARENA = 128, 4096  # room to begin with
 
 
 class Dictionary:
-    """Encodes Arrow string or binary arrays, decodes codes; state is four flat arrays."""
+    """Encodes Arrow string or binary arrays, decodes codes; state is four flat arrays.
 
-    def __init__(self) -> None:
-        self.places = np.zeros(256, np.int32)
-        self.hashes = np.zeros(128, np.int64)
-        self.starts = np.zeros(129, np.int64)
-        self.arena = np.zeros(4096, np.uint8)
+    ``account(before, after)`` is told before these bytes, or others that are kept per code, become
+    more or fewer; it may refuse by raising."""
+
+    def __init__(self, account: Account = lambda before, after: None) -> None:
+        self.account = account
+        self.places = np.zeros(2 * _CODES, np.int32)
+        self.hashes = np.zeros(_CODES, np.int64)
+        self.starts = np.zeros(_CODES + 1, np.int64)
+        self.arena = np.zeros(_ARENA, np.uint8)
+        #: How many tables (``executor.host``) lie between a text that came with a row and this one.
+        self.depths = np.zeros(_CODES, np.uint8)
         self.used = 1  # code 0 stands for NULL, whose value nobody looks at
+        self.kept = 0  # content after the last compaction
         self._ranked = 0
-        self._rank: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        self._rank: Codes = np.zeros(0, np.int32)
 
     def __len__(self) -> int:
         return self.used
 
     @property
     def nbytes(self) -> int:
-        return sum(a.nbytes for a in (self.places, self.hashes, self.starts, self.arena))
+        return self.nbytes_of(self.hashes.size) + self.arena.size
 
-    def encode(self, array: pa.Array, out: npt.NDArray[np.int32]) -> None:
+    @property
+    def content(self) -> int:
+        """Bytes of the strings and of what is kept for each, without the room to grow."""
+        return int(self.starts[self.used]) + self.nbytes_of(self.used)
+
+    @staticmethod
+    def nbytes_of(codes: int) -> int:
+        """Bytes of what is kept for that many codes beside their strings."""
+        return codes * (2 * 4 + 8 + 8 + 1)
+
+    def encode(self, array: pa.Array, out: Codes) -> None:
         """Codes of ``array`` (string, binary or a dictionary of either) into ``out``; a NULL gets
         code 0."""
         if pa.types.is_dictionary(array.type):
@@ -74,7 +100,7 @@ class Dictionary:
                 return
             self._grow(int(offset_view[done + 1] - offset_view[done]))
 
-    def encode_values(self, values: list[bytes]) -> npt.NDArray[np.int32]:
+    def encode_values(self, values: list[bytes]) -> Codes:
         out = np.zeros(len(values), np.int32)
         self.encode(pa.array(values, pa.binary()), out)
         return out
@@ -82,15 +108,47 @@ class Dictionary:
     def _grow(self, wanted: int) -> None:
         from cql.executor.kernels import dictionary as kernel
 
-        if self.used >= self.hashes.size:
+        room = self.hashes.size
+        if self.used >= room:
+            self.account(self.nbytes_of(room), self.nbytes_of(2 * room))
             self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
-            self.starts = np.concatenate([self.starts, np.zeros(self.starts.size - 1, np.int64)])
-            self.places = np.zeros(2 * self.hashes.size, np.int32)
+            self.starts = np.concatenate([self.starts, np.zeros(room, np.int64)])
+            self.depths = np.concatenate([self.depths, np.zeros_like(self.depths)])
+            self.places = np.zeros(4 * room, np.int32)
             kernel.index(self.places, self.hashes, self.used)
         full = int(self.starts[self.used])
         if full + wanted > self.arena.size:
             size = max(2 * self.arena.size, full + wanted)
+            self.account(self.arena.size, size)
             self.arena = np.concatenate([self.arena, np.zeros(size - self.arena.size, np.uint8)])
+
+    def compact(self, live: npt.NDArray[np.bool_]) -> Codes:
+        """Forgets the codes that are not ``live``; returns the new code of each old one. The order
+        of codes stays. The last entry of what is returned is -1, the new code of -1 (none)."""
+        from cql.executor.kernels import dictionary as kernel
+
+        before, last = self.nbytes + self._rank.nbytes, int(self.starts[self.used])
+        lengths = np.diff(self.starts[: self.used + 1])
+        text = self.arena[:last][np.repeat(live, lengths)]
+        hashes, depths = self.hashes[: self.used][live], self.depths[: self.used][live]
+        self.used = hashes.size
+        room = _room(self.used + 1, _CODES)
+        self.hashes = np.zeros(room, np.int64)
+        self.hashes[: self.used] = hashes
+        self.starts = np.zeros(room + 1, np.int64)
+        self.starts[1 : self.used + 1] = np.cumsum(lengths[live])
+        self.depths = np.zeros(room, np.uint8)
+        self.depths[: self.used] = depths
+        self.arena = np.zeros(_room(text.size, _ARENA), np.uint8)
+        self.arena[: text.size] = text
+        self.places = np.zeros(2 * room, np.int32)
+        kernel.index(self.places, self.hashes, self.used)
+        self._ranked, self._rank = 0, np.zeros(0, np.int32)
+        self.account(before, self.nbytes)
+        self.kept = self.content
+        renumbered = np.full(live.size + 1, -1, np.int32)
+        renumbered[:-1][live] = np.arange(self.used, dtype=np.int32)
+        return renumbered
 
     def value(self, code: int) -> bytes:
         return self.arena[self.starts[code] : self.starts[code + 1]].tobytes()
@@ -109,18 +167,24 @@ class Dictionary:
         )
 
     def decode(
-        self, codes: npt.NDArray[np.int32], valid: npt.NDArray[np.uint8] | None, arrow: pa.DataType
+        self, codes: Codes, valid: npt.NDArray[np.uint8] | None, arrow: pa.DataType
     ) -> pa.Array:
         """Strings of the codes; NULL where ``valid`` is 0."""
         indices = pa.array(codes, mask=None if valid is None else valid == 0)
         taken = self.values(arrow).take(indices)
         return taken if taken.type == arrow else taken.cast(arrow)
 
-    def rank(self) -> npt.NDArray[np.int32]:
+    def rank(self) -> Codes:
         """rank()[code] orders codes as their bytes; made anew when codes were added."""
         if self._ranked != self.used:
             order = pc.sort_indices(self.values(pa.binary())).to_numpy()
             rank = np.empty(self.used, np.int32)
+            self.account(self._rank.nbytes, rank.nbytes)
             rank[order] = np.arange(self.used, dtype=np.int32)
             self._rank, self._ranked = rank, self.used
         return self._rank
+
+
+def _room(n: int, least: int) -> int:
+    """A power of two of at least ``n``."""
+    return max(least, 1 << (n - 1).bit_length()) if n else least

@@ -15,6 +15,7 @@ import pyarrow as pa
 from cql.errors import CatalogError, CqlError, RunError
 from cql.executor import ledger, text_columns
 from cql.executor.codegen import cache_folder
+from cql.executor.compaction import compact, is_due
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
@@ -100,7 +101,6 @@ class Execution:
         self._sequence = 0
         self._readers: list[Reader] = []
         self._total_rows: int | None = None
-        self._texts_bytes = 0
         self._over: _Over | None = None
         self._refreshing: list[StageOperator] = []
 
@@ -230,6 +230,8 @@ class Execution:
             yield
         alive = set(range(len(self._feeds)))
         while alive and not self._stop:
+            if is_due(self._workspace):
+                self._compact()
             k = self._next_feed(alive)
             if k is None:
                 self._runtime.drain()  # nothing waits inside while the inputs are silent
@@ -292,13 +294,19 @@ class Execution:
         unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
         return unit
 
+    def _compact(self) -> None:
+        """Between two blocks: nothing but the operators' state refers to texts."""
+        assert self._graph is not None
+        assert self._runtime is not None
+        self._runtime.drain()
+        self._block = None
+        compact(self._workspace, self._graph.operators)
+        self._refresh()
+
     def _refresh(self) -> None:
         """Dictionary tables cover the codes of the block that comes next."""
         for operator in self._refreshing:
             operator.refresh()
-        before, self._texts_bytes = self._texts_bytes, self._workspace.dictionary.nbytes
-        self._texts_bytes += sum(operator.table_bytes for operator in self._refreshing)
-        self._workspace.resize(before, self._texts_bytes, "the texts that it computes with")
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 

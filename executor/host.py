@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.dictionary import Dictionary
+from cql.executor.dictionary import Codes, Dictionary
 from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
@@ -47,41 +46,41 @@ def _text(raw: bytes, kind: DataType) -> Value:
     return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
 
 
-#: Codes that tables added to a dictionary. No table computes them unasked: a table that maps its
-#: own results (or those of the next operator's table) would grow texts without end.
-_RESULTS: WeakKeyDictionary[Dictionary, set[int]] = WeakKeyDictionary()
-
-
 class DictionaryTables:
     """Values and status arrays of the tables of one kernel, indexed by dictionary code.
 
-    ``extend`` fills the codes that came with rows; results of tables stay unknown until a kernel
-    asks for them with ``fill``."""
+    ``extend`` fills the codes that came with rows. Results of tables stay unknown until a kernel
+    asks for one with ``fill``, which computes all that are as far from a row: a table that mapped
+    its own results (or those of the next operator's table) unasked would grow texts without end."""
 
     def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
         self._tables = tuple(tables)
         self._dictionary = dictionary
-        self._results = _RESULTS.setdefault(dictionary, set())
         self._values = [np.zeros(0, _storage(t.type)) for t in self._tables]
         self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
-        self._seen = 0
+        #: For each table and depth of codes: the codes below this one are computed.
+        self._done: list[dict[int, int]] = [{} for _ in self._tables]
         self._resize()
 
     def extend(self) -> None:
         """Computes the entries of every code that rows added since the last call."""
-        fresh = [c for c in range(self._seen, len(self._dictionary)) if c not in self._results]
-        self._resize()
         for k in range(len(self._tables)):
-            for code in fresh:
-                self._compute(k, code)
-        self._seen = len(self._dictionary)
+            self._compute_all(k, 0)
         self._resize()
 
     def fill(self, table: int, code: int) -> None:
-        """Computes the entry that a kernel asked for."""
-        self._resize()
+        """Computes the entry that a kernel asked for, and those that it will ask for next."""
+        self._compute_all(table, int(self._dictionary.depths[code]))
         self._compute(table, code)
         self._resize()
+
+    def _compute_all(self, k: int, depth: int) -> None:
+        self._resize()
+        first, size = self._done[k].get(depth, 0), len(self._dictionary)
+        self._done[k][depth] = size
+        fresh = first + np.flatnonzero(self._dictionary.depths[first:size] == depth)
+        for code in fresh.tolist():
+            self._compute(k, code)
 
     def arrays(self) -> list[tuple[Column, Status]]:
         return list(zip(self._values, self._status, strict=True))
@@ -89,6 +88,28 @@ class DictionaryTables:
     @property
     def nbytes(self) -> int:
         return sum(a.nbytes for pair in self.arrays() for a in pair)
+
+    def results(self, held: npt.NDArray[np.bool_]) -> Codes:
+        """Codes of the texts that the tables keep for the codes ``held``."""
+        self._resize()
+        found = [np.zeros(0, np.int32)]
+        for table, (values, status) in zip(self._tables, self.arrays(), strict=True):
+            if table.type.is_text:
+                found.append(values[: held.size][held & (status[: held.size] == VALID)])
+        return np.concatenate(found)
+
+    def renumber(self, live: npt.NDArray[np.bool_], renumbered: Codes) -> None:
+        """After the dictionary's compaction: entries of the codes that are left."""
+        before = self.nbytes
+        for k, table in enumerate(self._tables):
+            values = self._values[k][: live.size][live]
+            status = self._status[k][: live.size][live]
+            if table.type.is_text:
+                values = renumbered[values]
+                status[values < 0] = UNKNOWN  # the text is gone
+            self._values[k], self._status[k] = values, status
+            self._done[k] = {d: int(live[:n].sum()) for d, n in self._done[k].items()}
+        self._dictionary.account(before, self.nbytes)
 
     def _compute(self, k: int, code: int) -> None:
         table, values, status = self._tables[k], self._values[k], self._status[k]
@@ -98,7 +119,8 @@ class DictionaryTables:
         before = len(self._dictionary)
         values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
         if len(self._dictionary) > before:
-            self._results.add(before)
+            depths = self._dictionary.depths
+            depths[before] = min(int(depths[code]) + 1, 255)
 
     def _resize(self) -> None:
         """Room for every code of the dictionary; new entries are unknown."""
@@ -106,6 +128,7 @@ class DictionaryTables:
         for k, (values, status) in enumerate(self.arrays()):
             if status.size < size:
                 room = max(size, 2 * status.size, 64) - status.size
+                self._dictionary.account(0, room * (values.itemsize + 1))
                 self._values[k] = np.concatenate([values, np.zeros(room, values.dtype)])
                 self._status[k] = np.concatenate([status, np.full(room, UNKNOWN, np.uint8)])
 

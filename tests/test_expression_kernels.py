@@ -468,6 +468,11 @@ def test_tables_of_growing_texts_stay_small() -> None:
             code = int(values[code])
         assert dictionary.value(code) == f"row {unit}".encode() * 4
     assert len(dictionary) < 40 * 3 + 5
+    many = dictionary.encode_values([f"more {unit}".encode() for unit in range(40)])
+    operators[0].extend()
+    made = operators[0].arrays()[0][0][many]
+    operators[1].fill(0, int(made[0]))  # asked once, it computes what will be asked next
+    assert (operators[1].arrays()[0][1][made] != 255).all()
 
 
 # -- monotone ----------------------------------------------------------------------------------

@@ -187,6 +187,39 @@ def _first_class(block: int) -> int:
     return usual if words(t[HEADS], CLASSES)[usual] != 0 else SMALLEST_CLASS
 
 
+@njit("void(int64, int64, int64, int64)", cache=True)
+def _index(block: int, base: int, size_class: int, n: int) -> None:
+    """Enters the ``n`` entries of a region into its empty index."""
+    t = words(block, BLOCK)
+    width = t[WIDTH]
+    records, nulls = words(t[RECORDS], width * t[ENTRIES]), words(t[NULLS], t[ENTRIES])
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    mask = (PLACES << size_class) - 1
+    for i in range(n):
+        record = width * (base + i)
+        h = hash_start(records[record])
+        for k in range(1, t[HASHED]):
+            h = hash_next(h, records[record + k])
+        if t[NULLS] != 0 and nulls[base + i] != 0:
+            h = hash_next(h, nulls[base + i])
+        code = hash_end(h)
+        p = (code >> 8) & mask
+        while index[p] != 0:
+            p = (p + 1) & mask
+        index[p] = tag_of(code, size_class + 1) | (i + 1)
+
+
+@njit("void(int64, int64[::1])", cache=True)
+def index_again(block: int, slots: Any) -> None:
+    """Rebuilds the indexes of those open windows, after the words of their hashes changed."""
+    t = words(block, BLOCK)
+    for slot in slots:
+        base = words(t[BASES], slot + 1)[slot]
+        size_class = words(t[CLASSES_AT], slot + 1)[slot]
+        as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)[:] = 0
+        _index(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def open_window(desc: Any, window: Any) -> Any:
     """Slot of a window, opened if it is not open; NO_SLOT or -2 - t if there is no room, in which
@@ -252,7 +285,6 @@ def grow_region(block: Any, slot: Any) -> Any:
     t = words(block, BLOCK)
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
-    index = as_i32(t[INDEX], PLACES * t[ENTRIES])
     old, old_class = bases[slot], classes[slot]
     new_class = _larger(old_class)
     new = _take(block, new_class)
@@ -266,19 +298,7 @@ def grow_region(block: Any, slot: Any) -> Any:
     if t[NULLS] != 0:
         for i in range(n):
             nulls[new + i] = nulls[old + i]
-    mask = (PLACES << new_class) - 1
-    for i in range(n):
-        record = width * (new + i)
-        h = hash_start(records[record])
-        for k in range(1, t[HASHED]):
-            h = hash_next(h, records[record + k])
-        if t[NULLS] != 0 and nulls[new + i] != 0:
-            h = hash_next(h, nulls[new + i])
-        code = hash_end(h)
-        p = (code >> 8) & mask
-        while index[PLACES * new + p] != 0:
-            p = (p + 1) & mask
-        index[PLACES * new + p] = tag_of(code, new_class + 1) | (i + 1)
+    _index(block, new, new_class, n)
     _free(block, old, old_class)
     bases[slot] = new
     classes[slot] = new_class

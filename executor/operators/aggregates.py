@@ -29,6 +29,7 @@ class AggregateCode:
     fatal: str | None = None  # message of the error behind {leave}
     uses_rank: bool = False
     ordered: bool = field(default=False)  # reads T and Q
+    codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
 
 
 def distinct_state(k: int) -> tuple[str, str]:
@@ -173,7 +174,8 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         init = f"{s}[g] = {2**bits - 1 if smaller else f'(-{2**bits - 1} - 1)'}"
         update = [f"if {x} {'<' if smaller else '>'} {s}[g]:", f"    {s}[g] = {x}"]
     result = f"({s}[g] != 0)" if kind.kind is Kind.BOOLEAN else f"{s}[g]"
-    return _finish(a, loose, [(s, kind.storage)], [init], update, result, uses_rank=kind.is_text)
+    columns, codes = [(s, kind.storage)], (s,) if kind.is_text else ()
+    return _finish(a, loose, columns, [init], update, result, uses_rank=kind.is_text, codes=codes)
 
 
 def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -221,6 +223,7 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         (f"{a}v = {h}[g] != 0",),
         Code(f"({s}[g] != 0)" if call.type.kind is Kind.BOOLEAN else f"{s}[g]", f"{a}v"),
         ordered=True,
+        codes=(s,) if call.type.is_text else (),
     )
 
 

@@ -8,9 +8,11 @@ would save: they hold plain numbers, never Python objects.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,8 @@ from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Word
 from cql.planner.expr import Literal
 
 State = dict[str, npt.NDArray[Any]]
+#: Codes of the query's dictionary, -1 for none.
+CodeColumn: TypeAlias = npt.NDArray[np.int32]
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
 BUFFERS = "the rows between its operators"
@@ -62,6 +66,9 @@ class Workspace:
     used: int = 0
     peak: int = 0
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(BLOCK_ROWS, np.uint8))
+
+    def __post_init__(self) -> None:
+        self.dictionary.account = partial(self.resize, what="the texts that it computes with")
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
@@ -91,6 +98,9 @@ class Operator(Protocol):
     def error(self, unit: Unit) -> ErrorSite: ...
     def is_fatal(self, unit: Unit) -> bool: ...
     def counters(self) -> dict[str, int]: ...
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Puts ``change(codes)`` in the place of all codes of the dictionary in its state."""
+        ...
 
 
 class StageOperator:
@@ -106,7 +116,7 @@ class StageOperator:
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
-        self._tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
+        self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
         if spec.aggregate is not None:
             self._allocate_windows()
         self._bind_constants()
@@ -135,7 +145,8 @@ class StageOperator:
         self._slots = self.code.kernel.layout.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
-        self._tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
+        self.workspace.dictionary.account(self.tables.nbytes, 0)
+        self.tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
         for name, value in {**counters, **scalars}.items():
             self.descriptor[self._slots[name]] = value
         self._bind_constants()
@@ -166,7 +177,7 @@ class StageOperator:
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
         if self.code.kernel.tables:
-            self._tables.extend()
+            self.tables.extend()
             self._bind_tables()
         if self.code.kernel.uses_rank:
             self._rank = self.workspace.dictionary.rank()
@@ -177,13 +188,8 @@ class StageOperator:
     def needs_refresh(self) -> bool:
         return bool(self.code.kernel.tables) or self.code.kernel.uses_rank
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of what is kept per text of the query's dictionary."""
-        return self._tables.nbytes
-
     def _bind_tables(self) -> None:
-        for k, (values, status) in enumerate(self._tables.arrays()):
+        for k, (values, status) in enumerate(self.tables.arrays()):
             self._set(f"table {k} values", values.ctypes.data)
             self._set(f"table {k} status", status.ctypes.data)
             self._set(f"table {k} length", values.size)
@@ -261,12 +267,42 @@ class StageOperator:
     def _columns(self, suffix: str) -> dict[str, str]:
         return dict(distinct_columns(int(suffix)) if suffix else self.code.groups)
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """A column of the groups, by name: one field of their records."""
-        columns = self._columns("")
+    def column(self, name: str, suffix: str = "") -> npt.NDArray[Any]:
+        """A column of a table's entries, by name: one field of their records."""
+        columns = self._columns(suffix)
         dtype, offset = np.dtype(_dtype(columns[name])), 8 * list(columns).index(name)
-        records = self.state["records"]
-        return np.ndarray(self._entries[""], dtype, records, offset, (8 * len(columns),))
+        records = self.state["records" + suffix]
+        return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for slot, value in self.code.kernel.constants:
+            if isinstance(value, Literal) and value.type.is_text:
+                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        if not self.code.codes:
+            return
+        free = self.state["spares"][: self.scalars()["spare"]]
+        slots = np.setdiff1d(np.arange(self.state["window_ids"].size), free)
+        for suffix in self._entries:
+            entries = self._entries_of(slots, suffix)
+            changed = False
+            for table, name, shift in self.code.codes:
+                if table == suffix:
+                    column = self.column(name, suffix)
+                    words = column[entries]
+                    old = (words >> shift).astype(np.int32)
+                    new = change(old)
+                    changed |= new is not old
+                    column[entries] = words + ((new.astype(np.int64) - old) << shift)
+            if changed:
+                number = list(self._entries).index(suffix)
+                block = windows.FIRST_TABLE + number * windows.BLOCK
+                windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+
+    def _entries_of(self, slots: Words, suffix: str) -> Words:
+        """The entries of those windows in a table."""
+        bases, counts = (self.state[name + suffix][slots] for name in ("bases", "counts"))
+        before = np.cumsum(counts) - counts
+        return np.repeat(bases - before, counts) + np.arange(counts.sum())
 
     def scalars(self) -> dict[str, int]:
         """State that lives in the descriptor itself."""
@@ -285,7 +321,7 @@ class StageOperator:
             case kind if kind == NEED_HOST:
                 self._provide_host(number, unit)
             case kind if kind == NEED_TABLE:
-                self._tables.fill(number, amount)
+                self.tables.fill(number, amount)
                 self._bind_tables()
             case kind if kind == NEED_ROOM:
                 suffix = list(self._entries)[number]
@@ -370,6 +406,10 @@ class PythonOperator(ABC):
 
     def counters(self) -> dict[str, int]:
         return {}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """An operator without texts in its state has nothing to tell."""
+        return
 
 
 def _dtype(storage: str) -> str:

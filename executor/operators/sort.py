@@ -6,13 +6,14 @@ that are still open, as flat arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cql.executor.egress import view_address
-from cql.executor.operators.native import PythonOperator, State, Workspace
+from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
 from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.unit import (
     CAPACITY,
@@ -68,6 +69,12 @@ class SortOperator(PythonOperator):
             "over_limit": self.over_limit,
             "held": sum(map(_rows, list(self.waiting))) + self._unsent,
         }
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        texts = [f"c{i}" for i, f in enumerate(self.schema) if f.type.is_text]
+        for part in (*self.waiting, self.ready):
+            for name in texts:
+                part[name] = change(part[name])
 
     def call(self, unit: Unit, out: Unit) -> int:
         words = unit.words

@@ -81,13 +81,16 @@ class StageSpec:
 class StageCode:
     """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
     ``groups`` are the state columns of a group, (name, dtype); ``distinct`` the calls that keep a
-    set of values; ``fatal`` the error sites that no policy leaves out."""
+    set of values; ``codes`` the state columns that hold codes of the dictionary, as (suffix of
+    their table, name, bit at which the code starts); ``fatal`` the error sites that no policy
+    leaves out."""
 
     text: str
     kernel: KernelText
     by_ref: dict[int, int]
     groups: tuple[tuple[str, str], ...] = ()
     distinct: tuple[int, ...] = ()
+    codes: tuple[tuple[str, str, int], ...] = ()
     fatal: frozenset[int] = frozenset()
 
 
@@ -144,6 +147,7 @@ class StageWriter:
             terminal.by_ref,
             terminal.groups,
             terminal.distinct,
+            terminal.codes,
             frozenset(self.fatal),
         )
 
@@ -473,6 +477,7 @@ class RowTerminal:
     by_ref: dict[int, int] = field(default_factory=dict)
     groups: tuple[tuple[str, str], ...] = ()
     distinct: tuple[int, ...] = ()
+    codes: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def preserving(self) -> bool:

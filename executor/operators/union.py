@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import union as kernel
+from cql.executor.operators.native import CodeColumn
 from cql.executor.unit import NEVER, Unit, Words
 
 
@@ -34,6 +37,9 @@ class UnionOperator:
 
     def is_fatal(self, unit: Unit) -> bool:
         return True
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """It keeps no codes."""
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

@@ -11,6 +11,7 @@ Keys are packed into 64-bit words (two ints are one word); NULL keys set bits of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import zero
@@ -101,6 +102,7 @@ class AggregateTerminal(RowTerminal):
     """Ends a stage with a windowed aggregate; its results run through ``spec.post``."""
 
     node: WidAggregateExec = field(kw_only=True)
+    codes: tuple[tuple[str, str, int], ...] = ()
     _parts: list[KeyPart] = field(default_factory=list)
     _words: int = 1
     _codes: list[AggregateCode] = field(default_factory=list)
@@ -115,12 +117,25 @@ class AggregateTerminal(RowTerminal):
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         self.groups = (*keys, *(c for code in self._codes for c in code.columns))
+        self.codes = tuple(self._code_columns())
         # The library's functions know where these stand: before anything else.
         for name in DIRECTORY:
             layout.slot(name)
         for suffix, _ in self._tables():
             for name in TABLE:
                 layout.slot(name + suffix)
+
+    def _code_columns(self) -> Iterator[tuple[str, str, int]]:
+        """Every place in the state that holds codes of the dictionary (see StageCode)."""
+        for key, part in zip(self.node.keys, self._parts, strict=True):
+            if key.type.is_text:
+                yield "", f"key{part.word}", part.shift
+        for k, call in enumerate(self.node.calls):
+            if k in self.distinct and call.args[0].type.is_text:
+                yield str(k), distinct_columns(k)[0][0], 0
+        for code in self._codes:
+            for name in code.codes:
+                yield "", name, 0
 
     @property
     def _nullable_keys(self) -> list[int]:

@@ -1,0 +1,171 @@
+"""Memory over a stream without end: texts that no state refers to are forgotten, and nobody can
+tell from the answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from naive import Answer, evaluate
+from naive_compare import assert_same
+from naive_tables import NaiveRelation, fields_of
+from test_runtimes import RUNTIMES
+
+from cql.catalog import blocks
+from cql.dialect import parse_one
+from cql.executor import compaction, execution
+from cql.executor.dictionary import Dictionary
+from cql.executor.operators.native import Operator, Workspace
+from cql.planner.bind import bind
+from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.context import Context
+from cql.planner.logical import Logical
+from cql.planner.statements import Query as Bound
+from cql.session import Session
+
+COLUMNS = "t bigint, k string, i int, x string"
+BLOCK = 100
+ROWS = 1_500
+#: Less than the texts of a block: each one is followed by a compaction.
+LEAST = 4_000
+QUERIES = {
+    "keys and extremes": """
+        SELECT k, i, count(*) AS n, min(x) AS low, max(x) AS high, first(x) AS f, last(x) AS l,
+            count(DISTINCT x) AS d, count(DISTINCT k) AS one, window_end
+        FROM a [RANGE 40 SLIDE 20] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
+    "functions": """
+        SELECT u, min(upper(x)) AS low, max(concat(x, u)) AS high, count(DISTINCT c) AS d,
+            concat(u, '!') AS loud, coalesce(last(c) FILTER (WHERE i = 1), 'none') AS l
+        FROM (SELECT t, i, x, upper(k) AS u, concat(x, '-', k) AS c FROM a
+              WHERE k LIKE '%1%' AND upper(k) <> 'NONE') AS f
+        [RANGE 30 SLIDE 30 WA t] GROUP BY u""",
+    "order": """
+        SELECT k, low, window_end FROM (
+            SELECT k, min(x) AS low, window_end FROM a [RANGE 40 SLIDE 20] GROUP BY k
+            ORDER BY low DESC, k LIMIT 7) AS s""",
+    "union": """
+        SELECT k, count(*) AS n, max(y) AS y, window_end FROM (
+            SELECT t, lower(k) AS k, concat(x, x) AS y FROM a
+            UNION ALL SELECT t, k, x AS y FROM b WHERE x IS NULL OR x < 'zz') AS u
+        [RANGE 40 SLIDE 20 WA t] GROUP BY k""",
+    "windows over windows": """
+        SELECT min(high) AS low, max(upper(k)) AS k, count(*) AS n, window_end FROM (
+            SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w
+        [RANGE 60 SLIDE 20 WA window_time]""",
+}
+
+
+def rows_of(seed: int) -> list[tuple[Any, ...]]:
+    """Rows out of order by up to 4, with keys and texts that never come back after 20 rows."""
+    r = random.Random(seed)
+    rows: list[tuple[Any, ...]] = []
+    for n in range(ROWS):
+        key = f"Key {n // 20}.{r.randrange(4)} " + 50 * "k"
+        text = f"text {n - r.randrange(10)} " + 50 * "x"
+        rows.append(
+            (
+                n // 2 + r.randrange(5),
+                None if r.random() < 0.1 else key,
+                r.randrange(2),
+                None if r.random() < 0.1 else text,
+            )
+        )
+    return rows
+
+
+class _Catalog:
+    """Just enough of a catalog for ``bind``."""
+
+    def find(self, name: tuple[str, ...]) -> Relation | None:
+        spec = StreamSpec((Progress("t", 4),))
+        return NaiveRelation(name, fields_of(COLUMNS), spec) if name[-1] in "ab" else None
+
+    def names(self) -> list[tuple[str, ...]]:
+        return [("a",), ("b",)]
+
+
+def plan_of(text: str) -> Logical:
+    statement = bind(parse_one(text), cast(Catalog, _Catalog()), Context(parameters={}))
+    assert isinstance(statement, Bound)
+    return statement.plan
+
+
+@pytest.fixture(scope="module")
+def inputs(seed: int) -> dict[str, list[tuple[Any, ...]]]:
+    return {"a": rows_of(seed), "b": rows_of(seed + 1)}
+
+
+@pytest.fixture
+def session(
+    inputs: dict[str, list[tuple[Any, ...]]], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Session]:
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", BLOCK)
+    monkeypatch.setattr(compaction, "LEAST", LEAST)
+    schema = fields_of(COLUMNS)
+    with Session(False) as session:
+        for name, rows in inputs.items():
+            table = pa.table(list(zip(*rows, strict=True)), schema=schema.to_arrow())
+            session.create_stream(name, table, ordered_by="t", slack=4)
+        yield session
+
+
+@pytest.fixture
+def compactions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Bytes of the dictionary before and after each compaction."""
+    seen: list[tuple[int, int]] = []
+
+    def watched(workspace: Workspace, operators: Sequence[Operator]) -> None:
+        before = workspace.dictionary.content
+        compaction.compact(workspace, operators)
+        seen.append((before, workspace.dictionary.content))
+
+    monkeypatch.setattr(execution, "compact", watched)
+    return seen
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_texts_die_with_their_windows(
+    session: Session,
+    compactions: list[tuple[int, int]],
+    inputs: dict[str, list[tuple[Any, ...]]],
+    query: str,
+) -> None:
+    plan = plan_of(QUERIES[query])
+    expected: Answer = evaluate(plan, inputs)
+    assert len(expected.rows) > 10
+    for fuse in (True, False):
+        for rows in (1, 7, 256):
+            for runtime in RUNTIMES:
+                compactions.clear()
+                for name, value in (("fuse", fuse), ("morsel_rows", rows), ("runtime", runtime)):
+                    session.set(name, value)
+                assert_same(expected, session.sql(QUERIES[query]).to_arrow(), plan)
+                assert len(compactions) >= 10, (fuse, rows, runtime)
+                assert max(before for before, _ in compactions) < 400_000
+                assert max(after for _, after in compactions) < 60_000
+
+
+def test_compact_keeps_order_and_texts() -> None:
+    told: list[int] = []
+    dictionary = Dictionary(lambda before, after: told.append(after - before))
+    begun = dictionary.nbytes
+    texts = [f"{n * 7919 % 1000:03}".encode() * (n % 40) for n in range(1000)]
+    codes = dictionary.encode_values(texts)
+    live = np.zeros(len(dictionary), bool)
+    live[0] = True
+    live[codes[::50]] = True
+    renumbered = dictionary.compact(live)
+    kept = renumbered[codes[::50]]
+    assert [dictionary.value(code) for code in kept.tolist()] == texts[::50]
+    assert (np.diff(renumbered[:-1][live]) == 1).all()
+    assert renumbered[-1] == -1
+    assert (dictionary.encode_values(texts[::50]) == kept).all()
+    assert len(dictionary) == live.sum()
+    assert begun + sum(told) == dictionary.nbytes
+    again = dictionary.encode_values(texts)  # room to grow, and every text has one code
+    assert [dictionary.value(code) for code in again.tolist()] == texts
+    assert (dictionary.encode_values(texts) == again).all()
