@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from cql import types
 from cql.catalog import registry, spark_meta, spark_session, spark_table
 from cql.catalog.local import check_spec
+from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_files import Files, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
 from cql.catalog.spark_sql import quoted
@@ -161,6 +162,7 @@ class SparkRelation:
     schema: Schema
     stream: StreamSpec | None
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    _latest: _Latest = field(default_factory=lambda: _Latest(), repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -172,14 +174,31 @@ class SparkRelation:
 
     @property
     def statistics(self) -> Statistics:
-        """From the footers of a Parquet table of a few files; unknown otherwise."""
-        files = table_files(self.catalog.session(), self.table)
-        if files is None or files.format != "parquet" or len(files.files) > _FOOTERS:
-            return Statistics()
-        return _footers(files)
+        """From the footers of a Parquet table of a few files; unknown otherwise. They are those of
+        the files that were opened last, and of a fresh listing before that."""
+        latest = self._latest
+        if latest.statistics is None:
+            files = latest.files or self.files()
+            few = files is not None and files.format == "parquet" and len(files.files) <= _FOOTERS
+            latest.statistics = _footers(files) if files is not None and few else Statistics()
+        return latest.statistics
+
+    def files(self) -> Files | None:
+        """A fresh listing; None where Spark computes the rows."""
+        self._latest.files = table_files(self.catalog.session(), self.table)
+        self._latest.statistics = None
+        return self._latest.files
 
     def source(self) -> SparkSource:
         return SparkSource(self)
+
+
+@dataclass(slots=True)
+class _Latest:
+    """What a relation's table held when somebody looked last."""
+
+    files: Files | None = None
+    statistics: Statistics | None = None
 
 
 def _footers(files: Files) -> Statistics:
@@ -218,9 +237,12 @@ class SparkSource:
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> SparkReader:
         session = self.relation.catalog.session()
         table, start = self.relation.table, int(offset["row"]) if offset else 0
-        files = table_files(session, table)
+        files = self.relation.files()
+        slices: Iterator[Slice]
         if files is not None:
             slices = read_batches(files, columns, offset=start, session=session)
+            if files.direct:
+                slices = Prefetch(slices, f"cql reading {_dotted(table)}")
         else:
             slices = query_batches(session, table, columns, offset=start)
         wanted = [self.schema[i] for i in (_index(self.schema, c) for c in columns)]

@@ -48,7 +48,7 @@ def read_batches(
     offset: int = 0,
     max_rows: int = MAX_ROWS,
     session: SparkSession | None = None,
-) -> Iterator[Slice]:
+) -> Generator[Slice, None, None]:
     """The rows of ``files`` from row ``offset`` on, always in the same order.
 
     Whole files and row groups before ``offset`` are skipped by their footers. A file that changed
@@ -95,7 +95,7 @@ def query_batches(
     *,
     offset: int = 0,
     max_rows: int = MAX_ROWS,
-) -> Iterator[Slice]:
+) -> Generator[Slice, None, None]:
     """The rows of any table or view as Spark computes them; replayable only if its plan is.
 
     Memory holds one batch here and one partition in the JVM.

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import platformdirs
 import pyspark
+from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -123,6 +124,11 @@ def is_alive(session: SparkSession) -> bool:
         return not bool(context._jsc.sc().isStopped())
     except Exception:  # py4j answers a dead JVM with any of OSError, Py4JError and AttributeError
         return False
+
+
+def java_class(session: Any, name: str) -> Any:
+    """A Java class by its full name: through ``session._jvm`` each package on the way is a call."""
+    return JavaClass(name, session._sc._gateway._gateway_client)
 
 
 def is_own(session: SparkSession) -> bool:

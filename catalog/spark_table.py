@@ -18,10 +18,11 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_session import java_class, spark_call
 from cql.catalog.spark_sql import name_parts, quoted
 from cql.errors import CatalogError, did_you_mean
 
+_CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
 _RESERVED = frozenset(
     ("provider", "location", "external", "owner", "table_type", "comment", "is_managed_location")
@@ -87,7 +88,9 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
     full = full_name(session, name)
     with spark_call(session, f"looking up {quoted(name)}"):
         found = _catalog(session, full).loadTable(_identifier(session, full))
-        properties = {str(k): str(v) for k, v in dict(found.properties()).items()}
+        # As one text: over py4j each entry of a map takes six calls.
+        mapper = java_class(session, "com.fasterxml.jackson.databind.ObjectMapper")()
+        properties: dict[str, str] = json.loads(mapper.writeValueAsString(found.properties()))
         return Table(
             name=full,
             schema=schema_from_json(json.loads(found.schema().json())),
@@ -115,10 +118,9 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
 def create(session: SparkSession, table: Table) -> None:
     """Enter ``table`` into its catalog, over the folder that it names."""
     with spark_call(session, f"creating the table {quoted(table.name)}"):
-        jvm = session._jvm
-        connector = jvm.org.apache.spark.sql.connector
+        column_class = java_class(session, f"{_CONNECTOR}.catalog.Column")
         columns = [
-            connector.catalog.Column.create(
+            column_class.create(
                 column.name,
                 session._jsparkSession.parseDataType(json.dumps(column.dataType.jsonValue())),
                 column.nullable,
@@ -127,10 +129,8 @@ def create(session: SparkSession, table: Table) -> None:
             )
             for column in table.schema.fields
         ]
-        transforms = [
-            connector.expressions.Expressions.identity(quoted((column,)))
-            for column in table.partition_columns
-        ]
+        expressions = java_class(session, f"{_CONNECTOR}.expressions.Expressions")
+        transforms = [expressions.identity(quoted((column,))) for column in table.partition_columns]
         properties = {f"{_OPTION}{k}": v for k, v in table.options.items()}
         properties |= table.properties
         properties["provider"] = table.provider
@@ -140,8 +140,8 @@ def create(session: SparkSession, table: Table) -> None:
             properties["comment"] = table.comment
         _catalog(session, table.name).createTable(
             _identifier(session, table.name),
-            _array(session, connector.catalog.Column, columns),
-            _array(session, connector.expressions.Transform, transforms),
+            _array(session, column_class, columns),
+            _array(session, java_class(session, f"{_CONNECTOR}.expressions.Transform"), transforms),
             properties,
         )
 
@@ -152,7 +152,7 @@ def alter_properties(
     """Set table properties; None removes one."""
     full = full_name(session, name)
     with spark_call(session, f"setting properties of {quoted(name)}"):
-        change = session._jvm.org.apache.spark.sql.connector.catalog.TableChange
+        change = java_class(session, f"{_CONNECTOR}.catalog.TableChange")
         made = [
             change.removeProperty(key) if value is None else change.setProperty(key, value)
             for key, value in changes.items()
@@ -226,9 +226,8 @@ def _catalog(session: Any, full: Sequence[str]) -> Any:
 
 
 def _identifier(session: Any, full: Sequence[str]) -> Any:
-    jvm = session._jvm
-    namespace = _array(session, jvm.java.lang.String, full[1:-1])
-    return jvm.org.apache.spark.sql.connector.catalog.Identifier.of(namespace, full[-1])
+    namespace = _array(session, java_class(session, "java.lang.String"), full[1:-1])
+    return java_class(session, f"{_CONNECTOR}.catalog.Identifier").of(namespace, full[-1])
 
 
 def _array(session: Any, kind: Any, items: Sequence[Any]) -> Any:

@@ -33,6 +33,7 @@ from cql.catalog.spark_files import (
     file_relation,
     frame_of,
     list_partitions,
+    partition_schema,
 )
 from cql.catalog.spark_session import spark_call
 from cql.catalog.spark_sql import quoted
@@ -400,7 +401,11 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         form = relation.fileFormat().getClass().getSimpleName()
         bucketed = relation.bucketSpec().isDefined()
         managed = relation.location().getClass().getSimpleName() == "CatalogFileIndex"
-        listed = list_partitions(session, name, relation, file_index(session, relation))
+        listed = (
+            list_partitions(session, name, relation, file_index(session, relation))
+            if partition_schema(relation).names
+            else {}
+        )
         schema = to_arrow(frame.schema)
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
         zone = session.conf.get("spark.sql.session.timeZone")

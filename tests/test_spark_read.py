@@ -285,10 +285,7 @@ def test_partitions_of_simple_types_are_listed_at_once(
     frame = spark.table(name)
     relation = file_relation(frame)
     index = file_index(spark, relation)
-    kinds = {
-        str(f.name()): (f.dataType(), str(f.dataType().typeName()))
-        for f in relation.partitionSchema().fields()
-    }
+    kinds = {f.name: f.dataType.typeName() for f in fields[1:]}
     at_once = spark_files._usual_partitions(spark, name, relation, index, kinds)
     assert at_once is not None
     assert {p.partition for p in files_of(spark, name).files} == set(at_once.values())
