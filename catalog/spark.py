@@ -16,15 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cql import types
-from cql.catalog import registry, spark_meta, spark_session, spark_table
+from cql.catalog import registry, spark_meta, spark_session, spark_stream, spark_table
 from cql.catalog.local import check_spec
+from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_files import Files, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
 from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_types import is_stand_in, unreadable
 from cql.catalog.spark_write import EpochWriter
 from cql.errors import CatalogError
-from cql.executor.protocols import BLOCK_ROWS, Block, Offset
+from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import (
     Progress,
@@ -61,7 +63,7 @@ class SparkCatalog:
     def find(self, name: Name) -> SparkRelation | None:
         session = self.session()
         if registry.ensure(session, name):
-            return self._relation(session, name, name, None, None)
+            return self._relation(session, name, name)
         return self._find_stream(session, name)
 
     def names(self) -> Sequence[Name]:
@@ -85,10 +87,14 @@ class SparkCatalog:
                 f"stream {_dotted(name)} exists already",
                 hint="use CREATE OR REPLACE STREAM, or IF NOT EXISTS",
             )
-        relation = self._relation(session, name, table, definition.spec, definition.schema)
+        follow = follow_poll(definition.options, f"stream {_dotted(name)}")
+        if follow is not None:
+            spark_stream.check_table(session, table)
+        relation = self._relation(session, name, table, definition.spec, definition.schema, follow)
         check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
         key = _STREAM + name[-1].lower()
-        text = json.dumps({"name": name[-1], **_to_json(definition)}, sort_keys=True)
+        described = {"name": name[-1], "follow": follow, **_to_json(definition)}
+        text = json.dumps(described, sort_keys=True)
         spark_meta.set_properties(session, table, {key: text})
         self._seen[_dotted(name).lower()] = table
 
@@ -111,8 +117,9 @@ class SparkCatalog:
     def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
         for table, _, text in self._declared(session, name):
             self._seen[_dotted(name).lower()] = table
-            spec, schema = _from_json(json.loads(text))
-            return self._relation(session, name, table, spec, schema)
+            said = json.loads(text)
+            spec, schema = _from_json(said)
+            return self._relation(session, name, table, spec, schema, said.get("follow"))
         return None
 
     def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str, str]]:
@@ -142,25 +149,27 @@ class SparkCatalog:
         session: SparkSession,
         name: Name,
         table: Name,
-        spec: StreamSpec | None,
-        declared: Schema | None,
+        spec: StreamSpec | None = None,
+        declared: Schema | None = None,
+        follow: float | None = None,
     ) -> SparkRelation:
         schema, unsupported = _columns(table_schema(session, table))
         if declared is not None:
             schema = _checked(declared, schema, table)
-        return SparkRelation(self, name, table, schema, spec, unsupported)
+        return SparkRelation(self, name, table, schema, spec, follow, unsupported)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
     """A Spark table or view, or a stream that is declared over one; bounded by what it holds when
-    the query starts."""
+    the query starts, unless it is followed: then Spark looks for more every ``follow`` seconds."""
 
     catalog: SparkCatalog = field(repr=False, compare=False)
     name: Name
     table: Name
     schema: Schema
     stream: StreamSpec | None
+    follow: float | None = None
     unsupported: Mapping[str, str] = field(default_factory=dict)
     _latest: _Latest = field(default_factory=lambda: _Latest(), repr=False, compare=False)
 
@@ -170,12 +179,14 @@ class SparkRelation:
 
     @property
     def bounded(self) -> bool:
-        return True
+        return self.follow is None
 
     @property
     def statistics(self) -> Statistics:
         """From the footers of a Parquet table of a few files; unknown otherwise. They are those of
         the files that were opened last, and of a fresh listing before that."""
+        if not self.bounded:
+            return Statistics()
         latest = self._latest
         if latest.statistics is None:
             files = latest.files or self.files()
@@ -232,21 +243,32 @@ class SparkSource:
 
     @property
     def bounded(self) -> bool:
-        return True
+        return self.relation.bounded
 
-    def open(self, columns: Sequence[str], offset: Offset | None = None) -> SparkReader:
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         session = self.relation.catalog.session()
         table, start = self.relation.table, int(offset["row"]) if offset else 0
+        wanted = Schema(tuple(self.schema[i] for i in (_index(self.schema, c) for c in columns)))
+        if self.relation.follow is not None:
+            return spark_stream.open_table(
+                session,
+                table,
+                wanted.fields,
+                f"stream {_dotted(self.relation.name)}",
+                self.relation.follow,
+                offset,
+            )
         files = self.relation.files()
         slices: Iterator[Slice]
+        held = files.schema if files is not None else table_schema(session, table)
+        _checked(wanted, _columns(held)[0], table)
         if files is not None:
             slices = read_batches(files, columns, offset=start, session=session)
             if files.direct:
                 slices = Prefetch(slices, f"cql reading {_dotted(table)}")
         else:
             slices = query_batches(session, table, columns, offset=start)
-        wanted = [self.schema[i] for i in (_index(self.schema, c) for c in columns)]
-        return SparkReader(slices, Schema(tuple(wanted)), _dotted(table))
+        return SparkReader(slices, wanted, _dotted(table))
 
 
 class SparkReader:
@@ -317,6 +339,16 @@ class SparkSink:
             writer.close()
 
 
+def follow_poll(options: Mapping[str, Any], what: str) -> float | None:
+    """How often Spark looks for more (seconds) when the options of a stream over a table say to
+    ``follow`` it, else None."""
+    given = Options(options, what)
+    follow = given.flag("follow")
+    poll = given.duration("poll", int(spark_stream.POLL * 1e6)) / 1e6
+    given.done()
+    return poll if follow else None
+
+
 # -- names, columns, JSON ------------------------------------------------------------------------
 
 
@@ -337,7 +369,9 @@ def _columns(schema: pa.Schema) -> tuple[Schema, dict[str, str]]:
     unsupported: dict[str, str] = {}
     for column in schema:
         kind = types.from_arrow(column.type)
-        if kind is None:
+        if is_stand_in(column):
+            unsupported[column.name] = unreadable(column)
+        elif kind is None:
             unsupported[column.name] = f"{column.type} is not a type that queries can use"
         elif kind.kind is types.Kind.DECIMAL and kind.precision > types.MAX_DECIMAL_DIGITS:
             unsupported[column.name] = f"{kind} has more than {types.MAX_DECIMAL_DIGITS} digits"
@@ -359,7 +393,9 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
             )
         if actual[index].type != f.type:
             raise CatalogError(
-                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}"
+                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}",
+                hint="it was altered or made anew: run the statement again, and CREATE OR REPLACE "
+                "a stream that declares its columns",
             )
     return declared
 

@@ -21,7 +21,7 @@ from cql.catalog import registry, spark_table
 from cql.catalog.spark_session import java_class, spark_call
 from cql.catalog.spark_sql import name_parts, quoted
 from cql.catalog.spark_table import local_path
-from cql.catalog.spark_types import to_arrow
+from cql.catalog.spark_types import to_arrow_loosely
 from cql.errors import CatalogError
 
 PartitionValue = int | float | str | bool | Decimal | bytes | None
@@ -45,6 +45,11 @@ class DataFile:
     modified_ns: int
     partition: tuple[PartitionValue, ...] = ()
 
+    @property
+    def uris(self) -> tuple[str, str]:
+        """Listings say ``file:///a`` where the column ``_metadata`` of rows says ``file:/a``."""
+        return self.uri, self.uri.replace("file:///", "file:/", 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -65,11 +70,11 @@ class Files:
 
 
 def table_schema(session: SparkSession, name: str | Sequence[str]) -> pa.Schema:
-    """The columns of any table or view."""
+    """The columns of any table or view; see ``to_arrow_loosely``."""
     frame = frame_of(session, name)
     with spark_call(session, f"reading the schema of {quoted(name)}"):
         schema = frame.schema
-    return to_arrow(schema)
+    return to_arrow_loosely(schema)
 
 
 def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | None:
@@ -98,7 +103,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
         # ORC holds wall-clock time of the writer's zone; read here it is taken for UTC.
         zones = java_class(session, "java.util.TimeZone") if form == "orc" else None
         utc = zones is not None and zones.getDefault().getID() in ("UTC", "GMT", "Etc/UTC")
-    schema = to_arrow(fields)
+    schema = to_arrow_loosely(fields)
     files: list[DataFile] = []
     for uri in filter(None, str(joined).split("\n")):
         path = local_path(uri)
@@ -128,8 +133,14 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
 
 def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
     parts = name_parts(name)
-    with spark_call(session, f"looking up {quoted(parts)}"), contextlib.suppress(AnalysisException):
-        return session.table(quoted(parts))
+    # Spark takes an unknown name of two parts for the format and the path of files: only one that
+    # its catalog knows may get there.
+    if len(parts) != 2:
+        with (
+            spark_call(session, f"looking up {quoted(parts)}"),
+            contextlib.suppress(AnalysisException),
+        ):
+            return session.table(quoted(parts))
     if not registry.ensure(session, parts):
         raise spark_table.missing(session, parts, registry.names(session))
     with spark_call(session, f"looking up {quoted(parts)}"):

@@ -179,7 +179,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         if own is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # The connection breaks some milliseconds before the process is gone.
-                if isinstance(error, OSError) or type(error).__name__ in _BROKEN:
+                if isinstance(error, OSError | EOFError) or type(error).__name__ in _BROKEN:
                     own.process.wait(timeout=1)
             cause = _death(own)
             if cause is not None:
@@ -188,7 +188,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         if not is_alive(session):
             raise CatalogError(
                 f"the Spark session was stopped or lost while {doing}",
-                hint="run the statement again with a new session",
+                hint="run the statement again in cql.connect(spark=…) with a new SparkSession",
             ) from error
         hint = f"Spark's log is {own.log}" if own is not None else None
         raise CatalogError(f"Spark failed while {doing}: {_told(error)}", hint=hint) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -24,6 +25,9 @@ from cql.errors import CatalogError, did_you_mean
 
 _CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
+SESSION_CATALOG = "spark_catalog"
+#: What Spark says of a name in a catalog or database that is not there.
+_UNKNOWN_PLACES = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND")
 _RESERVED = frozenset(
     ("provider", "location", "external", "owner", "table_type", "comment", "is_managed_location")
 )
@@ -73,7 +77,12 @@ def exists(session: SparkSession, name: str | Sequence[str]) -> bool:
     """Whether Spark knows a table or view of this name (temporary views included)."""
     text = quoted(name)
     with spark_call(session, f"looking up {text}"):
-        return bool(session.catalog.tableExists(text))
+        try:
+            return bool(session.catalog.tableExists(text))
+        except AnalysisException as error:
+            if error.getCondition() in _UNKNOWN_PLACES:
+                return False
+            raise
 
 
 def is_temporary(session: SparkSession, name: str | Sequence[str]) -> bool:
@@ -189,7 +198,8 @@ def missing(
     """The error for a table that nobody knows."""
     parts = name_parts(name)
     with spark_call(session, "listing the tables"):
-        names = {str(table.name) for table in session.catalog.listTables()} | set(known)
+        names = {str(table.name) for table in session.catalog.listTables()}
+    names |= {name for name in known if name.rpartition(".")[2] not in names}
     return CatalogError(
         f"there is no table {quoted(parts)}",
         hint=did_you_mean(parts[-1], names, what="tables here")

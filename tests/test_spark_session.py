@@ -60,10 +60,10 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.Comp
 
 
 def programs_without_java(tmp_path: Path) -> str:
-    """A PATH with the programs that Spark's launcher calls, and no java."""
+    """A PATH with the programs that Spark's launcher and Hadoop's local files need, and no java."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name in ("bash", "sh", "dirname", "ps", "head", "env"):
+    for name in ("bash", "sh", "dirname", "ps", "head", "env", "chmod", "ls", "readlink", "stat"):
         found = shutil.which(name)
         if found:
             (folder / name).symlink_to(found)
@@ -76,6 +76,7 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         """
         import os, shutil, signal
         from cql.catalog import spark_session as s
+        from cql.catalog.spark_stream import StreamingFrame
         from cql.errors import CatalogError
         assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
         session = s.start()
@@ -84,12 +85,17 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         pid = s._own.process.pid
         assert os.getsid(pid) == pid != os.getsid(0)
         print(session.sparkContext._jvm.java.lang.System.getProperty("java.version"))
+        rates = session.readStream.format("rate").option("rowsPerSecond", 1000).load()
+        reader = StreamingFrame(rates, "stream r").open(["value"])
+        while not reader.next(1.0).batch.num_rows:
+            pass
         os.kill(pid, signal.SIGKILL)
         try:
-            with s.spark_call(session, "counting"):
-                session.range(4).count()
+            while True:
+                reader.next(1.0)
         except CatalogError as error:
             print(error)
+        reader.close()
         assert not s.is_alive(session)
         session = s.start()
         assert session.range(5).count() == 5
@@ -114,7 +120,9 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     version, lost, hint, idle, places, leaked = done.stdout.splitlines()
     assert version.startswith("25.")
-    assert lost == "Spark's Java process was killed by SIGKILL while counting"
+    # Whichever meets it first: the question whether it runs, or the rows of a batch.
+    killed = "Spark's Java process was killed by SIGKILL while "
+    assert lost in (f"{killed}following stream r", f"{killed}reading stream r")
     assert "fresh Spark session" in hint
     assert str(tmp_path / "cache") in hint
     assert idle == "Spark's Java process was killed by SIGKILL while the session was idle"
