@@ -97,11 +97,11 @@ def names(session: Session) -> list[str]:
     return [".".join(unquote(part) for part in name.split(".")) for name in files]
 
 
-def enter_all(session: Session) -> None:
-    """Enter every remembered table, for code that is about to use Spark directly."""
-    if is_own(session):
-        for file in sorted((warehouse_of(session) / FOLDER).glob("*.json")):
-            ensure(session, _read(file).name)
+def tables(session: Session) -> list[Table]:
+    """The tables in the registry of ``session`` as they were remembered; asks no JVM."""
+    if not is_own(session):
+        return []
+    return [_read(file) for file in sorted((warehouse_of(session) / FOLDER).glob("*.json"))]
 
 
 def _key(full: Sequence[str]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class SparkCatalog:
 
     def __init__(self, spark: Any = None) -> None:
         self._given = spark
-        self._seen: dict[str, Name] = {}  # stream → the table that it was last found over
+        self._seen: dict[Name, Name] = {}  # full name of a stream → that of its table
         self.session()
 
     def session(self) -> SparkSession:
@@ -67,12 +67,17 @@ class SparkCatalog:
         return self._find_stream(session, name)
 
     def names(self) -> Sequence[Name]:
+        """Tables and streams of the current database, and of what our own sessions remember."""
         session = self.session()
+        here = spark_table.full_name(session, ("here",))[:-1]
         with spark_session.spark_call(session, "listing the tables"):
-            database = session.catalog.currentDatabase()
-            known = [(database, str(t.name)) for t in session.catalog.listTables()]
-        remembered = [tuple(n.split("."))[-2:] for n in registry.names(session)]
-        return sorted({*known, *remembered})
+            known = {(*here[1:], str(t.name)) for t in session.catalog.listTables()}
+        known |= {table.name[1:] for table in registry.tables(session)}
+        for table, key, _ in self._declarations(session, here, everywhere=True):
+            stream = (*table[:-1], key.removeprefix(_STREAM))
+            self._seen[_folded(stream)] = table
+            known.add(stream[1:])
+        return sorted(known)
 
     def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
         session = self.session()
@@ -81,6 +86,12 @@ class SparkCatalog:
         if registry.ensure(session, name):
             raise CatalogError(
                 f"{_dotted(name)} is a table", hint="give the stream a name of its own"
+            )
+        full, over = (spark_table.full_name(session, n) for n in (name, table))
+        if len(name) > 1 and _folded(full[:-1]) != _folded(over[:-1]):
+            raise CatalogError(
+                f"stream {_dotted(name)} would not be in the database of its table",
+                hint=f"name it {_dotted((*over[1:-1], name[-1]))}",
             )
         if not replace and self._find_stream(session, name) is not None:
             raise CatalogError(
@@ -93,10 +104,11 @@ class SparkCatalog:
         relation = self._relation(session, name, table, definition.spec, definition.schema, follow)
         check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
         key = _STREAM + name[-1].lower()
-        described = {"name": name[-1], "follow": follow, **_to_json(definition)}
-        text = json.dumps(described, sort_keys=True)
+        text = json.dumps({"follow": follow, **_to_json(definition)}, sort_keys=True)
+        for old in {t for t, _ in self._declared(session, name)} - {over}:
+            spark_meta.set_properties(session, old, {key: None})
         spark_meta.set_properties(session, table, {key: text})
-        self._seen[_dotted(name).lower()] = table
+        self._seen[_folded(full)] = over
 
     def drop(self, name: Name, kind: str) -> bool:
         session = self.session()
@@ -104,10 +116,10 @@ class SparkCatalog:
             return registry.drop(session, name)
         if kind.lower() != "stream":
             return False
-        for table, key, _ in self._declared(session, name):
-            spark_meta.set_properties(session, table, {key: None})
-            return True
-        return False
+        declared = [table for table, _ in self._declared(session, name)]
+        for table in declared:
+            spark_meta.set_properties(session, table, {_STREAM + name[-1].lower(): None})
+        return bool(declared)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
         return SparkSink(self.session(), name, schema.to_arrow(), create)
@@ -115,34 +127,55 @@ class SparkCatalog:
     # -- streams over tables ---------------------------------------------------------------------
 
     def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
-        for table, _, text in self._declared(session, name):
-            self._seen[_dotted(name).lower()] = table
-            said = json.loads(text)
-            spec, schema = _from_json(said)
-            return self._relation(session, name, table, spec, schema, said.get("follow"))
+        for table, text in self._declared(session, name):
+            try:
+                said = json.loads(text)
+                spec, schema = _from_json(said)
+                follow = said.get("follow")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CatalogError(
+                    f"what table {quoted(table)} says of stream {_dotted(name)} cannot be read",
+                    hint=f"DROP STREAM {_dotted(name)}, and declare it again",
+                ) from error
+            return self._relation(session, name, table, spec, schema, follow)
         return None
 
-    def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str, str]]:
-        """(table, property, value) of the streams of that name, in the database that it names or
-        the current one."""
+    def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str]]:
+        """(table, property) of the streams of that name: over a table of the database that it
+        names or the current one, or wherever it was found before."""
+        full = spark_table.full_name(session, name)
         key = _STREAM + name[-1].lower()
-        last = self._seen.get(_dotted(name).lower())
+        last = self._seen.get(_folded(full))
         if last is not None and registry.ensure(session, last):
             text = spark_table.load(session, last).properties.get(key)
             if text is not None:
-                yield last, key, text
+                yield last, text
                 return
-        registry.enter_all(session)
-        with spark_session.spark_call(session, "listing the tables"):
-            database = ".".join(name[:-1]) or session.catalog.currentDatabase()
-            if not session.catalog.databaseExists(database):
-                return
-            tables = [t for t in session.catalog.listTables(database) if not t.isTemporary]
-        for t in tables:
-            table = (*(t.namespace or (database,)), str(t.name))
-            text = spark_table.load(session, table).properties.get(key)
-            if text is not None:
-                yield table, key, text
+        for table, found, text in self._declarations(session, full[:-1]):
+            if found == key and registry.ensure(session, table):
+                self._seen[_folded(full)] = table
+                yield table, text
+
+    def _declarations(
+        self, session: SparkSession, database: Name, *, everywhere: bool = False
+    ) -> Iterator[tuple[Name, str, str]]:
+        """(table, property, value) of all streams over the tables of a database; ``everywhere``:
+        of all databases, in a session of ours, whose registry knows them without a look-up."""
+        if spark_session.is_own(session) and database[0] == spark_table.SESSION_CATALOG:
+            tables = registry.tables(session)
+            if not everywhere:
+                tables = [t for t in tables if _folded(t.name[:-1]) == _folded(database)]
+        else:
+            with spark_session.spark_call(session, "listing the tables"):
+                if not session.catalog.databaseExists(quoted(database)):
+                    return
+                listed = session.catalog.listTables(quoted(database))
+                found = [(*database, str(t.name)) for t in listed if not t.isTemporary]
+            tables = [spark_table.load(session, table) for table in found]
+        for table in tables:
+            for key, text in table.properties.items():
+                if key.startswith(_STREAM):
+                    yield table.name, key, text
 
     def _relation(
         self,
@@ -354,6 +387,10 @@ def follow_poll(options: Mapping[str, Any], what: str) -> float | None:
 
 def _dotted(name: Sequence[str]) -> str:
     return ".".join(name)
+
+
+def _folded(name: Name) -> Name:
+    return tuple(part.lower() for part in name)
 
 
 def _index(schema: Schema, name: str) -> int:

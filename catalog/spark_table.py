@@ -181,6 +181,11 @@ def default_location(session: SparkSession, full: Sequence[str]) -> Path:
         )
     database = ".".join(full[1:-1])
     with spark_call(session, f"looking up the database {database}"):
+        if not session.catalog.databaseExists(quoted(full[:-1])):
+            raise CatalogError(
+                f"there is no database {quoted(full[:-1])}",
+                hint="make it with Spark (CREATE DATABASE), or use another one",
+            )
         uri: str = session.catalog.getDatabase(quoted(full[:-1])).locationUri
     folder = local_path(unquote(uri))  # encoded, unlike the location of a table
     if folder is None:

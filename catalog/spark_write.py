@@ -183,10 +183,17 @@ class EpochWriter:
             committed, new = self._staging.commit(epoch, moves, specs)
             if not new:
                 return Commit(epoch or committed.number, 0, (), new=False)
-            if specs:
-                self._enter_partitions(specs)
-                self._target.partitions.update(folders)
-            self._refresh()
+            try:
+                if specs:
+                    self._enter_partitions(specs)
+                    self._target.partitions.update(folders)
+                self._refresh()
+            except CatalogError as error:
+                raise CatalogError(
+                    f"the rows are in table {self._table}, but not every session may see them: "
+                    f"{error.message}",
+                    hint="do not insert them again: the next INSERT into the table puts it right",
+                ) from error
             files = tuple(target for _, target in committed.moves)
             return Commit(committed.number, self._rows, files, new=True)
         finally:

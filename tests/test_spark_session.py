@@ -163,6 +163,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         """
         import os, warnings
         from pathlib import Path
+        import cql
         import pyarrow as pa
         from cql.catalog import java, registry, spark_meta, spark_session as s
         from cql.catalog.spark_files import table_files
@@ -183,6 +184,10 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         assert spark_meta.get_properties(own, "t") == {"cql.a": "b"}
         assert own.sql("select sum(k) from t").collect()[0][0] == 3
         assert [x.batch["k"].to_pylist() for x in read_batches(table_files(own, "t"))] == [[1, 2]]
+        cql.connect(spark=own).sql("CREATE STREAM s FROM TABLE t ORDERED BY k")
+        with cql.connect(spark=own) as c:
+            assert c.sql("SHOW STREAMS").to_arrow()["stream"].to_pylist() == ["default.s"]
+            assert c.sql("SELECT k FROM s").to_arrow()["k"].to_pylist() == [1, 2]
         assert registry.names(own) == [] and not Path("../own/_cql").exists()
         s.stop()
         assert s.is_alive(own)
@@ -205,6 +210,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
 def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
     code = """
         from pathlib import Path
+        import cql
         import pyarrow as pa
         from cql.catalog import registry, spark_files, spark_meta, spark_session as s
         from cql.catalog.spark_write import EpochWriter
@@ -219,6 +225,8 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             both = session.range(4).withColumnRenamed("id", "p")
             both.withColumn("v", both.p).write.partitionBy("p").saveAsTable("other")
             registry.record(session, "other")
+            with cql.connect(spark=session) as c:
+                c.sql("CREATE STREAM late FROM TABLE other ORDERED BY v")
         else:
             assert not session.catalog.databaseExists("shop")
             assert registry.names(session) == ["default.other", "shop.orders"]
@@ -230,7 +238,9 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             ]
             with EpochWriter(session, "shop.orders", pa.schema([("k", pa.int64())])) as w:
                 assert w.last_epoch == 1
-            registry.enter_all(session)
+            with cql.connect(spark=session) as c:
+                assert c.sql("SHOW STREAMS").to_arrow()["stream"].to_pylist() == ["default.late"]
+                assert c.sql("SELECT v FROM late").to_arrow().num_rows == 4
             assert session.table("other").count() == 4
             files = spark_files.table_files(session, "other")
             assert [f.partition for f in files.files] == [(0,), (1,), (2,), (3,)]

@@ -1,4 +1,4 @@
-"""Spark's streams as sources: tables that are followed, streaming DataFrames, and their ends."""
+"""Streams over Spark: kept with their tables, followed as these grow, streaming DataFrames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cql
-from cql.catalog import spark_session
+from cql.catalog import spark_meta, spark_session
 from cql.catalog.spark_stream import _StreamFeed
 from cql.errors import BindError, CatalogError
 from cql.executor.protocols import Reader, Source
@@ -201,3 +201,26 @@ def test_what_cannot_be_followed(session: Session, spark: Any) -> None:
         session.create_stream("s", "looked_at", bounded=False)
     with pytest.raises(CatalogError, match="has no option pol"):
         session.create_stream("s", "grows", bounded=False, pol="1 s")
+
+
+def test_a_stream_lives_with_its_table(session: Session, spark: Any) -> None:
+    spark.catalog.createDatabase("shop", ifNotExists=True)
+    session.sql("CREATE TABLE shop.orders (ts TIMESTAMP, v BIGINT)")
+    try:
+        session.sql("CREATE STREAM sold FROM TABLE grows ORDERED BY ts")
+        session.sql("CREATE OR REPLACE STREAM sold FROM TABLE shop.orders ORDERED BY ts")
+        assert "cql.stream.sold" not in spark_meta.get_properties(spark, "grows")
+        with cql.connect(spark=spark) as other:
+            shown = other.sql("SHOW STREAMS LIKE '%sold'").to_arrow()
+            assert shown["stream"].to_pylist() == ["shop.sold"]
+            assert "shop.sold" in other.names()
+            assert select(other, "SELECT v FROM shop.sold").bounded
+            with pytest.raises(CatalogError, match=r"stream default.x would not be in the data"):
+                other.sql("CREATE STREAM default.x FROM TABLE shop.orders ORDERED BY ts")
+            spark_meta.set_properties(spark, "shop.orders", {"cql.stream.sold": "{}"})
+            with pytest.raises(CatalogError, match=r"says of stream shop\.sold cannot be read"):
+                other.sql("SELECT v FROM shop.sold")
+            other.sql("DROP STREAM shop.sold")
+            assert spark_meta.get_properties(spark, "shop.orders") == {}
+    finally:
+        session.sql("DROP TABLE shop.orders")
