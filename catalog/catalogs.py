@@ -43,6 +43,11 @@ class Catalogs:
     def spark_started(self) -> bool:
         return self._spark is not None
 
+    @property
+    def spark_runs(self) -> bool:
+        """Whether asking Spark starts no JVM."""
+        return self.spark_started
+
     def find(self, name: Name) -> Relation | None:
         found = self.local.find(name)
         if found is None and self._start is not None:
@@ -52,7 +57,7 @@ class Catalogs:
 
     def names(self) -> Sequence[Name]:
         """Those of Spark only where it runs already."""
-        started = self._spark
+        started = self.spark if self.spark_runs else self._spark
         return [*self.local.names(), *(() if started is None else started.names())]
 
     def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:

@@ -118,6 +118,12 @@ class LocalCatalog:
         self._free(name, replace)
         what = f"stream {dotted(name)}"
         if definition.table is not None:
+            if definition.options:
+                raise CatalogError(
+                    f"{what}: only a table of Spark takes options, and "
+                    f"{dotted(definition.table)} is a table of this session",
+                    hint="leave them out (bounded=False is one: the option follow)",
+                )
             self._add(name, self._over_table(name, definition.table, definition, what), replace)
             return
         assert definition.format is not None
@@ -180,7 +186,13 @@ class LocalCatalog:
                     f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
                 )
             source = source_of(data, what=what, declared=schema, bounded=bounded)
-        self._add(name, _fixed(name, "stream", source, spec or StreamSpec(), None), replace)
+        self.add_source(name, source, spec or StreamSpec(), replace=replace)
+
+    def add_source(
+        self, name: Name, source: DataSource, spec: StreamSpec, *, replace: bool = False
+    ) -> None:
+        """A stream over a source that somebody else made."""
+        self._add(name, _fixed(name, "stream", source, spec, None), replace)
 
     def create_table(
         self,

@@ -40,7 +40,7 @@ def ensure(session: Session, name: str | Sequence[str]) -> bool:
         return False
     full = spark_table.full_name(session, name)
     file = _file(session, full)
-    if not file.exists():
+    if full[0].lower() != spark_table.SESSION_CATALOG or not file.exists():
         return False
     if _key(full) in _entered.get(session._sc, ()):
         _remove(file)
@@ -60,10 +60,13 @@ def ensure(session: Session, name: str | Sequence[str]) -> bool:
 
 
 def record(session: Session, name: str | Sequence[str]) -> None:
-    """Remember a table as it is now. Does nothing for a session that is not ours."""
+    """Remember a table as it is now. Does nothing for a session that is not ours, nor for a table
+    in a catalog that remembers by itself."""
     if not is_own(session):
         return
     table = spark_table.load(session, name)
+    if table.name[0].lower() != spark_table.SESSION_CATALOG:
+        return
     if table.location is None:
         raise CatalogError(f"{quoted(table.name)} has no folder, so it cannot be remembered")
     _write(_file(session, table.name), table)
@@ -94,11 +97,11 @@ def names(session: Session) -> list[str]:
     return [".".join(unquote(part) for part in name.split(".")) for name in files]
 
 
-def enter_all(session: Session) -> None:
-    """Enter every remembered table, for code that is about to use Spark directly."""
-    if is_own(session):
-        for file in sorted((warehouse_of(session) / FOLDER).glob("*.json")):
-            ensure(session, _read(file).name)
+def tables(session: Session) -> list[Table]:
+    """The tables in the registry of ``session`` as they were remembered; asks no JVM."""
+    if not is_own(session):
+        return []
+    return [_read(file) for file in sorted((warehouse_of(session) / FOLDER).glob("*.json"))]
 
 
 def _key(full: Sequence[str]) -> tuple[str, ...]:

@@ -16,14 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cql import types
-from cql.catalog import registry, spark_meta, spark_session, spark_table
+from cql.catalog import registry, spark_meta, spark_session, spark_stream, spark_table
 from cql.catalog.local import check_spec
+from cql.catalog.options import Options
+from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_files import Files, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
 from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_types import is_stand_in, unreadable
 from cql.catalog.spark_write import EpochWriter
 from cql.errors import CatalogError
-from cql.executor.protocols import BLOCK_ROWS, Block, Offset
+from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import (
     Progress,
@@ -49,7 +52,7 @@ class SparkCatalog:
 
     def __init__(self, spark: Any = None) -> None:
         self._given = spark
-        self._seen: dict[str, Name] = {}  # stream → the table that it was last found over
+        self._seen: dict[Name, Name] = {}  # full name of a stream → that of its table
         self.session()
 
     def session(self) -> SparkSession:
@@ -60,16 +63,21 @@ class SparkCatalog:
     def find(self, name: Name) -> SparkRelation | None:
         session = self.session()
         if registry.ensure(session, name):
-            return self._relation(session, name, name, None, None)
+            return self._relation(session, name, name)
         return self._find_stream(session, name)
 
     def names(self) -> Sequence[Name]:
+        """Tables and streams of the current database, and of what our own sessions remember."""
         session = self.session()
+        here = spark_table.full_name(session, ("here",))[:-1]
         with spark_session.spark_call(session, "listing the tables"):
-            database = session.catalog.currentDatabase()
-            known = [(database, str(t.name)) for t in session.catalog.listTables()]
-        remembered = [tuple(n.split("."))[-2:] for n in registry.names(session)]
-        return sorted({*known, *remembered})
+            known = {(*here[1:], str(t.name)) for t in session.catalog.listTables()}
+        known |= {table.name[1:] for table in registry.tables(session)}
+        for table, key, _ in self._declarations(session, here, everywhere=True):
+            stream = (*table[:-1], key.removeprefix(_STREAM))
+            self._seen[_folded(stream)] = table
+            known.add(stream[1:])
+        return sorted(known)
 
     def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
         session = self.session()
@@ -79,17 +87,28 @@ class SparkCatalog:
             raise CatalogError(
                 f"{_dotted(name)} is a table", hint="give the stream a name of its own"
             )
+        full, over = (spark_table.full_name(session, n) for n in (name, table))
+        if len(name) > 1 and _folded(full[:-1]) != _folded(over[:-1]):
+            raise CatalogError(
+                f"stream {_dotted(name)} would not be in the database of its table",
+                hint=f"name it {_dotted((*over[1:-1], name[-1]))}",
+            )
         if not replace and self._find_stream(session, name) is not None:
             raise CatalogError(
                 f"stream {_dotted(name)} exists already",
                 hint="use CREATE OR REPLACE STREAM, or IF NOT EXISTS",
             )
-        relation = self._relation(session, name, table, definition.spec, definition.schema)
+        follow = follow_poll(definition.options, f"stream {_dotted(name)}")
+        if follow is not None:
+            spark_stream.check_table(session, table)
+        relation = self._relation(session, name, table, definition.spec, definition.schema, follow)
         check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
         key = _STREAM + name[-1].lower()
-        text = json.dumps({"name": name[-1], **_to_json(definition)}, sort_keys=True)
+        text = json.dumps({"follow": follow, **_to_json(definition)}, sort_keys=True)
+        for old in {t for t, _ in self._declared(session, name)} - {over}:
+            spark_meta.set_properties(session, old, {key: None})
         spark_meta.set_properties(session, table, {key: text})
-        self._seen[_dotted(name).lower()] = table
+        self._seen[_folded(full)] = over
 
     def drop(self, name: Name, kind: str) -> bool:
         session = self.session()
@@ -97,10 +116,10 @@ class SparkCatalog:
             return registry.drop(session, name)
         if kind.lower() != "stream":
             return False
-        for table, key, _ in self._declared(session, name):
-            spark_meta.set_properties(session, table, {key: None})
-            return True
-        return False
+        declared = [table for table, _ in self._declared(session, name)]
+        for table in declared:
+            spark_meta.set_properties(session, table, {_STREAM + name[-1].lower(): None})
+        return bool(declared)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
         return SparkSink(self.session(), name, schema.to_arrow(), create)
@@ -108,59 +127,84 @@ class SparkCatalog:
     # -- streams over tables ---------------------------------------------------------------------
 
     def _find_stream(self, session: SparkSession, name: Name) -> SparkRelation | None:
-        for table, _, text in self._declared(session, name):
-            self._seen[_dotted(name).lower()] = table
-            spec, schema = _from_json(json.loads(text))
-            return self._relation(session, name, table, spec, schema)
+        for table, text in self._declared(session, name):
+            try:
+                said = json.loads(text)
+                spec, schema = _from_json(said)
+                follow = said.get("follow")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CatalogError(
+                    f"what table {quoted(table)} says of stream {_dotted(name)} cannot be read",
+                    hint=f"DROP STREAM {_dotted(name)}, and declare it again",
+                ) from error
+            return self._relation(session, name, table, spec, schema, follow)
         return None
 
-    def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str, str]]:
-        """(table, property, value) of the streams of that name, in the database that it names or
-        the current one."""
+    def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str]]:
+        """(table, property) of the streams of that name: over a table of the database that it
+        names or the current one, or wherever it was found before."""
+        full = spark_table.full_name(session, name)
         key = _STREAM + name[-1].lower()
-        last = self._seen.get(_dotted(name).lower())
+        last = self._seen.get(_folded(full))
         if last is not None and registry.ensure(session, last):
             text = spark_table.load(session, last).properties.get(key)
             if text is not None:
-                yield last, key, text
+                yield last, text
                 return
-        registry.enter_all(session)
-        with spark_session.spark_call(session, "listing the tables"):
-            database = ".".join(name[:-1]) or session.catalog.currentDatabase()
-            if not session.catalog.databaseExists(database):
-                return
-            tables = [t for t in session.catalog.listTables(database) if not t.isTemporary]
-        for t in tables:
-            table = (*(t.namespace or (database,)), str(t.name))
-            text = spark_table.load(session, table).properties.get(key)
-            if text is not None:
-                yield table, key, text
+        for table, found, text in self._declarations(session, full[:-1]):
+            if found == key and registry.ensure(session, table):
+                self._seen[_folded(full)] = table
+                yield table, text
+
+    def _declarations(
+        self, session: SparkSession, database: Name, *, everywhere: bool = False
+    ) -> Iterator[tuple[Name, str, str]]:
+        """(table, property, value) of all streams over the tables of a database; ``everywhere``:
+        of all databases, in a session of ours, whose registry knows them without a look-up."""
+        if spark_session.is_own(session) and database[0] == spark_table.SESSION_CATALOG:
+            tables = registry.tables(session)
+            if not everywhere:
+                tables = [t for t in tables if _folded(t.name[:-1]) == _folded(database)]
+        else:
+            with spark_session.spark_call(session, "listing the tables"):
+                if not session.catalog.databaseExists(quoted(database)):
+                    return
+                listed = session.catalog.listTables(quoted(database))
+                found = [(*database, str(t.name)) for t in listed if not t.isTemporary]
+            tables = [spark_table.load(session, table) for table in found]
+        for table in tables:
+            for key, text in table.properties.items():
+                if key.startswith(_STREAM):
+                    yield table.name, key, text
 
     def _relation(
         self,
         session: SparkSession,
         name: Name,
         table: Name,
-        spec: StreamSpec | None,
-        declared: Schema | None,
+        spec: StreamSpec | None = None,
+        declared: Schema | None = None,
+        follow: float | None = None,
     ) -> SparkRelation:
         schema, unsupported = _columns(table_schema(session, table))
         if declared is not None:
             schema = _checked(declared, schema, table)
-        return SparkRelation(self, name, table, schema, spec, unsupported)
+        return SparkRelation(self, name, table, schema, spec, follow, unsupported)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRelation:
     """A Spark table or view, or a stream that is declared over one; bounded by what it holds when
-    the query starts."""
+    the query starts, unless it is followed: then Spark looks for more every ``follow`` seconds."""
 
     catalog: SparkCatalog = field(repr=False, compare=False)
     name: Name
     table: Name
     schema: Schema
     stream: StreamSpec | None
+    follow: float | None = None
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    _latest: _Latest = field(default_factory=lambda: _Latest(), repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -168,18 +212,37 @@ class SparkRelation:
 
     @property
     def bounded(self) -> bool:
-        return True
+        return self.follow is None
 
     @property
     def statistics(self) -> Statistics:
-        """From the footers of a Parquet table of a few files; unknown otherwise."""
-        files = table_files(self.catalog.session(), self.table)
-        if files is None or files.format != "parquet" or len(files.files) > _FOOTERS:
+        """From the footers of a Parquet table of a few files; unknown otherwise. They are those of
+        the files that were opened last, and of a fresh listing before that."""
+        if not self.bounded:
             return Statistics()
-        return _footers(files)
+        latest = self._latest
+        if latest.statistics is None:
+            files = latest.files or self.files()
+            few = files is not None and files.format == "parquet" and len(files.files) <= _FOOTERS
+            latest.statistics = _footers(files) if files is not None and few else Statistics()
+        return latest.statistics
+
+    def files(self) -> Files | None:
+        """A fresh listing; None where Spark computes the rows."""
+        self._latest.files = table_files(self.catalog.session(), self.table)
+        self._latest.statistics = None
+        return self._latest.files
 
     def source(self) -> SparkSource:
         return SparkSource(self)
+
+
+@dataclass(slots=True)
+class _Latest:
+    """What a relation's table held when somebody looked last."""
+
+    files: Files | None = None
+    statistics: Statistics | None = None
 
 
 def _footers(files: Files) -> Statistics:
@@ -213,18 +276,32 @@ class SparkSource:
 
     @property
     def bounded(self) -> bool:
-        return True
+        return self.relation.bounded
 
-    def open(self, columns: Sequence[str], offset: Offset | None = None) -> SparkReader:
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         session = self.relation.catalog.session()
         table, start = self.relation.table, int(offset["row"]) if offset else 0
-        files = table_files(session, table)
+        wanted = Schema(tuple(self.schema[i] for i in (_index(self.schema, c) for c in columns)))
+        if self.relation.follow is not None:
+            return spark_stream.open_table(
+                session,
+                table,
+                wanted.fields,
+                f"stream {_dotted(self.relation.name)}",
+                self.relation.follow,
+                offset,
+            )
+        files = self.relation.files()
+        slices: Iterator[Slice]
+        held = files.schema if files is not None else table_schema(session, table)
+        _checked(wanted, _columns(held)[0], table)
         if files is not None:
             slices = read_batches(files, columns, offset=start, session=session)
+            if files.direct:
+                slices = Prefetch(slices, f"cql reading {_dotted(table)}")
         else:
             slices = query_batches(session, table, columns, offset=start)
-        wanted = [self.schema[i] for i in (_index(self.schema, c) for c in columns)]
-        return SparkReader(slices, Schema(tuple(wanted)), _dotted(table))
+        return SparkReader(slices, wanted, _dotted(table))
 
 
 class SparkReader:
@@ -295,11 +372,25 @@ class SparkSink:
             writer.close()
 
 
+def follow_poll(options: Mapping[str, Any], what: str) -> float | None:
+    """How often Spark looks for more (seconds) when the options of a stream over a table say to
+    ``follow`` it, else None."""
+    given = Options(options, what)
+    follow = given.flag("follow")
+    poll = given.duration("poll", int(spark_stream.POLL * 1e6)) / 1e6
+    given.done()
+    return poll if follow else None
+
+
 # -- names, columns, JSON ------------------------------------------------------------------------
 
 
 def _dotted(name: Sequence[str]) -> str:
     return ".".join(name)
+
+
+def _folded(name: Name) -> Name:
+    return tuple(part.lower() for part in name)
 
 
 def _index(schema: Schema, name: str) -> int:
@@ -315,7 +406,9 @@ def _columns(schema: pa.Schema) -> tuple[Schema, dict[str, str]]:
     unsupported: dict[str, str] = {}
     for column in schema:
         kind = types.from_arrow(column.type)
-        if kind is None:
+        if is_stand_in(column):
+            unsupported[column.name] = unreadable(column)
+        elif kind is None:
             unsupported[column.name] = f"{column.type} is not a type that queries can use"
         elif kind.kind is types.Kind.DECIMAL and kind.precision > types.MAX_DECIMAL_DIGITS:
             unsupported[column.name] = f"{kind} has more than {types.MAX_DECIMAL_DIGITS} digits"
@@ -337,7 +430,9 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
             )
         if actual[index].type != f.type:
             raise CatalogError(
-                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}"
+                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}",
+                hint="it was altered or made anew: run the statement again, and CREATE OR REPLACE "
+                "a stream that declares its columns",
             )
     return declared
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,14 +13,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cql.catalog import registry, spark_table
-from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_session import java_class, spark_call
 from cql.catalog.spark_sql import name_parts, quoted
 from cql.catalog.spark_table import local_path
-from cql.catalog.spark_types import to_arrow
+from cql.catalog.spark_types import to_arrow_loosely
 from cql.errors import CatalogError
 
 PartitionValue = int | float | str | bool | Decimal | bytes | None
@@ -42,6 +45,11 @@ class DataFile:
     modified_ns: int
     partition: tuple[PartitionValue, ...] = ()
 
+    @property
+    def uris(self) -> tuple[str, str]:
+        """Listings say ``file:///a`` where the column ``_metadata`` of rows says ``file:/a``."""
+        return self.uri, self.uri.replace("file:///", "file:/", 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -62,11 +70,11 @@ class Files:
 
 
 def table_schema(session: SparkSession, name: str | Sequence[str]) -> pa.Schema:
-    """The columns of any table or view."""
+    """The columns of any table or view; see ``to_arrow_loosely``."""
     frame = frame_of(session, name)
     with spark_call(session, f"reading the schema of {quoted(name)}"):
         schema = frame.schema
-    return to_arrow(schema)
+    return to_arrow_loosely(schema)
 
 
 def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | None:
@@ -87,12 +95,15 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
             # A default of a column added later is an SQL text that only Spark can evaluate.
             return None
         index = file_index(session, relation)
-        partitions = list_partitions(session, name, relation, index)
-        joined = session._jvm.org.apache.hadoop.util.StringUtils.join("\n", index.inputFiles())
+        partition_columns = tuple(partition_schema(relation).names)
+        partitions = list_partitions(session, name, relation, index) if partition_columns else {}
+        texts = java_class(session, "org.apache.hadoop.util.StringUtils")
+        joined = texts.join("\n", index.inputFiles())
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
-        partition_columns = tuple(str(f.name()) for f in relation.partitionSchema().fields())
-        zone = str(session._jvm.java.util.TimeZone.getDefault().getID())
-    schema = to_arrow(fields)
+        # ORC holds wall-clock time of the writer's zone; read here it is taken for UTC.
+        zones = java_class(session, "java.util.TimeZone") if form == "orc" else None
+        utc = zones is not None and zones.getDefault().getID() in ("UTC", "GMT", "Etc/UTC")
+    schema = to_arrow_loosely(fields)
     files: list[DataFile] = []
     for uri in filter(None, str(joined).split("\n")):
         path = local_path(uri)
@@ -108,10 +119,7 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
             ) from error
         values = _partition_of(path, partitions) if partition_columns else ()
         files.append(DataFile(str(path), uri, status.st_size, status.st_mtime_ns, values))
-    # ORC holds wall-clock time of the writer's zone; read here it is taken for UTC.
-    direct = form == "parquet" or (
-        form == "orc" and (zone in ("UTC", "GMT", "Etc/UTC") or not _has_instants(schema))
-    )
+    direct = form == "parquet" or (form == "orc" and (utc or not _has_instants(schema)))
     return Files(
         table=table,
         format=form,
@@ -125,6 +133,14 @@ def table_files(session: SparkSession, name: str | Sequence[str]) -> Files | Non
 
 def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
     parts = name_parts(name)
+    # Spark takes an unknown name of two parts for the format and the path of files: only one that
+    # its catalog knows may get there.
+    if len(parts) != 2:
+        with (
+            spark_call(session, f"looking up {quoted(parts)}"),
+            contextlib.suppress(AnalysisException),
+        ):
+            return session.table(quoted(parts))
     if not registry.ensure(session, parts):
         raise spark_table.missing(session, parts, registry.names(session))
     with spark_call(session, f"looking up {quoted(parts)}"):
@@ -134,12 +150,17 @@ def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
 def file_relation(frame: Any) -> Any | None:
     """Spark's relation over files under a table's name; None for anything else, views included."""
     plan = frame._jdf.queryExecution().analyzed()
-    while plan.getClass().getSimpleName() == "SubqueryAlias":
+    while (kind := plan.nodeName()) == "SubqueryAlias":
         plan = plan.child()
-    if plan.getClass().getSimpleName() != "LogicalRelation":
+    if kind != "LogicalRelation":
         return None
     relation = plan.relation()
     return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
+
+
+def partition_schema(relation: Any) -> StructType:
+    """The partition columns of a relation over files."""
+    return StructType.fromJson(json.loads(relation.partitionSchema().json()))
 
 
 def file_index(session: SparkSession, relation: Any) -> Any:
@@ -150,7 +171,7 @@ def file_index(session: SparkSession, relation: Any) -> Any:
     index = relation.location()
     index.refresh()
     if index.getClass().getSimpleName() == "CatalogFileIndex":
-        nothing = getattr(session._jvm, "scala.collection.immutable.Nil$")
+        nothing = java_class(session, "scala.collection.immutable.Nil$")
         index = index.filterPartitions(getattr(nothing, "MODULE$"))
     return index
 
@@ -159,16 +180,12 @@ def list_partitions(
     session: SparkSession, name: str | Sequence[str], relation: Any, index: Any
 ) -> dict[Path, tuple[PartitionValue, ...]]:
     """The partitions of a listing by folder; a partition may lie outside its table's folder."""
-    kinds = {
-        str(f.name()): (f.dataType(), str(f.dataType().typeName()))
-        for f in relation.partitionSchema().fields()
-    }
-    if not kinds:
-        return {}
+    kinds = {f.name: f.dataType.typeName() for f in partition_schema(relation)}
     if relation.location().getClass().getSimpleName() == "CatalogFileIndex":
         usual = _usual_partitions(session, name, relation, index, kinds)
         if usual is not None:
             return usual
+    types = [f.dataType() for f in relation.partitionSchema().fields()]
     partitions = index.partitionSpec().partitions()
     found: dict[Path, tuple[PartitionValue, ...]] = {}
     for i in range(partitions.size()):
@@ -178,19 +195,19 @@ def list_partitions(
         if folder is not None:
             found[folder] = tuple(
                 _partition_value(values.get(j, kind), text)
-                for j, (kind, text) in enumerate(kinds.values())
+                for j, (kind, text) in enumerate(zip(types, kinds.values(), strict=True))
             )
     return found
 
 
 def _usual_partitions(
-    session: Any, name: str | Sequence[str], relation: Any, index: Any, kinds: Mapping[str, Any]
+    session: Any, name: str | Sequence[str], relation: Any, index: Any, kinds: Mapping[str, str]
 ) -> dict[Path, tuple[PartitionValue, ...]] | None:
     """The partitions in two calls, when each has the folder that its values name.
 
     One by one, a partition costs six calls into the JVM: 5.5 s for a thousand.
     """
-    readers = [_READERS.get(text.partition("(")[0]) for _, text in kinds.values()]
+    readers = [_READERS.get(kind) for kind in kinds.values()]
     root = local_path(str(relation.location().rootPaths().head().toString()))
     if root is None or None in readers:
         return None
@@ -244,7 +261,7 @@ def _partition_value(value: Any, kind: str) -> PartitionValue:
     if value is None or isinstance(value, bool | int | float | bytes | str):
         return value
     text = str(value.toString())
-    return Decimal(text) if kind.startswith("decimal") else text
+    return Decimal(text) if kind == "decimal" else text
 
 
 def _partition_of(

@@ -26,7 +26,7 @@ from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_col
 from cql.catalog.spark_files import DataFile, Files, frame_of
 from cql.catalog.spark_session import spark_call
 from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_types import to_arrow
+from cql.catalog.spark_types import is_stand_in, to_arrow_loosely, unreadable
 from cql.errors import CatalogError
 
 MAX_ROWS = 65_536
@@ -48,7 +48,7 @@ def read_batches(
     offset: int = 0,
     max_rows: int = MAX_ROWS,
     session: SparkSession | None = None,
-) -> Iterator[Slice]:
+) -> Generator[Slice, None, None]:
     """The rows of ``files`` from row ``offset`` on, always in the same order.
 
     Whole files and row groups before ``offset`` are skipped by their footers. A file that changed
@@ -95,18 +95,18 @@ def query_batches(
     *,
     offset: int = 0,
     max_rows: int = MAX_ROWS,
-) -> Iterator[Slice]:
+) -> Generator[Slice, None, None]:
     """The rows of any table or view as Spark computes them; replayable only if its plan is.
 
     Memory holds one batch here and one partition in the JVM.
     """
     frame = frame_of(session, name)
     with spark_call(session, f"reading the schema of {quoted(name)}"):
-        schema = to_arrow(frame.schema)
+        schema = to_arrow_loosely(frame.schema)
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
     names = _chosen(schema, columns, quoted(name), case_sensitive)
     at = 0
-    for batch in _through_spark(session, frame, schema, names, f"reading {quoted(name)}"):
+    for batch in rows_through_spark(session, frame, schema, names, f"reading {quoted(name)}"):
         start = max(0, offset - at)
         while start < batch.num_rows:
             part = batch.slice(start, max_rows)
@@ -118,16 +118,16 @@ def query_batches(
 def _chosen(
     schema: pa.Schema, columns: Sequence[str] | None, table: str, case_sensitive: bool
 ) -> list[str]:
-    if columns is None:
-        return list(schema.names)
     chosen = []
-    for column in columns:
+    for column in schema.names if columns is None else columns:
         name = find_column(column, schema.names, case_sensitive)
         if name is None:
             raise CatalogError(
                 f"table {table} has no column {column!r}",
                 hint="its columns are " + ", ".join(schema.names),
             )
+        if is_stand_in(schema.field(name)):
+            raise CatalogError(f"table {table}: {unreadable(schema.field(name))}")
         chosen.append(name)
     return chosen
 
@@ -253,9 +253,9 @@ def _no_columns(
         yield shaped(files, file, schema, [None] * len(schema), count, legacy=False)
 
 
-def _through_spark(
+def rows_through_spark(
     session: SparkSession, frame: Any, schema: pa.Schema, names: Sequence[str], doing: str
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The chosen columns of ``frame``, batch by batch.
 
     One job runs per partition and sends its Arrow messages over a socket. For 4M rows of three
@@ -326,6 +326,5 @@ def _file_through_spark(
     with spark_call(session, doing):
         frame = session.table(files.table)
         path = frame.metadataColumn("_metadata").getField("file_path")
-        # Listings say file:///a where rows say file:/a.
-        frame = frame.where(path.isin(file.uri, file.uri.replace("file:///", "file:/", 1)))
-    return _through_spark(session, frame, files.schema, names, doing)
+        frame = frame.where(path.isin(*file.uris))
+    return rows_through_spark(session, frame, files.schema, names, doing)

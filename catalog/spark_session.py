@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import platformdirs
 import pyspark
+from py4j.java_gateway import JavaClass
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -125,6 +126,11 @@ def is_alive(session: SparkSession) -> bool:
         return False
 
 
+def java_class(session: Any, name: str) -> Any:
+    """A Java class by its full name: through ``session._jvm`` each package on the way is a call."""
+    return JavaClass(name, session._sc._gateway._gateway_client)
+
+
 def is_own(session: SparkSession) -> bool:
     """Whether we started the JVM of ``session`` (and so may keep tables of it in our registry)."""
     return _own_of(session) is not None
@@ -173,7 +179,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         if own is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # The connection breaks some milliseconds before the process is gone.
-                if isinstance(error, OSError) or type(error).__name__ in _BROKEN:
+                if isinstance(error, OSError | EOFError) or type(error).__name__ in _BROKEN:
                     own.process.wait(timeout=1)
             cause = _death(own)
             if cause is not None:
@@ -182,7 +188,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         if not is_alive(session):
             raise CatalogError(
                 f"the Spark session was stopped or lost while {doing}",
-                hint="run the statement again with a new session",
+                hint="run the statement again in cql.connect(spark=…) with a new SparkSession",
             ) from error
         hint = f"Spark's log is {own.log}" if own is not None else None
         raise CatalogError(f"Spark failed while {doing}: {_told(error)}", hint=hint) from error

@@ -15,14 +15,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cql.catalog.spark_session import spark_call
+from cql.catalog.spark_session import java_class, spark_call
 from cql.catalog.spark_sql import name_parts, quoted
 from cql.errors import CatalogError, did_you_mean
 
+_CONNECTOR = "org.apache.spark.sql.connector"
 _OPTION = "option."
+SESSION_CATALOG = "spark_catalog"
+#: What Spark says of a name in a catalog or database that is not there.
+_UNKNOWN_PLACES = ("CATALOG_NOT_FOUND", "REQUIRES_SINGLE_PART_NAMESPACE", "SCHEMA_NOT_FOUND")
 _RESERVED = frozenset(
     ("provider", "location", "external", "owner", "table_type", "comment", "is_managed_location")
 )
@@ -72,7 +77,12 @@ def exists(session: SparkSession, name: str | Sequence[str]) -> bool:
     """Whether Spark knows a table or view of this name (temporary views included)."""
     text = quoted(name)
     with spark_call(session, f"looking up {text}"):
-        return bool(session.catalog.tableExists(text))
+        try:
+            return bool(session.catalog.tableExists(text))
+        except AnalysisException as error:
+            if error.getCondition() in _UNKNOWN_PLACES:
+                return False
+            raise
 
 
 def is_temporary(session: SparkSession, name: str | Sequence[str]) -> bool:
@@ -87,7 +97,9 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
     full = full_name(session, name)
     with spark_call(session, f"looking up {quoted(name)}"):
         found = _catalog(session, full).loadTable(_identifier(session, full))
-        properties = {str(k): str(v) for k, v in dict(found.properties()).items()}
+        # As one text: over py4j each entry of a map takes six calls.
+        mapper = java_class(session, "com.fasterxml.jackson.databind.ObjectMapper")()
+        properties: dict[str, str] = json.loads(mapper.writeValueAsString(found.properties()))
         return Table(
             name=full,
             schema=schema_from_json(json.loads(found.schema().json())),
@@ -115,10 +127,9 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
 def create(session: SparkSession, table: Table) -> None:
     """Enter ``table`` into its catalog, over the folder that it names."""
     with spark_call(session, f"creating the table {quoted(table.name)}"):
-        jvm = session._jvm
-        connector = jvm.org.apache.spark.sql.connector
+        column_class = java_class(session, f"{_CONNECTOR}.catalog.Column")
         columns = [
-            connector.catalog.Column.create(
+            column_class.create(
                 column.name,
                 session._jsparkSession.parseDataType(json.dumps(column.dataType.jsonValue())),
                 column.nullable,
@@ -127,10 +138,8 @@ def create(session: SparkSession, table: Table) -> None:
             )
             for column in table.schema.fields
         ]
-        transforms = [
-            connector.expressions.Expressions.identity(quoted((column,)))
-            for column in table.partition_columns
-        ]
+        expressions = java_class(session, f"{_CONNECTOR}.expressions.Expressions")
+        transforms = [expressions.identity(quoted((column,))) for column in table.partition_columns]
         properties = {f"{_OPTION}{k}": v for k, v in table.options.items()}
         properties |= table.properties
         properties["provider"] = table.provider
@@ -140,8 +149,8 @@ def create(session: SparkSession, table: Table) -> None:
             properties["comment"] = table.comment
         _catalog(session, table.name).createTable(
             _identifier(session, table.name),
-            _array(session, connector.catalog.Column, columns),
-            _array(session, connector.expressions.Transform, transforms),
+            _array(session, column_class, columns),
+            _array(session, java_class(session, f"{_CONNECTOR}.expressions.Transform"), transforms),
             properties,
         )
 
@@ -152,7 +161,7 @@ def alter_properties(
     """Set table properties; None removes one."""
     full = full_name(session, name)
     with spark_call(session, f"setting properties of {quoted(name)}"):
-        change = session._jvm.org.apache.spark.sql.connector.catalog.TableChange
+        change = java_class(session, f"{_CONNECTOR}.catalog.TableChange")
         made = [
             change.removeProperty(key) if value is None else change.setProperty(key, value)
             for key, value in changes.items()
@@ -172,6 +181,11 @@ def default_location(session: SparkSession, full: Sequence[str]) -> Path:
         )
     database = ".".join(full[1:-1])
     with spark_call(session, f"looking up the database {database}"):
+        if not session.catalog.databaseExists(quoted(full[:-1])):
+            raise CatalogError(
+                f"there is no database {quoted(full[:-1])}",
+                hint="make it with Spark (CREATE DATABASE), or use another one",
+            )
         uri: str = session.catalog.getDatabase(quoted(full[:-1])).locationUri
     folder = local_path(unquote(uri))  # encoded, unlike the location of a table
     if folder is None:
@@ -189,7 +203,8 @@ def missing(
     """The error for a table that nobody knows."""
     parts = name_parts(name)
     with spark_call(session, "listing the tables"):
-        names = {str(table.name) for table in session.catalog.listTables()} | set(known)
+        names = {str(table.name) for table in session.catalog.listTables()}
+    names |= {name for name in known if name.rpartition(".")[2] not in names}
     return CatalogError(
         f"there is no table {quoted(parts)}",
         hint=did_you_mean(parts[-1], names, what="tables here")
@@ -226,9 +241,8 @@ def _catalog(session: Any, full: Sequence[str]) -> Any:
 
 
 def _identifier(session: Any, full: Sequence[str]) -> Any:
-    jvm = session._jvm
-    namespace = _array(session, jvm.java.lang.String, full[1:-1])
-    return jvm.org.apache.spark.sql.connector.catalog.Identifier.of(namespace, full[-1])
+    namespace = _array(session, java_class(session, "java.lang.String"), full[1:-1])
+    return java_class(session, f"{_CONNECTOR}.catalog.Identifier").of(namespace, full[-1])
 
 
 def _array(session: Any, kind: Any, items: Sequence[Any]) -> Any:

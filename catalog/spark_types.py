@@ -12,6 +12,8 @@ from cql.errors import CatalogError
 COMMENT = "comment"
 """The key of a column's comment, in Spark's field metadata and in Arrow's."""
 
+_WHY = b"cql.unreadable"
+
 _SIMPLE: dict[Any, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
     spark.ByteType: pa.int8(),
@@ -35,6 +37,29 @@ _KNOWN = (
 def to_arrow(schema: spark.StructType) -> pa.Schema:
     """The Arrow schema in which a table of this Spark schema is read (timestamps: µs, UTC)."""
     return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
+def to_arrow_loosely(schema: spark.StructType) -> pa.Schema:
+    """The same, with a stand-in (``is_stand_in``) for each column of a type that Arrow or this
+    engine does not have: the other columns of such a table can be read."""
+    return pa.schema([_field_or_stand_in(field) for field in schema.fields])
+
+
+def is_stand_in(field: pa.Field[Any]) -> bool:
+    return bool(pa.types.is_interval(field.type))
+
+
+def unreadable(field: pa.Field[Any]) -> str:
+    """Why a stand-in stands there."""
+    return ((field.metadata or {}).get(_WHY) or b"").decode()
+
+
+def _field_or_stand_in(field: Any) -> pa.Field[Any]:
+    try:
+        return _arrow_field(field, field.name)
+    except CatalogError as error:
+        why = {_WHY: error.message.encode()}
+        return pa.field(field.name, pa.month_day_nano_interval(), field.nullable, why)
 
 
 def to_spark(schema: pa.Schema) -> spark.StructType:

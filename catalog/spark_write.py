@@ -33,6 +33,7 @@ from cql.catalog.spark_files import (
     file_relation,
     frame_of,
     list_partitions,
+    partition_schema,
 )
 from cql.catalog.spark_session import spark_call
 from cql.catalog.spark_sql import quoted
@@ -182,10 +183,17 @@ class EpochWriter:
             committed, new = self._staging.commit(epoch, moves, specs)
             if not new:
                 return Commit(epoch or committed.number, 0, (), new=False)
-            if specs:
-                self._enter_partitions(specs)
-                self._target.partitions.update(folders)
-            self._refresh()
+            try:
+                if specs:
+                    self._enter_partitions(specs)
+                    self._target.partitions.update(folders)
+                self._refresh()
+            except CatalogError as error:
+                raise CatalogError(
+                    f"the rows are in table {self._table}, but not every session may see them: "
+                    f"{error.message}",
+                    hint="do not insert them again: the next INSERT into the table puts it right",
+                ) from error
             files = tuple(target for _, target in committed.moves)
             return Commit(committed.number, self._rows, files, new=True)
         finally:
@@ -400,7 +408,11 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         form = relation.fileFormat().getClass().getSimpleName()
         bucketed = relation.bucketSpec().isDefined()
         managed = relation.location().getClass().getSimpleName() == "CatalogFileIndex"
-        listed = list_partitions(session, name, relation, file_index(session, relation))
+        listed = (
+            list_partitions(session, name, relation, file_index(session, relation))
+            if partition_schema(relation).names
+            else {}
+        )
         schema = to_arrow(frame.schema)
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
         zone = session.conf.get("spark.sql.session.timeZone")

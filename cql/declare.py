@@ -14,7 +14,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from cql.errors import BindError, CqlError, NotSupportedError, did_you_mean
+from cql.errors import BindError, CqlError, did_you_mean
 from cql.render import duration_text
 
 if TYPE_CHECKING:
@@ -140,6 +140,9 @@ def declare(
     if isinstance(data, str) and not is_path(data):
         _over_table(catalog, name, parts_of(data), clauses, bounded, options, replace=replace)
         return
+    if _is_spark_frame(data) and data.isStreaming:
+        _over_stream(catalog, name, data, clauses, bounded, options, replace=replace)
+        return
     ends = True if bounded is None else bounded
     schema = None
     if _is_spark_frame(data):
@@ -176,11 +179,6 @@ def _spark_rows(frame: Any, name: Name) -> tuple[Callable[[], Iterator[Any]], Sc
     from cql.catalog.spark_session import spark_call
     from cql.catalog.spark_types import to_arrow
 
-    if frame.isStreaming:
-        raise NotSupportedError(
-            "a streaming DataFrame as a stream is not supported",
-            hint="write it to a table and declare the stream over that",
-        )
     view, session = f"cql_frame_{next(_views)}", frame.sparkSession
     with spark_call(session, f"naming the DataFrame of stream {'.'.join(name)}"):
         schema, _ = read_schema(to_arrow(frame.schema), f"stream {'.'.join(name)}")
@@ -190,6 +188,33 @@ def _spark_rows(frame: Any, name: Name) -> tuple[Callable[[], Iterator[Any]], Sc
         return (part.batch for part in query_batches(session, view, schema.names))
 
     return batches, schema
+
+
+def _over_stream(
+    catalog: Catalogs,
+    name: Name,
+    frame: Any,
+    clauses: Clauses,
+    bounded: bool | None,
+    options: Mapping[str, Any],
+    *,
+    replace: bool,
+) -> None:
+    """Over a streaming DataFrame; the option ``poll`` says how often Spark looks for more."""
+    from cql.catalog.options import Options
+    from cql.catalog.spark_stream import POLL, StreamingFrame
+
+    what = f"stream {'.'.join(name)}"
+    if bounded:
+        raise BindError(
+            f"{what}: a streaming DataFrame has no end",
+            hint="leave bounded out, or give a DataFrame made with read instead of readStream",
+        )
+    given = Options(options, what)
+    poll = given.duration("poll", int(POLL * 1e6)) / 1e6
+    given.done()
+    source = StreamingFrame(frame, what, poll)
+    catalog.local.add_source(name, source, clauses.bind(source.schema), replace=replace)
 
 
 def _over_table(
@@ -211,13 +236,13 @@ def _over_table(
             f"there is no table {'.'.join(table)}",
             hint=did_you_mean(".".join(table), known, what="there are"),
         )
-    if options or bounded not in (None, relation.bounded):
-        raise BindError(
-            "bounded and options belong to files and iterables",
-            hint=f"leave them out: {'.'.join(table)} is a table",
-        )
+    if bounded is False and relation.bounded:
+        options = {"follow": True, **options}
+    elif bounded is True and not relation.bounded:
+        raise BindError(f"{'.'.join(table)} has no end", hint="leave bounded out")
     spec = clauses.bind(relation.schema)
-    catalog.create_stream(name, StreamDefinition(None, spec, table=table), replace=replace)
+    definition = StreamDefinition(None, spec, table=table, options=options)
+    catalog.create_stream(name, definition, replace=replace)
 
 
 def _filled(clause: str, given: Mapping[str, Slack]) -> str:

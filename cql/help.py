@@ -75,12 +75,14 @@ RANGE without SLIDE, ROWS, NOW and sessions are parsed; what cannot run yet is r
         "declare what a source is, and which of its columns progress",
         """
   CREATE [OR REPLACE] STREAM name [(columns)]
-    FROM TABLE table  |  USING parquet|csv|json|arrow OPTIONS (path '…')
+    FROM TABLE table [OPTIONS (follow 'true')]
+    or  USING parquet|csv|json|arrow OPTIONS (path '…')
     ORDERED BY ts [IN SECONDS|MILLISECONDS|…] [WITHIN 5 seconds]
     or  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
 
 ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
-integer ts means, so that durations may be used. From Python:
+integer ts means, so that durations may be used. A Spark table that is followed has no end: its
+stream gives the rows that it has, then those that it gets. From Python:
 session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').
 
 To try something without data: USING rate makes rows (ts, key, value), rows_per_second of them until

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cql import render
-from cql.errors import BindError, PlanError, did_you_mean
+from cql.errors import BindError, CatalogError, PlanError, did_you_mean
 from cql.query import Query
 from cql.result import Result
 from cql.settings import SETTINGS, Settings
@@ -78,7 +78,9 @@ def describe(session: Session, bound: st.Describe) -> Result:
         )
         for f in schema
     )
-    return Result(("column", "type", "null", "role", "comment"), tuple(rows))
+    left_out = getattr(relation, "unsupported", {}).items()
+    others = ((column, "", "", f"cannot be used: {why}", "") for column, why in left_out)
+    return Result(("column", "type", "null", "role", "comment"), (*rows, *others))
 
 
 def _declared(relation: Relation) -> dict[str, str]:
@@ -108,18 +110,23 @@ def _filtered(result: Result, like: str | None) -> Result:
     return Result(result.columns, rows)
 
 
-def _relations(session: Session) -> Iterator[Relation]:
+def _relations(session: Session) -> Iterator[tuple[str, Relation | CatalogError]]:
+    """What there is, by name; one that cannot be read does not hide the others."""
     for name in sorted(session.catalog.names()):
-        relation = session.catalog.find(name)
+        try:
+            relation = session.catalog.find(name)
+        except CatalogError as error:
+            yield ".".join(name), error
+            continue
         if relation is not None:  # else: dropped by somebody else meanwhile
-            yield relation
+            yield ".".join(name), relation
 
 
 def _streams(session: Session) -> Iterable[Row]:
-    for relation in _relations(session):
-        spec = relation.stream
-        if spec is None:
+    for _, relation in _relations(session):
+        if isinstance(relation, CatalogError) or relation.stream is None:
             continue
+        spec = relation.stream
         progress = ", ".join(f"{p.column} {p.declared}" for p in spec.progress)
         ends = "yes" if relation.bounded else "no"
         yield ".".join(relation.name), ", ".join(map(str, relation.schema)), progress, ends
@@ -129,10 +136,11 @@ def _streams(session: Session) -> Iterable[Row]:
 
 
 def _tables(session: Session) -> Iterable[Row]:
-    for relation in _relations(session):
-        if relation.stream is None:
-            columns = ", ".join(map(str, relation.schema))
-            yield ".".join(relation.name), columns, relation.statistics.rows
+    for name, relation in _relations(session):
+        if isinstance(relation, CatalogError):
+            yield name, f"cannot be read: {relation.message}", None
+        elif relation.stream is None:
+            yield name, ", ".join(map(str, relation.schema)), relation.statistics.rows
 
 
 def _views(session: Session) -> Iterable[Row]:

@@ -44,6 +44,10 @@ class SessionCatalog(Catalogs):
             self.on_start()
         return super().spark
 
+    @property
+    def spark_runs(self) -> bool:
+        return not self._with_database or self.spark_started
+
     def _is_short(self, name: Name) -> bool:
         """A name for which no Spark is started."""
         return self._with_database and len(name) == 1

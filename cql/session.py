@@ -371,7 +371,9 @@ class Session:
         ``ordered_by``: the columns that progress; ``unit``: what one step of an integer one is
         (``'seconds'``); ``slack``: by how much they may fall back (``'5 seconds'``, a timedelta, or
         a number of their units). ``watermark`` is another spelling: ``{'ts': '5 seconds'}``.
-        ``bounded=False``: an iterable that never ends, or a folder to follow."""
+        ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
+        streaming DataFrame of Spark has no end by itself; ``poll='100 ms'`` says how often Spark
+        looks for more rows of it, or of a table that is followed."""
         self._check_open()
         clauses = Clauses(ordered_by, unit, watermark, slack, update_key, rate)
         with self._lock:

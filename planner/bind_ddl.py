@@ -144,14 +144,11 @@ def _origin(
 ) -> tuple[tuple[str, ...] | None, str | None, Mapping[str, Any]]:
     """The table, the format and its options that the rows come from."""
     table = node.args.get("from_table")
+    behind = options(binder, node.args.get("options") or ())
     if table is not None:
-        return name_of(table), None, {}
+        return name_of(table), None, behind
     if node.args.get("format") is not None:
-        return (
-            None,
-            node.args["format"].name.lower(),
-            options(binder, node.args.get("options") or ()),
-        )
+        return None, node.args["format"].name.lower(), behind
     given = options(binder, node.args.get("with_options") or ())
     if not given:
         return None, None, {}

@@ -116,7 +116,8 @@ class Catalog(Protocol):
 @dataclass(frozen=True, slots=True)
 class StreamDefinition:
     """CREATE STREAM, bound: ``schema`` None means that of the source. Exactly one of ``table`` and
-    ``format`` is set; ``options`` belong to a format (``path`` among them)."""
+    ``format`` is set; ``options`` are those of the format (``path`` among them), or say how the
+    table is read (``follow``)."""
 
     schema: Schema | None
     spec: StreamSpec

@@ -167,6 +167,7 @@ STATEMENTS = [
     "CREATE STREAM IF NOT EXISTS db.s (t BIGINT, k INT PRIMARY KEY, "
     "WATERMARK FOR t AS t - INTERVAL '5' SECOND, PRIMARY KEY (k)) WITH ('connector'='file', 'path'='/x')",
     "CREATE STREAM s FROM TABLE db.t ORDERED BY ts IN SECONDS WITHIN 5 seconds",
+    "CREATE STREAM s FROM TABLE db.t OPTIONS (follow 'true', poll '1 s') ORDERED BY ts",
     "CREATE STREAM s (a INT) USING csv OPTIONS (path '/x', header true, 'a.b-c' 'd', sep.x = ';')",
     "CREATE STREAM s (ts BIGINT) ORDERED BY ts IN MICROSECONDS",
     "CREATE STREAM s (ts BIGINT) WATERMARK FOR ts AS ts - 5",

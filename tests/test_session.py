@@ -563,7 +563,7 @@ def test_over_a_table(session: Session) -> None:
     assert spec_of(session).progress[0].slack == 1_000_000
     with pytest.raises(BindError, match="no table nowhere"):
         session.create_stream("u", "nowhere")
-    with pytest.raises(BindError, match="belong to files"):
+    with pytest.raises(CatalogError, match="only a table of Spark takes options"):
         session.create_stream("u", "t", bounded=False)
 
 

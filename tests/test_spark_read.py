@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+import cql
 from cql.catalog import spark_files, spark_table
 from cql.catalog.spark_files import Files, file_index, file_relation, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
@@ -285,10 +286,7 @@ def test_partitions_of_simple_types_are_listed_at_once(
     frame = spark.table(name)
     relation = file_relation(frame)
     index = file_index(spark, relation)
-    kinds = {
-        str(f.name()): (f.dataType(), str(f.dataType().typeName()))
-        for f in relation.partitionSchema().fields()
-    }
+    kinds = {f.name: f.dataType.typeName() for f in fields[1:]}
     at_once = spark_files._usual_partitions(spark, name, relation, index, kinds)
     assert at_once is not None
     assert {p.partition for p in files_of(spark, name).files} == set(at_once.values())
@@ -452,6 +450,53 @@ def test_files_that_vanish_change_or_break(spark: Any, tables: Any, tmp_path: Pa
 
 def _fields(files: Files) -> dict[str, Any]:
     return {name: getattr(files, name) for name in Files.__slots__}
+
+
+@pytest.mark.spark
+def test_the_other_columns_of_a_table_with_odd_types_are_read(spark: Any) -> None:
+    spark.sql(
+        "CREATE TABLE odd (m MAP<STRING, INT>, v BIGINT, i INTERVAL DAY, d DECIMAL(38, 10)) "
+        "USING parquet"
+    )
+    spark.sql("INSERT INTO odd VALUES (map('a', 1), 7, INTERVAL '1' DAY, 1.5)")
+    try:
+        with cql.connect(spark=spark) as session:
+            query = session.sql("SELECT * FROM odd")
+            assert query.to_arrow().to_pylist() == [{"v": 7}]
+            described = session.sql("DESCRIBE odd").to_arrow().to_pylist()
+            roles = {row["column"]: row["role"] for row in described}
+            assert roles["v"] == ""
+            assert "map<string,int>" in roles["m"]
+            assert "38 digits" in roles["d"] or "more than" in roles["d"]
+        with pytest.raises(CatalogError, match=r"column m has the Spark type map<string,int>"):
+            next(read_batches(files_of(spark, "odd"), ["v", "m"]))
+    finally:
+        spark.catalog.dropTable("odd")
+
+
+@pytest.mark.spark
+def test_a_table_that_changed_since_the_query_was_planned_is_named(spark: Any) -> None:
+    spark.sql("CREATE TABLE changes (v BIGINT) USING parquet")
+    try:
+        with cql.connect(spark=spark) as session:
+            query = session.sql("SELECT v FROM changes")
+            spark.catalog.dropTable("changes")
+            with pytest.raises(CatalogError, match="there is no table `changes`"):
+                query.to_arrow()
+            spark.sql("CREATE TABLE changes (v STRING) USING parquet")
+            spark.sql("INSERT INTO changes VALUES ('12')")
+            with pytest.raises(CatalogError, match="column v of table `changes` is string, not"):
+                query.to_arrow()
+    finally:
+        spark.catalog.dropTable("changes", ifExists=True)
+
+
+@pytest.mark.spark
+def test_the_path_of_files_is_no_table(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [1]}), tmp_path / "f.parquet")
+    for name in (("parquet", str(tmp_path)), ("spark_catalog", "parquet", str(tmp_path))):
+        with pytest.raises(CatalogError, match="there is no table"):
+            table_files(spark, name)
 
 
 @pytest.mark.spark

@@ -60,10 +60,10 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.Comp
 
 
 def programs_without_java(tmp_path: Path) -> str:
-    """A PATH with the programs that Spark's launcher calls, and no java."""
+    """A PATH with the programs that Spark's launcher and Hadoop's local files need, and no java."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name in ("bash", "sh", "dirname", "ps", "head", "env"):
+    for name in ("bash", "sh", "dirname", "ps", "head", "env", "chmod", "ls", "readlink", "stat"):
         found = shutil.which(name)
         if found:
             (folder / name).symlink_to(found)
@@ -76,6 +76,7 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         """
         import os, shutil, signal
         from cql.catalog import spark_session as s
+        from cql.catalog.spark_stream import StreamingFrame
         from cql.errors import CatalogError
         assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
         session = s.start()
@@ -84,12 +85,17 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         pid = s._own.process.pid
         assert os.getsid(pid) == pid != os.getsid(0)
         print(session.sparkContext._jvm.java.lang.System.getProperty("java.version"))
+        rates = session.readStream.format("rate").option("rowsPerSecond", 1000).load()
+        reader = StreamingFrame(rates, "stream r").open(["value"])
+        while not reader.next(1.0).batch.num_rows:
+            pass
         os.kill(pid, signal.SIGKILL)
         try:
-            with s.spark_call(session, "counting"):
-                session.range(4).count()
+            while True:
+                reader.next(1.0)
         except CatalogError as error:
             print(error)
+        reader.close()
         assert not s.is_alive(session)
         session = s.start()
         assert session.range(5).count() == 5
@@ -114,7 +120,9 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     version, lost, hint, idle, places, leaked = done.stdout.splitlines()
     assert version.startswith("25.")
-    assert lost == "Spark's Java process was killed by SIGKILL while counting"
+    # Whichever meets it first: the question whether it runs, or the rows of a batch.
+    killed = "Spark's Java process was killed by SIGKILL while "
+    assert lost in (f"{killed}following stream r", f"{killed}reading stream r")
     assert "fresh Spark session" in hint
     assert str(tmp_path / "cache") in hint
     assert idle == "Spark's Java process was killed by SIGKILL while the session was idle"
@@ -155,6 +163,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         """
         import os, warnings
         from pathlib import Path
+        import cql
         import pyarrow as pa
         from cql.catalog import java, registry, spark_meta, spark_session as s
         from cql.catalog.spark_files import table_files
@@ -175,6 +184,10 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         assert spark_meta.get_properties(own, "t") == {"cql.a": "b"}
         assert own.sql("select sum(k) from t").collect()[0][0] == 3
         assert [x.batch["k"].to_pylist() for x in read_batches(table_files(own, "t"))] == [[1, 2]]
+        cql.connect(spark=own).sql("CREATE STREAM s FROM TABLE t ORDERED BY k")
+        with cql.connect(spark=own) as c:
+            assert c.sql("SHOW STREAMS").to_arrow()["stream"].to_pylist() == ["default.s"]
+            assert c.sql("SELECT k FROM s").to_arrow()["k"].to_pylist() == [1, 2]
         assert registry.names(own) == [] and not Path("../own/_cql").exists()
         s.stop()
         assert s.is_alive(own)
@@ -197,6 +210,7 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
 def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
     code = """
         from pathlib import Path
+        import cql
         import pyarrow as pa
         from cql.catalog import registry, spark_files, spark_meta, spark_session as s
         from cql.catalog.spark_write import EpochWriter
@@ -211,6 +225,8 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             both = session.range(4).withColumnRenamed("id", "p")
             both.withColumn("v", both.p).write.partitionBy("p").saveAsTable("other")
             registry.record(session, "other")
+            with cql.connect(spark=session) as c:
+                c.sql("CREATE STREAM late FROM TABLE other ORDERED BY v")
         else:
             assert not session.catalog.databaseExists("shop")
             assert registry.names(session) == ["default.other", "shop.orders"]
@@ -222,7 +238,9 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             ]
             with EpochWriter(session, "shop.orders", pa.schema([("k", pa.int64())])) as w:
                 assert w.last_epoch == 1
-            registry.enter_all(session)
+            with cql.connect(spark=session) as c:
+                assert c.sql("SHOW STREAMS").to_arrow()["stream"].to_pylist() == ["default.late"]
+                assert c.sql("SELECT v FROM late").to_arrow().num_rows == 4
             assert session.table("other").count() == 4
             files = spark_files.table_files(session, "other")
             assert [f.partition for f in files.files] == [(0,), (1,), (2,), (3,)]

@@ -162,6 +162,24 @@ def test_a_replayed_epoch_is_published_once(spark: Any, name: str) -> None:
 
 
 @pytest.mark.spark
+def test_rows_that_are_in_are_not_called_lost(
+    spark: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_: EpochWriter) -> None:
+        raise CatalogError("Spark's Java process was killed")
+
+    with EpochWriter(spark, name, KEYS, create=True) as writer:
+        writer.write(batch(1, 2))
+        monkeypatch.setattr(EpochWriter, "_refresh", lost)
+        with pytest.raises(CatalogError) as said:
+            writer.commit()
+    assert "the rows are in table" in said.value.message
+    assert "do not insert them again" in (said.value.hint or "")
+    spark.catalog.refreshTable(name)
+    assert keys(spark, name) == [1, 2]
+
+
+@pytest.mark.spark
 def test_aborted_rows_never_show(spark: Any, name: str) -> None:
     with EpochWriter(spark, name, KEYS, create=True) as writer:
         writer.write(batch(1))
@@ -375,6 +393,13 @@ def test_hostile_names_create_nothing(spark: Any, bad: str) -> None:
 def _hostile_columns() -> pa.Schema:
     names = ["x`y", "k; DROP TABLE canary; --", 'it\'s "q"', "a.b"]
     return pa.schema([(name, pa.int64()) for name in names])
+
+
+@pytest.mark.spark
+def test_a_table_needs_a_database_that_is_there(spark: Any) -> None:
+    for place in (("nowhere",), ("nowhere", "default")):
+        with pytest.raises(CatalogError, match="there is no database"):
+            EpochWriter(spark, (*place, "t"), KEYS, create=True)
 
 
 @pytest.mark.spark

@@ -226,6 +226,8 @@ class CqlParser(QueryParser):
             self._advance()
             self.require("TABLE", after="FROM")
             args["from_table"] = self.object_name("the name of a table")
+            if self.accept("OPTIONS"):
+                args["options"] = self._options(equals=False)
         elif token.token_type in (TokenType.USING, TokenType.WITH):
             self._one_source(args, token)
             self._read_source(args)
