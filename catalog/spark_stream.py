@@ -24,6 +24,7 @@ from pyspark.errors import AnalysisException
 
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick, read_schema
+from cql.catalog.rows import Rows
 from cql.catalog.sources import read_once, row_piece
 from cql.catalog.spark_files import file_relation, frame_of, table_files
 from cql.catalog.spark_read import read_batches, rows_through_spark
@@ -46,7 +47,7 @@ _LOOK = 0.5
 #: Spark would leave out a file that is older than the newest one by more than this (7 days).
 _AGE = "36500d"
 
-Rows = Callable[[Any], Generator[pa.RecordBatch, None, None]]
+ReadBatch = Callable[[Any], Generator[pa.RecordBatch, None, None]]
 
 
 class StreamingFrame:
@@ -161,7 +162,7 @@ def _file_rows(
 def _reader(
     session: Session,
     frame: Any,
-    rows: Rows,
+    rows: ReadBatch,
     fields: Sequence[Field],
     what: str,
     poll: float,
@@ -184,7 +185,7 @@ class _StreamFeed:
         self,
         session: Session,
         frame: Any,
-        rows: Rows,
+        rows: ReadBatch,
         what: str,
         poll: float,
         skip: int,
@@ -221,7 +222,7 @@ class _StreamFeed:
                 if self._ready:
                     batch = self._ready.popleft()
                     self._change.notify_all()
-                    piece = row_piece(batch, self._row, self._what)
+                    piece = row_piece(Rows(batch), self._row, self._what)
                     self._row += batch.num_rows
                     return piece
                 if self._error is not None:
