@@ -1,7 +1,8 @@
 """Output buffers that come back: fresh memory costs a page fault per 4 KB, more than filling it.
 
 A buffer that left inside an Arrow result returns to the pool when nothing holds the result any
-more; the pool keeps a bounded amount.
+more, the state of windows when it has been outgrown and when its query is over; the pool keeps a
+bounded amount.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class BufferPool:
         """The first ``n`` values, for good: the array returns here when the view is gone."""
         view = array[:n]
         if array.nbytes >= SMALLEST:
-            weakref.finalize(view, self._give, array).atexit = False
+            weakref.finalize(view, self.give, array).atexit = False
         return view
 
-    def _give(self, array: Array) -> None:
+    def give(self, array: Array) -> None:
+        """Takes back an array that nobody uses any more."""
         if self.kept + array.nbytes <= self._limit:
             self.kept += array.nbytes
             self._free.setdefault((array.dtype.str, array.size), []).append(array)

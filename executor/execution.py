@@ -132,6 +132,9 @@ class Execution:
         self._over = _Over(
             self.progress(), self.metrics(), self._late_rows(), self.kernel_sources()
         )
+        for operator in self._graph.operators if self._graph else ():
+            if isinstance(operator, StageOperator):
+                operator.release()
         self._graph = self._runtime = None
         self._feeds, self._readers, self._refreshing = [], [], []
         self._results.clear()

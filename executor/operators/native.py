@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor import codegen
+from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
@@ -214,21 +215,36 @@ class StageOperator:
         self._set("spare", INITIAL_SLOTS)
 
     def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
-        self._resize("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
-        self._resize("records" + suffix, len(columns) * entries, np.dtype(np.int64))
+        self._resize_slab("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
+        self._resize_slab("records" + suffix, len(columns) * entries, np.dtype(np.int64))
         aggregate = self.spec.aggregate
         if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
-            self._resize("nulls", entries, np.dtype(np.int64))
+            self._resize_slab("nulls", entries, np.dtype(np.int64))
         self._entries[suffix] = entries
 
-    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        old = self.state.get(name)
-        before = 0 if old is None else old.nbytes
-        self.workspace.resize(before, size * dtype.itemsize, self.name)
-        new = np.zeros(size, dtype)
-        if old is not None:
-            new[: old.size] = old
+    def _resize_slab(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+        """Room beyond the old content may hold anything: regions are cleared when they are taken
+        and entries are set when they are made."""
+        old = self.state.get(name, np.zeros(0, dtype))
+        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
+        new = POOL.take(dtype, size)
+        new[: old.size] = old
         self.state[name] = new
+        POOL.give(old)
+
+    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+        old = self.state.get(name, np.zeros(0, dtype))
+        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
+        new = np.zeros(size, dtype)
+        new[: old.size] = old
+        self.state[name] = new
+
+    def release(self) -> None:
+        """The query is over: the memory of its windows can serve another."""
+        for suffix in self._entries:
+            for name in ("index", "records", "nulls"):
+                if (slab := self.state.pop(name + suffix, None)) is not None:
+                    POOL.give(slab)
 
     def _slots_open(self, slots: int) -> None:
         before = self.state["window_ids"].size if "window_ids" in self.state else 0

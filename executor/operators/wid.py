@@ -178,7 +178,7 @@ class AggregateTerminal(RowTerminal):
         self._declare_state()
         body.lines("low = 0", "high = 0", "span = 0", "slot = -1")
         body.lines("base = 0", "root = 0", "mask = 0", "count = 0", "size = 0")
-        body.lines("shift = 0", "low_bits = 0")
+        body.lines("shift = 0", "low_bits = 0", "ahead_to = 0")
         if self.node.window is None and not self.node.keys:
             self._whole_input()
 
@@ -302,8 +302,8 @@ class AggregateTerminal(RowTerminal):
         scope.index = "ahead"
         if not all(isinstance(k, Column) and not scope.is_masked(k.index) for k in keys):
             return
-        with body.block(f"if mask >= {AHEAD_FROM}:"):
-            body.line(f"ahead = uint64(min(i + {AHEAD_ROWS}, n - 1))")
+        with body.block("if i < ahead_to:"):
+            body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
             self._hash([emit(k, scope) for k in keys], "ahead_")
             at = writer.kernel.declare("index_at", writer.kernel.word("index"))
             body.line(f"prefetch({at} + 4 * (root + ((ahead_hashed >> 8) & mask)))")
@@ -686,6 +686,7 @@ _REGION = (
     "size = 1 << classes[slot]",
     f"mask = {PLACES} * size - 1",
     "low_bits = 2 * size - 1",
+    f"ahead_to = n - {AHEAD_ROWS} if mask >= {AHEAD_FROM} else 0",
 )
 _FIRST_PLACE = ("p = (hashed >> 8) & mask", "tag = tag_of(hashed, shift)")
 
