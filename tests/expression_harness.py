@@ -29,23 +29,16 @@ from cql.executor.expressions import (
     host_sites,
 )
 from cql.executor.host import DictionaryTables, compute_host_column
-from cql.executor.kernels.memory import VIEWS
+from cql.executor.kernels.views import VIEWS
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Expr, Literal
 from cql.types import DataType
 
 CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do
 VIEW_IMPORTS = """
-from cql.executor.kernels.memory import (
-    as_f32,
-    as_f64,
-    as_i8,
-    as_i16,
-    as_i32,
-    as_u8,
-    f64_of_bits,
-    words,
-)
+from cql.executor.kernels.memory import f64_of_bits
+from cql.executor.kernels.pipeline import KernelCompiler
+from cql.executor.kernels.views import as_f32, as_f64, as_i8, as_i16, as_i32, as_u8, words
 """
 
 
@@ -191,7 +184,8 @@ class Harness:
         used = set(re.findall(r"[a-z]+[0-9_]*", body))
         head = [f"    {n} = {text}" for n, text in self._declarations().items() if n in used]
         return (
-            '@njit("int64(int64, int64, int64[::1])", error_model="numpy", nogil=True)\n'
+            '@njit("int64(int64, int64, int64[::1])", error_model="numpy", nogil=True,'
+            " pipeline_class=KernelCompiler)\n"
             f"def kernel{number}(job, n, d):\n" + "\n".join([*head, body, "    return 0"])
         )
 
