@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from cql.dialect import deep_stack, nodes
+from cql.deep import deep_stack
+from cql.dialect import nodes
 from cql.errors import PlanError
 from cql.planner import bind_ddl
 from cql.planner.bind_from import name_of, unknown_relation

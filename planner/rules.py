@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cql.dialect import deep_stack
+from cql.deep import deep_stack
 from cql.planner import functions
 from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, substitute
 from cql.planner.logical import (

@@ -29,7 +29,7 @@ from cql.executor.expressions import (
     host_sites,
 )
 from cql.executor.host import DictionaryTables, compute_host_column
-from cql.executor.kernels.memory import VIEWS
+from cql.executor.kernels.views import VIEWS
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Expr, Literal
 from cql.types import DataType
@@ -179,7 +179,8 @@ class Harness:
         used = set(re.findall(r"[a-z]+[0-9_]*", body))
         head = [f"    {n} = {text}" for n, text in self._declarations().items() if n in used]
         return (
-            '@njit("int64(int64, int64, int64[::1])", error_model="numpy", nogil=True)\n'
+            '@njit("int64(int64, int64, int64[::1])", error_model="numpy", nogil=True,'
+            " pipeline_class=KernelCompiler)\n"
             f"def kernel{number}(job, n, d):\n" + "\n".join([*head, body, "    return 0"])
         )
 

@@ -15,7 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Lowest first. A module imports its own layer and those before it.
 LAYERS = (
-    ("cql.errors", "cql.types", "cql.model", "cql.window", "cql.policy", "cql.settings"),
+    (
+        "cql.deep",
+        "cql.errors",
+        "cql.types",
+        "cql.model",
+        "cql.window",
+        "cql.policy",
+        "cql.settings",
+    ),
     ("cql.dialect",),
     ("cql.planner",),
     ("cql.executor",),

@@ -105,3 +105,15 @@ def test_one_row_without_from(session: Session, runtime: str) -> None:
     assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
     assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
     assert session.sql("SELECT 7 AS n ORDER BY n LIMIT 1").to_arrow().to_pydict() == {"n": [7]}
+
+
+def test_a_wide_query_compiles(session: Session) -> None:
+    """Each column can fail and each branch is a way of its own: that took minutes together."""
+    columns = ", ".join(f"v * {i} + ts AS c{i}" for i in range(80))
+    branches = " ".join(f"WHEN v = {i} THEN {2 * i}" for i in range(90))
+    query = f"SELECT ts, v, {columns}, CASE {branches} ELSE -1 END AS b FROM a"
+    rows = session.sql(query).to_arrow().to_pylist()
+    assert len(rows) == ROWS
+    for row in rows:
+        assert [row[f"c{i}"] for i in range(80)] == [row["v"] * i + row["ts"] for i in range(80)]
+        assert row["b"] == (2 * row["v"] if row["v"] < 90 else -1)

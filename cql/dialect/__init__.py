@@ -16,14 +16,12 @@ if not str(_sqlglot_parser.__file__).endswith(".py"):
     )
 
 from cql.dialect.duration import to_duration
-from cql.dialect.lexical import deep_stack
 from cql.dialect.sql import Cql, parse, parse_one, position_of, to_sql
 from cql.dialect.tokens import KEYWORDS
 
 __all__ = [
     "KEYWORDS",
     "Cql",
-    "deep_stack",
     "parse",
     "parse_one",
     "position_of",

@@ -8,11 +8,8 @@ is refused at its opening character, and comments become blanks (offsets stay).
 from __future__ import annotations
 
 import re
-import sys
-import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -31,16 +28,12 @@ MAX_HINTS = 100
 MAX_TREE_DEPTH = 1_000
 """Nodes from the root of a statement to a leaf; ``a + a + …`` is as deep as it is long."""
 
-_RECURSION_LIMIT = 24_000
 _BAD_CHARACTER = re.compile("[\x00\ud800-\udfff]")
 _OPENING = re.compile(r"--|/\*|['\"`]")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _NOT_NEWLINE = re.compile(r"[^\n]")
 _TOKEN_LIKE = re.compile(r"""(?:'[^']*')+|(?:"[^"]*")+|(?:`[^`]*`)+|\w+|[^\s\w]""")
 _QUOTED = {"'": "string", '"': "name", "`": "name"}
-_lock = threading.Lock()
-_inside = 0
-_previous_limit = 0
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -219,26 +212,3 @@ def _unclosed(opened: Token, places: Places) -> None:
         opened.start,
         hint=f"add {'])'[opened.text == '(']}",
     )
-
-
-@contextmanager
-def deep_stack() -> Iterator[None]:
-    """Room for recursion over a tree of :data:`MAX_TREE_DEPTH`, restored afterwards.
-
-    Calls from Python to Python use no C stack since 3.11, so only the interpreter's own counter
-    has to
-    be raised. It is one counter for all threads: the last one out restores it.
-    """
-    global _inside, _previous_limit
-    with _lock:
-        if _inside == 0:
-            _previous_limit = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_previous_limit, _RECURSION_LIMIT))
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0:
-                sys.setrecursionlimit(_previous_limit)

@@ -10,11 +10,12 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token
 
+from cql.deep import deep_stack
 from cql.dialect import grammar
 from cql.dialect.base_parser import RefusalError
 from cql.dialect.ddl import CqlParser
 from cql.dialect.generator import CqlGenerator
-from cql.dialect.lexical import Places, check_nesting, deep_stack, scan
+from cql.dialect.lexical import Places, check_nesting, scan
 from cql.dialect.tokens import CqlTokenizer, mark_windows
 from cql.errors import ParseError, Position
 

@@ -70,90 +70,37 @@ def key_bits(value: float) -> int:
     return bits_of_f64(value + 0.0)
 
 
-def _array_at(context: Any, builder: Any, array: Any, address: Any, n: Any, stride: Any) -> Any:
-    dtype = context.get_data_type(array.dtype)
-    item = context.get_constant(types.intp, context.get_abi_sizeof(dtype))
-    result = make_array(array)(context, builder)
-    populate_array(
-        result,
-        data=builder.inttoptr(address, dtype.as_pointer()),
-        shape=cgutils.pack_array(builder, [n]),
-        strides=cgutils.pack_array(builder, [item if stride is None else stride]),
-        itemsize=item,
-        meminfo=None,
-    )
-    return result._getvalue()
-
-
 def _view(dtype: Any) -> Any:
     """``f(address, n)``: the ``n`` values at an address, as an array that owns nothing. An
-    intrinsic, since kernels declare dozens of views and each ``carray`` costs 20 ms to compile."""
+    intrinsic, since each ``carray`` costs 20 ms to compile. (Generated kernels: see ``views``.)"""
 
     @intrinsic
     def view(typingctx: Any, address: Any, n: Any) -> Any:
         array = types.Array(dtype, 1, "C")
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _array_at(context, builder, array, args[0], args[1], None)
+            size = context.get_abi_sizeof(context.get_data_type(dtype))
+            item = context.get_constant(types.intp, size)
+            result = make_array(array)(context, builder)
+            data = builder.inttoptr(args[0], context.get_data_type(dtype).as_pointer())
+            populate_array(
+                result,
+                data=data,
+                shape=cgutils.pack_array(builder, [args[1]]),
+                strides=cgutils.pack_array(builder, [item]),
+                itemsize=item,
+                meminfo=None,
+            )
+            return result._getvalue()
 
         return array(types.int64, types.int64), codegen
 
     return view
 
 
-def _field(dtype: Any) -> Any:
-    """``f(address, n, bytes)``: the field at an address in each of ``n`` records of so many
-    bytes."""
-
-    @intrinsic
-    def field(typingctx: Any, address: Any, n: Any, size: Any) -> Any:
-        array = types.Array(dtype, 1, "A")
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _array_at(context, builder, array, args[0], args[1], args[2])
-
-        return array(types.int64, types.int64, types.int64), codegen
-
-    return field
-
-
 words = _view(types.int64)
 as_u8 = _view(types.uint8)
-as_i8 = _view(types.int8)
-as_i16 = _view(types.int16)
 as_i32 = _view(types.int32)
-as_f32 = _view(types.float32)
-as_f64 = _view(types.float64)
-
-#: numpy dtype of a column's storage → the function that views an address as an array of it.
-VIEWS = {
-    "bool": "as_u8",
-    "int8": "as_i8",
-    "int16": "as_i16",
-    "int32": "as_i32",
-    "int64": "words",
-    "float32": "as_f32",
-    "float64": "as_f64",
-}
-
-field_u8 = _field(types.uint8)
-field_i8 = _field(types.int8)
-field_i16 = _field(types.int16)
-field_i32 = _field(types.int32)
-field_i64 = _field(types.int64)
-field_f32 = _field(types.float32)
-field_f64 = _field(types.float64)
-
-#: The same for a field of records.
-FIELDS = {
-    "bool": "field_u8",
-    "int8": "field_i8",
-    "int16": "field_i16",
-    "int32": "field_i32",
-    "int64": "field_i64",
-    "float32": "field_f32",
-    "float64": "field_f64",
-}
 
 
 @njit("void(int64, int64, int64)", cache=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cql.executor.codegen import Layout, Text
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
-from cql.executor.kernels.memory import VIEWS
+from cql.executor.kernels.views import VIEWS
 from cql.planner.expr import Literal
 from cql.types import DataType, Kind
 

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from cql.executor import codegen
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
-from cql.executor.kernels.memory import VIEWS
+from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, Lazy, RowScope
 from cql.executor.unit import (
     CAPACITY,
