@@ -164,6 +164,8 @@ class Shaper:
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = tuple(fields)
         self._targets = tuple(f.type.to_arrow() for f in fields)
+        named = zip(fields, self._targets, strict=True)
+        self._schema = pa.schema([pa.field(f.name, t, f.nullable) for f, t in named])
         self._dictionaries: list[tuple[tuple[int, ...], Column, Column] | None] = [None] * len(
             self.fields
         )
@@ -171,6 +173,8 @@ class Shaper:
     def shape(self, raw: pa.RecordBatch, *, row: int, where: str) -> pa.RecordBatch:
         """``row`` is the number of the first row within ``where`` (both for messages)."""
         arrays = [self._column(i, raw.column(i), row, where) for i in range(len(self.fields))]
+        if arrays and [a.type for a in arrays] == self._schema.types:
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return batch_of(self.fields, arrays, raw.num_rows)
 
     def _column(self, index: int, array: Column, row: int, where: str) -> Column:

@@ -41,6 +41,8 @@ from cql.planner.expr import Literal
 State = dict[str, npt.NDArray[Any]]
 #: Codes of the query's dictionary, -1 for none.
 CodeColumn: TypeAlias = npt.NDArray[np.int32]
+_ONES = np.ones(BLOCK_ROWS, np.uint8)
+_ONES.flags.writeable = False  # every query points to it
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
 BUFFERS = "the rows between its operators"
@@ -66,7 +68,7 @@ class Workspace:
     limit: int
     used: int = 0
     peak: int = 0
-    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: np.ones(BLOCK_ROWS, np.uint8))
+    ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
     def __post_init__(self) -> None:
         self.dictionary.account = partial(self.resize, what="the texts that it computes with")

@@ -122,6 +122,8 @@ class StageWriter:
     spec: StageSpec
     kernel: KernelText = field(default_factory=KernelText)
     fatal: set[int] = field(default_factory=set)
+    #: The counter of a filter that need not count: rows come out, or it dropped them.
+    by_difference: str | None = None
     _hosts: dict[tuple[int, HostSite], HostSite] = field(default_factory=dict)
 
     def write(self, terminal: RowTerminal) -> StageCode:
@@ -291,7 +293,9 @@ class StageWriter:
                         else f"({condition.valid} and {condition.value})"
                     )
                     with body.block(f"if not {both}:"):
-                        body.lines(f"{dropped} += 1", "continue")
+                        if dropped != self.by_difference:
+                            body.line(f"{dropped} += 1")
+                        body.line("continue")
                     scope = scope.next(scope.columns)
                 case ProjectExec():
                     scope = scope.next([emit(e, scope) for e in step.exprs])
@@ -506,9 +510,12 @@ class RowTerminal:
         if self.preserving:
             columns = columns_at(spec)[-1]
             self.by_ref = {k: e.index for k, e in enumerate(columns) if isinstance(e, Column)}
-        body.lines(f"j = o[{ROWS}]", "before = j")
+        body.lines(f"j = o[{ROWS}]", "before = j", "begun = first")
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
+        filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
+        if len(filters) == 1 and not self.resumes_inside:
+            self.writer.by_difference = f"filtered_{filters[0]}"
         if not any(isinstance(s, BucketExec) for s in spec.steps):
             with body.block("if stop > first + capacity - j:"):
                 body.line("stop = first + capacity - j")
@@ -555,6 +562,9 @@ class RowTerminal:
         kernel.counter("rows_out")
         kernel.counter("rows_in")
         body.line("rows_out += j - before")
+        if writer.by_difference is not None:
+            body.line("ended = stop if status == 0 else i")
+            body.line(f"{writer.by_difference} += ended - begun - (j - before)")
         for column, source in self.by_ref.items():
             kind = writer.spec.output[column].type
             size = 1 if kind.storage == "bool" else _size(kind)
