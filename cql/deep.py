@@ -16,6 +16,7 @@ _previous_limit = 0
 @contextmanager
 def deep_stack() -> Iterator[None]:
     """Room for recursion over a tree of ``dialect.lexical.MAX_TREE_DEPTH``, restored afterwards.
+    As a decorator, for the first function of a walk, not for the one that recurs.
 
     Calls from Python to Python use no C stack since 3.11, so only the interpreter's own counter has
     to be raised. It is one counter for all threads: the last one out restores it.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.sort import SortOperator
@@ -11,7 +13,7 @@ from cql.executor.operators.stage import StageSpec, Step
 from cql.executor.operators.union import UnionOperator
 from cql.executor.unit import Unit
 from cql.model import Schema
-from cql.planner.expr import Column, Expr
+from cql.planner.expr import Column, Expr, walk
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -27,6 +29,9 @@ from cql.planner.physical import (
 )
 
 SINK = -1
+#: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
+#: more than twice as long to compile.
+MOST_NODES = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Graph:
         return changed
 
 
+@deep_stack()
 def build(
     root: Physical,
     workspace: Workspace,
@@ -132,7 +138,7 @@ class _Builder:
         post: list[Step] = []
         cursor = node
         while isinstance(cursor, FilterExec | ProjectExec | BucketExec):
-            if post and not self.fuse:
+            if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
             if isinstance(cursor, BucketExec) and any(isinstance(s, BucketExec) for s in post):
                 break
@@ -144,6 +150,8 @@ class _Builder:
             aggregate, cursor = cursor, cursor.input
             steps = []
             while self.fuse and isinstance(cursor, FilterExec | ProjectExec):
+                if steps and _size([*steps, cursor]) > MOST_NODES:
+                    break
                 steps.insert(0, cursor)
                 cursor = cursor.input
         else:
@@ -176,16 +184,9 @@ class _Builder:
 
     def _can_follow(self, post: list[Step]) -> bool:
         """Whether the steps can run in the loop that empties a window."""
-        exprs: list[Expr] = []
-        for step in post:
-            match step:
-                case FilterExec():
-                    exprs.append(step.condition)
-                case ProjectExec():
-                    exprs += step.exprs
-                case BucketExec():
-                    return False
-        return self.fuse and not any(host_sites(e) for e in exprs)
+        if any(isinstance(step, BucketExec) for step in post):
+            return False
+        return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
 
     def _assumed(self, node: Physical) -> frozenset[int]:
         """Nullable columns that come straight from sources in which no NULL is known."""
@@ -245,3 +246,17 @@ class _Builder:
 def _identity(node: Physical) -> ProjectExec:
     columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
     return ProjectExec(node, columns, node.schema.names)
+
+
+def _exprs(step: Step) -> tuple[Expr, ...]:
+    match step:
+        case FilterExec():
+            return (step.condition,)
+        case ProjectExec():
+            return tuple(e for e in step.exprs if not isinstance(e, Column))
+        case BucketExec():
+            return ()
+
+
+def _size(steps: Sequence[Step]) -> int:
+    return sum(1 for step in steps for e in _exprs(step) for _ in walk(e))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.deep import deep_stack
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.physical import (
@@ -36,6 +37,7 @@ class TextColumns:
     carried: dict[int, dict[int, int]]
 
 
+@deep_stack()
 def analyse(root: Physical) -> TextColumns:
     order = {id(s): k for k, s in enumerate(sources(root))}
     encoded: set[Place] = set()

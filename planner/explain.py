@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from cql.deep import deep_stack
 from cql.model import Schema
 from cql.planner import logical as lg
 from cql.planner import physical as ph
@@ -35,6 +36,7 @@ class Line:
         return f"{self.name} {self.text}".rstrip()
 
 
+@deep_stack()
 def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
     """``mode``: logical (takes a logical plan), physical, or mermaid (takes either)."""
     if isinstance(plan, ph.PhysicalPlan):

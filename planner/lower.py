@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose
 from cql.planner.catalog import Queue, StreamSpec
@@ -49,6 +50,7 @@ from cql.planner.physical import (
 from cql.window import Window, WindowKind
 
 
+@deep_stack()
 def plan(
     logical: Logical, settings: Mapping[str, Any], *, keep_bad_rows: bool | None = None
 ) -> PhysicalPlan:

@@ -179,9 +179,13 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
 
 def sources(node: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right: the order of the executor's input ports."""
-    if isinstance(node, SourceExec):
-        return (node,)
-    return tuple(s for child in inputs(node) for s in sources(child))
+    found, waiting = [], [node]
+    while waiting:
+        next_node = waiting.pop()
+        if isinstance(next_node, SourceExec):
+            found.append(next_node)
+        waiting += reversed(inputs(next_node))
+    return tuple(found)
 
 
 def windowed(node: Physical) -> bool:

@@ -61,7 +61,7 @@ def progressing(node: Logical) -> Progressing:
             return _of_aggregate(node)
         case Bucket():
             below = progressing(node.input)
-            return {**below, **_window_columns(node.input, node.window.wa, len(node.input.schema))}
+            return {**below, **_window_columns(below, node.window.wa, len(node.input.schema))}
         case Join():
             return _of_join(node)
         case Unsupported():
@@ -115,17 +115,18 @@ def _both(one: Progressing, other: Progressing) -> Progressing:
     }
 
 
-def _window_columns(node: Logical, wa: int | None, first: int) -> Progressing:
-    """The three pseudo-columns of a window over ``node``, which start at index ``first``."""
+def _window_columns(below: Progressing, wa: int | None, first: int) -> Progressing:
+    """The three pseudo-columns of a window over ``below``, which start at index ``first``."""
     assert wa is not None
-    info = progressing(node).get(wa, ProgressInfo(None, "WA"))
+    info = below.get(wa, ProgressInfo(None, "WA"))
     return {first + k: info for k in range(len(WINDOW_COLUMNS))}
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:
     if node.window is None or node.window.kind is not WindowKind.SLIDING:
         return {}
-    return _window_columns(node.input, node.window.wa, len(node.keys) + len(node.calls))
+    first = len(node.keys) + len(node.calls)
+    return _window_columns(progressing(node.input), node.window.wa, first)
 
 
 def _of_join(node: Join) -> Progressing:

@@ -364,6 +364,21 @@ def test_a_query_too_large_to_compile(session: Session, monkeypatch: pytest.Monk
     assert "too large to compile" in error.message
 
 
+def test_a_plan_deeper_than_the_stack(session: Session) -> None:
+    """Views of nested subqueries: 180 levels of two operators."""
+    below = "t"
+    for view in range(20):
+        inner = below
+        for level in range(9):
+            inner = f"(SELECT n + 1 AS n FROM {inner} AS q{level} WHERE n > -1)"
+        session.sql(f"CREATE VIEW v{view} AS SELECT n FROM {inner} AS q")
+        below = f"v{view}"
+    session.set("fuse", False)
+    query = session.sql(f"SELECT min(n) AS n FROM {below}")
+    assert query.explain().count("Filter") == query.explain("logical").count("Filter") == 180
+    assert query.to_arrow().to_pydict() == {"n": [180]}
+
+
 # --------------------------------------------------------------------------- the kernel cache
 
 
