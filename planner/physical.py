@@ -6,6 +6,7 @@ Nothing here runs: ``cql.executor.build`` turns nodes into running operators, an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -177,25 +178,26 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return (node.input,)
 
 
+def walk(node: Physical) -> Iterator[Physical]:
+    """All operators, left to right, each before its inputs."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += reversed(inputs(found))
+
+
 def sources(node: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right: the order of the executor's input ports."""
-    found, waiting = [], [node]
-    while waiting:
-        next_node = waiting.pop()
-        if isinstance(next_node, SourceExec):
-            found.append(next_node)
-        waiting += reversed(inputs(next_node))
-    return tuple(found)
+    return tuple(n for n in walk(node) if isinstance(n, SourceExec))
 
 
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave late rows out."""
-    match node:
-        case BucketExec():
-            return True
-        case WidAggregateExec() if node.window is not None:
-            return True
-    return any(windowed(i) for i in inputs(node))
+    return any(
+        isinstance(n, BucketExec) or (isinstance(n, WidAggregateExec) and n.window is not None)
+        for n in walk(node)
+    )
 
 
 def bounded(node: Physical) -> bool:

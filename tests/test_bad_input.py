@@ -21,6 +21,7 @@ from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor import codegen
 from cql.executor.execution import Execution
+from cql.executor.operators.native import StageOperator
 from cql.query import Query
 from cql.session import CqlWarning, Session
 
@@ -338,7 +339,10 @@ def test_all_memory_is_accounted_for(
         graph = run._graph
         assert graph is not None
         units = [*graph.units, *getattr(run._runtime, "_units", {}).values()]
-        parts = [u.nbytes for u in units] + [f.nbytes for f in run._feeds] + [run._texts_bytes]
+        parts = [u.nbytes for u in units] + [f.nbytes for f in run._feeds]
+        dictionary = run._workspace.dictionary
+        parts += [dictionary.nbytes, dictionary.rank_bytes]
+        parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]
         parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
         assert run._workspace.used == sum(parts)
         seen.append(sum(parts))

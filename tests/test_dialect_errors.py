@@ -190,6 +190,11 @@ def test_other_statements_are_named(text: str) -> None:
     assert "CREATE" in error.hint or "did you mean" in error.hint
 
 
+#: Seconds of computing that no text may take: on a quiet machine it is one, and others that use a
+#: machine's caches make it several times slower.
+HANG = 5.0
+
+
 def seconds(text: str) -> tuple[float, ParseError | None]:
     refusal = None
     start = time.thread_time()
@@ -227,7 +232,7 @@ NESTED = {
 def test_nesting(kind: str, depth: int) -> None:
     shape, opening, closing = NESTED[kind]
     taken, error = seconds(shape.format(opening * depth, closing * depth))
-    assert taken < 1
+    assert taken < HANG
     if depth > MAX_NESTING:
         assert error is not None
         assert error.message
@@ -302,7 +307,7 @@ CHAINS = {
 def test_long_chains(kind: str, length: int) -> None:
     shape, link = CHAINS[kind]
     taken, error = seconds(shape.format(link * length))
-    assert taken < 1, error
+    assert taken < HANG, error
     if length == 150 and kind in ("plus", "and", "or", "union", "select list", "not", "minus"):
         assert error is None, str(error)
 
@@ -311,14 +316,14 @@ def test_size_limits() -> None:
     taken, error = seconds("SELECT " + " " * MAX_TEXT + "1")
     assert error is not None
     assert "characters" in error.message
-    assert taken < 1
+    assert taken < HANG
     taken, error = seconds("SELECT 'x" + "y" * (MAX_TEXT - 100) + "'")
     assert error is None
-    assert taken < 1
+    assert taken < HANG
     taken, error = seconds("SELECT a IN (" + "1," * MAX_TOKENS + "1)")
     assert error is not None
     assert "words and signs" in error.message
-    assert taken < 1
+    assert taken < HANG
     for text in (
         "a." * 400_000,
         "_ " * 400_000,
@@ -327,7 +332,7 @@ def test_size_limits() -> None:
     ):
         taken, error = seconds(text)
         assert error is not None
-        assert taken < 1
+        assert taken < HANG
     taken, error = seconds("SELECT a IN (" + "1, " * (MAX_TOKENS // 2 - 10) + "1)")
     assert error is None
-    assert taken < 1
+    assert taken < HANG

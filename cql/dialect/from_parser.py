@@ -338,7 +338,9 @@ class FromParser(BaseParser):
         if name in _WINDOW_TABLES and self._next.token_type == TokenType.L_PAREN:
             self._advance(2)
             return self._window_table(name, token)
-        function = self._parse_function(optional_parens=False, anonymous=True)
+        function = None
+        if token.token_type != TokenType.TABLE:  # TABLE(TABLE(…)) is none
+            function = self._parse_function(optional_parens=False, anonymous=True)
         if function is None:
             self.refuse(
                 "expected a table function",

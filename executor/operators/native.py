@@ -72,6 +72,7 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.dictionary.account = partial(self.resize, what="the texts that it computes with")
+        self.dictionary.account(0, self.dictionary.nbytes)
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
