@@ -107,7 +107,7 @@ class Feed:
             self.attributes.append(Attribute(column, progress, words))
             first += cut.ATTRIBUTE
         room = STRAGGLER_WORDS * unit_rows * max(1, len(self.attributes))
-        self._records = np.zeros(room, np.int64)
+        self._records = np.empty(room, np.int64)  # not touched while nothing is late
         self.unit.words[STRAGGLER_ADDRESS] = address_of(self._records)
 
     @property

@@ -330,6 +330,23 @@ def test_kept_rows_are_counted_and_listed(session: Session, tmp_path: Path) -> N
     assert (caught.value.hint or "").endswith("leave such rows out: ON BAD ROW KEEP")
 
 
+@pytest.mark.parametrize("morsel_rows", [1, 3, 64])
+def test_rows_refused_in_and_behind_a_filter(morsel_rows: int, seed: int) -> None:
+    """The filter goes over many rows before the first of them is computed with."""
+    values = random.Random(seed).choices(range(-4, 7), k=200)
+    with cql.connect(False, morsel_rows=morsel_rows) as session:
+        session.create_stream("p", pa.table({"ts": range(200), "v": values}), ordered_by="ts")
+        kept = session.sql("SELECT v, 12 / (v - 3) AS q FROM p WHERE 6 / v <= 2 ON BAD ROW KEEP")
+        rows, ledger, metrics = kept.to_arrow(), kept.bad_rows(), kept.metrics()[1]
+    passing = [v for v in values if v < 0 or v > 3]
+    assert rows.to_pydict() == {"v": passing, "q": [int(12 / (v - 3)) for v in passing]}, (
+        f"seed {seed}"
+    )
+    assert ledger["offset"].to_pylist() == [k for k, v in enumerate(values) if v in (0, 3)]
+    found = metrics["filtered_0"], metrics["bad"], metrics["rows_out"]
+    assert found == (values.count(1) + values.count(2), ledger.num_rows, len(passing))
+
+
 def test_null_event_times_are_traced_through_unions(session: Session) -> None:
     union = "(SELECT t, n FROM c UNION ALL SELECT t, n FROM c) AS u"
     window = f"SELECT count(*) AS k FROM {union} [RANGE 1 day SLIDE 1 day WA t]"
