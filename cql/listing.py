@@ -78,8 +78,8 @@ def describe(session: Session, bound: st.Describe) -> Result:
         )
         for f in schema
     )
-    left_out = getattr(relation, "unsupported", {}).items()
-    others = ((column, "", "", f"cannot be used: {why}", "") for column, why in left_out)
+    left_out = relation.unsupported if relation is not None else {}
+    others = ((column, "", "", f"cannot be used: {why}", "") for column, why in left_out.items())
     return Result(("column", "type", "null", "role", "comment"), (*rows, *others))
 
 

@@ -162,8 +162,10 @@ class Execution:
             with _told_at(node):
                 narrow_schema(node.schema)
                 self._readers.append(node.relation.source().open(node.schema.names))
-                totals.append(node.relation.statistics.rows)
-                nulls.append(self._known_nulls(node))
+                known = node.relation.statistics
+                totals.append(known.rows)
+                with_nulls = {name.lower() for name, count in known.nulls.items() if count}
+                nulls.append({i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls})
         if totals and None not in totals:
             self._total_rows = sum(n or 0 for n in totals)
         fuse = bool(self._settings["fuse"])
@@ -190,11 +192,6 @@ class Execution:
             op for op in self._graph.operators if isinstance(op, StageOperator) and op.needs_refresh
         ]
         self._refresh()
-
-    @staticmethod
-    def _known_nulls(node: SourceExec) -> set[int]:
-        known = {name.lower() for name, n in node.relation.statistics.nulls.items() if n}
-        return {i for i, f in enumerate(node.schema) if f.name.lower() in known}
 
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self._workspace.ones.ctypes.data)

@@ -77,6 +77,11 @@ _OVER_ONLY: dict[str, DataType | None] = {
     "lead": None,
     "nth_value": None,
 }
+#: Functions that take a unit as the first of three arguments in other dialects, and what does here.
+_WITH_UNITS = {
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), "datediff(end, start) counts days"),
+    **dict.fromkeys(("dateadd", "date_add", "timestampadd"), "add one: ts + INTERVAL 5 MINUTES"),
+}
 #: Flink's auxiliary functions of a group window, and the part of the window they stand for.
 AUXILIARY = {
     f"{kind}_{word}": at
@@ -313,6 +318,8 @@ class ExprBinder:
         arguments = function_arguments(node)
         if any(isinstance(a, exp.Star) for a in arguments):
             raise self.binder.error(f"{name}(*) is not a function; count(*) is", node)
+        if name in _WITH_UNITS and len(arguments) == 3:
+            raise self.binder.unsupported(f"{name}(unit, …)", node, _WITH_UNITS[name])
         return functions.resolve(name, [self.bind(a) for a in arguments], pos)
 
     def _aggregate(self, node: Node) -> Expr:

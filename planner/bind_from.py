@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -182,7 +182,8 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
     source = Source((alias,) if alias else name)
     bound = _named(binder, node, name, env)
     if bound is None:
-        bound = Bound(_scan(binder, node, name, env))
+        scan = _scan(binder, node, name, env)
+        bound, source = Bound(scan), replace(source, unsupported=scan.relation.unsupported)
     elif node.args.get(nodes.FROM_WATERMARK) is not None:
         raise binder.unsupported(
             "WATERMARK on a query", node.args[nodes.FROM_WATERMARK], "put it on the table inside"
@@ -212,7 +213,7 @@ def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | Non
     return bound
 
 
-def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Logical:
+def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
     relation = binder.catalog.find(name)
     if relation is None:
         raise unknown_relation(binder, node, [*env.ctes])
@@ -308,6 +309,10 @@ class Watermarked:
     @property
     def statistics(self) -> Statistics:
         return self.base.statistics
+
+    @property
+    def unsupported(self) -> Mapping[str, str]:
+        return self.base.unsupported
 
     def source(self) -> RowSource:
         return self.base.source()

@@ -46,6 +46,7 @@ _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
     "~": next(s for s in OPERATORS if s.name == "bit_not"),
 }
 
+_NESTED = "array create_map map named_struct struct"
 _NOT_REPLAYABLE = """
     now current_timestamp current_date current_time curdate localtimestamp getdate rand random
     randn uuid shuffle randstr uniform monotonically_increasing_id input_file_name
@@ -85,6 +86,8 @@ def _unknown(name: str, pos: Position | None) -> BindError | NotSupportedError:
             position=pos,
             hint="use the event time of the row, or pass a value as a parameter (:name)",
         )
+    if folded in _NESTED.split():
+        return NotSupportedError(f"{folded}() is not supported: values have no parts", position=pos)
     return BindError(
         f"unknown function {name}",
         position=pos,

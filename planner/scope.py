@@ -8,7 +8,7 @@ query around. ``bind_place`` moves them to their real places.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -33,9 +33,10 @@ WINDOW_PARTS = ("start", "end", "time")
 @dataclass(frozen=True, slots=True)
 class Source:
     """A FROM item: ``name`` is what its columns may be qualified with (an alias has one part, a
-    table up to three)."""
+    table up to three). ``unsupported`` are columns that no query can use, with the reason."""
 
     name: tuple[str, ...]
+    unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def answers_to(self, qualifier: Sequence[str]) -> bool:
         tail = self.name[-len(qualifier) :]
@@ -249,6 +250,7 @@ class Scope:
             pseudo = self._pseudo(name)
             found = self._placed(pseudo, node) if pseudo else None
         if found is None:
+            self._refuse_unsupported(node, name, sources)
             known = [c.name for c in self.columns if c.source is sources[0] and not c.hidden]
             raise self.binder.error(
                 f"{sources[0]} has no column {name}",
@@ -291,6 +293,7 @@ class Scope:
                 node,
                 hint="an aggregate over [RANGE …, SLIDE …], or FROM TUMBLE(…), has one",
             )
+        self._refuse_unsupported(node, name, self.sources)
         context = self.binder.context
         known = {c.name for c in self.columns if not c.hidden}
         known |= {alias for alias, _ in self.aliases} if aliases else set()
@@ -301,6 +304,12 @@ class Scope:
         elif node.this.args.get("quoted") and not (hint or "").startswith("did you mean"):
             hint = f"'{name}' in single quotes is a string"
         return self.binder.error(f"there is no column {name}", node, hint=hint)
+
+    def _refuse_unsupported(self, node: exp.Column, name: str, sources: Sequence[Source]) -> None:
+        for source in sources:
+            for column, why in source.unsupported.items():
+                if _same(column, name):
+                    raise self.binder.error(f"{source}.{column} cannot be used: {why}", node)
 
     # ------------------------------------------------------------------ stars
 

@@ -32,6 +32,7 @@ class FakeRelation:
     stream: StreamSpec | None = None
     bounded: bool = True
     statistics: Statistics = field(default_factory=Statistics)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

@@ -34,6 +34,7 @@ class NaiveRelation:
     kind: str = "stream"
     bounded: bool = True
     statistics: Statistics = field(default_factory=Statistics)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def source(self) -> NoReturn:
         raise AssertionError("the reference reads lists")

@@ -119,6 +119,9 @@ CASES = [
     # statements
     ("INSERT INTO ^nowhere SELECT a FROM s", "there is no stream or table nowhere", ""),
     ("SELECT ^128Y", "128Y does not fit: a tinyint ends at 127", ""),
+    ("SELECT ^datediff(day, ts, ts) FROM s", "datediff(unit, …) is not", "counts days"),
+    ("SELECT ^dateadd(day, 1, ts) FROM s", "dateadd(unit, …) is not supported", "INTERVAL"),
+    ("SELECT ^struct(1, 2)", "struct() is not supported: values have no parts", ""),
     ("SELECT hex(^x) FROM s", "argument 1 of hex must be bigint, but is double", "whole number"),
     ('SELECT a FROM s WHERE name = ^"home"', "there is no column home", "'home' in single quotes"),
     ("SELECT * EXCEPT (a, ^b) FROM s", "no column b to leave out", ""),

@@ -127,9 +127,12 @@ CASES = [
     ("DROP ¦QUERY q", "after DROP", ""),
     ("STOP ¦q", "expected QUERY after STOP", ""),
     # not of this dialect
-    ("SELECT * FROM t LATERAL ¦VIEW explode(a)", "unexpected 'VIEW'", ""),
+    ("SELECT * FROM t ¦LATERAL VIEW explode(a)", "LATERAL VIEW is not supported", ""),
     ("SELECT a FROM t ¦|> WHERE a", "unexpected '|'", ""),
-    ("SELECT a FROM t FETCH ¦FIRST 3 ROWS ONLY", "unexpected 'FIRST'", ""),
+    ("SELECT a FROM t ¦FETCH FIRST 3 ROWS ONLY", "FETCH is not supported", "LIMIT n"),
+    ("SELECT * FROM t ¦TABLESAMPLE (10 PERCENT)", "TABLESAMPLE is not supported", "filter"),
+    ("SELECT DISTINCT ¦ON (a) a, b FROM t", "DISTINCT ON is not supported", "GROUP BY"),
+    ("SELECT ¦TOP 3 a FROM t", "TOP is not supported", "LIMIT n"),
 ]  # fmt: skip
 
 

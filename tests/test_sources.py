@@ -20,10 +20,11 @@ from catalog_tools import (
     write,
 )
 
+import cql
 from cql.catalog.files import FileSource
 from cql.catalog.local import source_of
 from cql.catalog.sources import ReaderSource, TableSource, as_table
-from cql.errors import CatalogError
+from cql.errors import BindError, CatalogError
 from cql.executor.protocols import BLOCK_ROWS
 from cql.model import Field, Schema
 from cql.types import BIGINT, TIMESTAMP, TIMESTAMP_NTZ
@@ -114,6 +115,12 @@ def test_unsupported_columns_are_named_and_left_out() -> None:
     assert "list<" in source.unsupported["l"]
     with pytest.raises(CatalogError, match="no column l"):
         source.open(["l"])
+    with cql.connect(False) as session:
+        session.create_stream("s", table)
+        for name in ("l", "s.L", "t.l"):
+            with pytest.raises(BindError, match=r"\.l cannot be used: .* of type list<") as caught:
+                session.sql(f"SELECT a, {name} FROM s{' AS t' * name.startswith('t')}")
+            assert caught.value.column == 11
 
 
 def test_duplicate_names_are_refused() -> None:

@@ -517,6 +517,8 @@ class FromParser(BaseParser):
             self._advance()
         elif self._clause_ahead():
             return None
+        else:
+            self._refuse_clause()
         if not self.at_name() or (
             not explicit
             and token.token_type != TokenType.IDENTIFIER
@@ -528,6 +530,16 @@ class FromParser(BaseParser):
         name = self.name()
         columns = self.names("a column") if self._curr.token_type == TokenType.L_PAREN else None
         return self.placed(exp.TableAlias(this=name, columns=columns), token)
+
+    def _refuse_clause(self) -> None:
+        """Clauses of other dialects whose first word would be taken for an alias."""
+        if self.word_is("TABLESAMPLE"):
+            hint = "a filter on a key keeps the same part of a stream in every run: k % 10 = 0"
+            self.refuse("TABLESAMPLE is not supported", hint=hint)
+        if self.word_is("FETCH", "FIRST") or self.word_is("FETCH", "NEXT"):
+            self.refuse("FETCH is not supported", hint="LIMIT n, OFFSET m")
+        if self.word_is("LATERAL", "VIEW"):
+            self.refuse("LATERAL VIEW is not supported")
 
     def _parse_version(self) -> exp.Version | None:
         """``FOR SYSTEM_TIME AS OF a.ts``."""

@@ -141,6 +141,13 @@ class QueryParser(FromParser):
         distinct = None
         if self._match(TokenType.DISTINCT):
             distinct = self.placed(exp.Distinct(), self._prev)
+            if self._curr.token_type == TokenType.ON:
+                self.refuse(
+                    "DISTINCT ON is not supported",
+                    hint="GROUP BY these columns, with first(…) or last(…) of the others",
+                )
+        if self.word_is("TOP") and self._next.token_type == TokenType.NUMBER:
+            self.refuse("TOP is not supported", hint="LIMIT n at the end of the query")
         operator, wrapped = self._select_list_operator()
         projections = self._parse_csv(self._parse_expression)
         if not projections:
