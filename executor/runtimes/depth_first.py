@@ -11,6 +11,7 @@ import numpy as np
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
 from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.runtimes.wiring import Wiring
 from cql.executor.unit import DETAIL_ROW, ROWS, Unit, Words
 
 _SPARE_FRAMES = 4
@@ -24,14 +25,8 @@ class DepthFirst:
         self.graph = graph
         self.handler = handler
         self._ones = ones
+        self._wiring = Wiring(graph)
         n = len(graph.operators)
-        self._out = np.array([u.address for u in graph.units], np.int64)
-        self._address = np.zeros(n, np.int64)
-        self._descriptor = np.zeros(n, np.int64)
-        flat: list[Edge] = [e for edges in graph.edges for e in edges]
-        self._edge_from = np.cumsum([0, *(len(e) for e in graph.edges)]).astype(np.int64)
-        self._edge_to = np.array([e.target for e in flat], np.int64)
-        self._edge_port = np.array([e.port for e in flat], np.int64)
         self._on_stack = np.zeros(n, np.int64)
         self._stack = np.zeros(drive.FRAME * (n + _SPARE_FRAMES), np.int64)
         self._control = np.zeros(8, np.int64)
@@ -41,13 +36,9 @@ class DepthFirst:
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
         self._gather = np.zeros(n, np.int64)
         self._gather[graph.last] = gather
-        self.rebind()
 
     def rebind(self) -> None:
-        """After kernels were rebuilt."""
-        for k, operator in enumerate(self.graph.operators):
-            self._address[k] = operator.address
-            self._descriptor[k] = operator.descriptor.ctypes.data
+        self._wiring.rebind()
 
     @property
     def calls(self) -> int:
@@ -109,12 +100,7 @@ class DepthFirst:
 
     def _tables(self) -> tuple[Words, ...]:
         return (
-            self._address,
-            self._descriptor,
-            self._out,
-            self._edge_from,
-            self._edge_to,
-            self._edge_port,
+            *self._wiring.tables,
             self._on_stack,
             self._ran,
             self._gather,
@@ -142,7 +128,8 @@ class DepthFirst:
                 self._control[drive.RESULT] = result
             case drive.LOOPED:
                 edge = int(self._stack[frame + 3]) - 1
-                target, port = int(self._edge_to[edge]), int(self._edge_port[edge])
+                target = int(self._wiring.edge_to[edge])
+                port = int(self._wiring.edge_port[edge])
                 unit = self.graph.units[index].copy(self.graph.schemas[index], self._ones)
                 self._queued[target].append((unit, port))
             case _:

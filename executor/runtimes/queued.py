@@ -11,6 +11,7 @@ from cql.executor.kernels import queues
 from cql.executor.kernels.cut import cut
 from cql.executor.operators.native import BUFFERS
 from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.runtimes.wiring import Wiring
 from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words
 from cql.model import Schema
 
@@ -48,14 +49,8 @@ class Queued:
         self._ones = ones
         self._unit_rows = unit_rows
         self._resize = resize
+        self._wiring = Wiring(graph)
         n = len(graph.operators)
-        self._out = np.array([u.address for u in graph.units], np.int64)
-        self._address = np.zeros(n, np.int64)
-        self._descriptor = np.zeros(n, np.int64)
-        flat = [e for edges in graph.edges for e in edges]
-        self._edge_from = np.cumsum([0, *(len(e) for e in graph.edges)]).astype(np.int64)
-        self._edge_to = np.array([e.target for e in flat], np.int64)
-        self._edge_port = np.array([e.port for e in flat], np.int64)
         self._column_from = np.cumsum([0, *(len(s) for s in inputs)]).astype(np.int64)
         sizes = [np.dtype(f.type.storage).itemsize for s in inputs for f in s]
         self._sizes = np.array([*sizes, 0], np.int64)
@@ -71,12 +66,9 @@ class Queued:
         self._control[queues.RESULT] = queues.NOT_CALLED
         self._scratch = np.zeros(2, np.int64)
         self._units: dict[int, Unit] = {}
-        self.rebind()
 
     def rebind(self) -> None:
-        for k, operator in enumerate(self.graph.operators):
-            self._address[k] = operator.address
-            self._descriptor[k] = operator.descriptor.ctypes.data
+        self._wiring.rebind()
 
     @property
     def calls(self) -> int:
@@ -141,12 +133,7 @@ class Queued:
                 self._policy,
                 self._slice_ns,
                 until,
-                self._address,
-                self._descriptor,
-                self._out,
-                self._edge_from,
-                self._edge_to,
-                self._edge_port,
+                *self._wiring.tables,
                 self._ring,
                 self._slots,
                 self._head,
