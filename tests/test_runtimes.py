@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import cql
 from cql.session import Session
 
 RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
@@ -117,3 +118,16 @@ def test_a_wide_query_compiles(session: Session) -> None:
     for row in rows:
         assert [row[f"c{i}"] for i in range(80)] == [row["v"] * i + row["ts"] for i in range(80)]
         assert row["b"] == (2 * row["v"] if row["v"] < 90 else -1)
+
+
+def test_small_results_of_a_bounded_query_leave_together() -> None:
+    """Ten rows of each morsel pass: they leave when half a morsel is there. Nobody waits for them
+    where input has no end, and what passes by reference leaves at once."""
+    rows = [{"ts": i, "v": i} for i in range(1_000)]
+    with cql.connect(False, morsel_rows=100) as session:
+        session.create_stream("a", pa.Table.from_pylist(rows), ordered_by="ts")
+        session.create_stream("live", lambda: iter(rows), ordered_by="ts", bounded=False)
+        filtered = "SELECT v FROM {} WHERE v % 10 = 0"
+        assert [b.num_rows for b in session.sql(filtered.format("a"))] == [50, 50]
+        assert {b.num_rows for b in session.sql(filtered.format("live"))} == {10}
+        assert [b.num_rows for b in session.sql("SELECT v FROM a")] == [100] * 10
