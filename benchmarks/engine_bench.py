@@ -31,7 +31,7 @@ from cql.executor.runtimes.queued import Queued
 from cql.executor.unit import ROWS, SERIAL, Unit, data_word
 from cql.model import Field, Schema
 from cql.planner.expr import Column
-from cql.planner.physical import OneRowExec, Physical, PhysicalPlan, ProjectExec, SourceExec
+from cql.planner.physical import Physical, PhysicalPlan, ProjectExec, SourceExec, ValuesExec
 from cql.settings import Settings
 from cql.types import SMALLINT
 
@@ -119,7 +119,7 @@ class Engine:
 
 def _chain(operators: int, workspace: Workspace) -> Graph:
     """Wired by hand: a plan that nests so deep is refused, and all share one compiled kernel."""
-    identity = ProjectExec(OneRowExec(), _columns(SCHEMA), SCHEMA.names)  # its input is not read
+    identity = ProjectExec(ValuesExec(), _columns(SCHEMA), SCHEMA.names)  # its input is not read
     spec = StageSpec(SCHEMA, (identity,), None, (), SCHEMA, (), carry_stragglers=True)
     graph = Graph(SCHEMA, entries=[Edge(0, 0)])
     ones = int(workspace.ones.ctypes.data)

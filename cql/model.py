@@ -56,3 +56,6 @@ class Schema:
         import pyarrow as pa
 
         return pa.schema([pa.field(f.name, f.type.to_arrow(), f.nullable) for f in self.fields])
+
+
+NO_COLUMNS = Schema(())

@@ -16,18 +16,18 @@ from cql.errors import CatalogError, CqlError, RunError
 from cql.executor import ledger, text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.compaction import compact, is_due
+from cql.executor.constants import units_of
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
-from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
-from cql.executor.unit import INFINITY, PHASE, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
+from cql.executor.unit import PHASE, ROWS, SEQUENCE, SERIAL, Unit
 from cql.model import Schema
 from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 
@@ -225,9 +225,12 @@ class Execution:
         """Admits units until every input has ended; yields after each."""
         assert self._graph is not None
         assert self._runtime is not None
-        for edge in self._graph.rows:
-            self._runtime.admit(self._one_row(), edge)
-            yield
+        ones = int(self._workspace.ones.ctypes.data)
+        for node, edge in self._graph.constants:
+            for unit in units_of(node, self._workspace.dictionary, self._rows, ones):
+                self._refresh()
+                self._runtime.admit(unit, edge)
+                yield
         alive = set(range(len(self._feeds)))
         while alive and not self._stop:
             if is_due(self._workspace):
@@ -285,14 +288,6 @@ class Execution:
         edge = self._graph.entries[k]
         assert edge is not None
         return edge
-
-    def _one_row(self) -> Unit:
-        """SELECT without FROM: one row without columns, then the end."""
-        unit = Unit.allocate(Schema(()), 1, ones=int(self._workspace.ones.ctypes.data))
-        unit.words[ROWS] = 1
-        unit.words[PUNCTUATIONS] = 1
-        unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
-        return unit
 
     def _compact(self) -> None:
         """Between two blocks: nothing but the operators' state refers to texts."""

@@ -17,12 +17,12 @@ from cql.planner.expr import Column, Expr, walk
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
-    OneRowExec,
     Physical,
     ProjectExec,
     SortExec,
     SourceExec,
     UnionExec,
+    ValuesExec,
     WidAggregateExec,
     progressing,
     sources,
@@ -54,7 +54,7 @@ class Graph:
     inputs: list[Schema] = field(default_factory=list)  # of what each operator reads
     edges: list[list[Edge]] = field(default_factory=list)
     entries: list[Edge | None] = field(default_factory=list)
-    rows: list[Edge] = field(default_factory=list)  # edges of SELECTs without FROM
+    constants: list[tuple[ValuesExec, Edge]] = field(default_factory=list)
     #: (operator, its input column) → places in sources that the column is a plain view of
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ def build(
     """The operators of a plan. ``fuse`` off makes every node an operator of its own. ``nulls`` are
     the source columns that are known to hold NULLs; ``stragglers`` says whether the consumer of the
     results asks which of them are late (a sink does not)."""
-    if isinstance(root, SourceExec | OneRowExec | UnionExec):
+    if isinstance(root, SourceExec | ValuesExec | UnionExec):
         root = _identity(root)
     builder = _Builder(None if stragglers else root, workspace, fuse, nulls, Graph(root.schema))
     builder.graph.entries = [None] * max(1, len(sources(root)))
@@ -119,7 +119,7 @@ class _Builder:
                 index = self._add(operator, node.schema, node.schema)
                 self._edge(node.input, below, index, 0)
                 return index
-            case SourceExec() | OneRowExec():
+            case SourceExec() | ValuesExec():
                 raise AssertionError("a source is fed, not built")
             case _:
                 return self._stage(node)
@@ -230,12 +230,12 @@ class _Builder:
         return len(self.graph.operators) - 1
 
     def _operator_below(self, node: Physical) -> int | None:
-        return None if isinstance(node, SourceExec | OneRowExec) else self.node(node)
+        return None if isinstance(node, SourceExec | ValuesExec) else self.node(node)
 
     def _edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
         edge = Edge(index, port)
-        if isinstance(child, OneRowExec):
-            self.graph.rows.append(edge)
+        if isinstance(child, ValuesExec):
+            self.graph.constants.append((child, edge))
         elif below is None:
             source = self.order.get(id(child), 0)
             self.graph.entries[source] = edge

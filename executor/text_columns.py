@@ -15,12 +15,12 @@ from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
-    OneRowExec,
     Physical,
     ProjectExec,
     SortExec,
     SourceExec,
     UnionExec,
+    ValuesExec,
     WidAggregateExec,
     sources,
 )
@@ -66,7 +66,7 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
     match node:
         case SourceExec():
             return {(order[id(node)], column)}
-        case OneRowExec() | WidAggregateExec() | SortExec():
+        case ValuesExec() | WidAggregateExec() | SortExec():
             return None
         case FilterExec():
             return _origin(node.input, column, order)
@@ -91,7 +91,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
     match node:
         case SourceExec():
             encoded |= {(order[id(node)], c) for c in needed}
-        case OneRowExec():
+        case ValuesExec():
             pass
         case FilterExec():
             used = _text_of((node.condition,), node.input.schema)

@@ -60,7 +60,7 @@ def bind(tree: exp.Expr, catalog: Catalog, context: Context) -> Statement:
 def _statement(binder: Binder, node: exp.Expr) -> Statement:
     pos = binder.pos(node)
     match node:
-        case exp.Query():
+        case exp.Query() | exp.Values():
             return _query(binder, node)
         case nodes.InsertInto():
             return _insert(binder, node)

@@ -16,6 +16,7 @@ from cql.model import Schema
 from cql.planner import bind_window
 from cql.planner.bind_join import Item, JoinChain, scope_of
 from cql.planner.bind_union import distinct, unite
+from cql.planner.bind_values import bind_values
 from cql.planner.catalog import Progress, Relation, Statistics, StreamSpec
 from cql.planner.context import Binder, Bound, Env, fold
 from cql.planner.expr import Column
@@ -95,7 +96,7 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     if clause is None:
         if join_window is not None:
             raise binder.error("WINDOW needs a FROM", join_window)
-        return From(Values(binder.pos(select)), Scope(binder, (), (), env), None)
+        return From(Values(pos=binder.pos(select)), Scope(binder, (), (), env), None)
     item = bind_item(binder, clause.this, env)
     joins = [*(clause.this.args.get("joins") or ()), *joins]
     if join_window is not None:
@@ -137,6 +138,10 @@ def bind_item(binder: Binder, node: exp.Expr, env: Env, *, temporal: bool = Fals
             item = _subquery(binder, node, env)
         case exp.Table():
             item = _table(binder, node, env)
+        case exp.Values():
+            alias = _alias(node)
+            plan = bind_values(binder, node, env).plan
+            item = Item(plan, 0, Source((alias,)) if alias else None)
         case _:
             raise binder.unsupported(f"{type(node).__name__.upper()} in FROM", node)
     item = _renamed(binder, item, node)

@@ -13,6 +13,7 @@ from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.bind_select import bind_select, count_of, order_item
 from cql.planner.bind_union import distinct, unite
+from cql.planner.bind_values import bind_values
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import RelationToStream, Sort, SortKey, Unsupported
@@ -58,6 +59,9 @@ def _body(binder: Binder, node: exp.Expr, env: Env) -> Bound:
         case exp.SetOperation():
             refuse_clauses(binder, node)
             return _set_operation(binder, node, env)
+        case exp.Values():
+            refuse_clauses(binder, node)
+            return _ordered(binder, node, bind_values(binder, node, env), env)
         case exp.Subquery():
             refuse_clauses(binder, node)
             return _ordered(binder, node, bind_query(binder, node.this, env), env)

@@ -99,7 +99,7 @@ def _logical_line(node: Node) -> Line:
             names = ", ".join(f.name for f in node.schema)
             return Line("Scan", f"{'.'.join(node.relation.name)} [{names}]")
         case lg.Values():
-            return Line("Values", "one row")
+            return Line("Values", _values_text(node))
         case lg.Filter():
             return Line("Filter", show(node.condition))
         case lg.Project():
@@ -123,6 +123,10 @@ def _logical_line(node: Node) -> Line:
             return Line("Unsupported", node.clause)
         case _:
             raise AssertionError(f"not a logical node: {node!r}")
+
+
+def _values_text(node: lg.Values | ph.ValuesExec) -> str:
+    return f"{len(node.rows)} row{'' if len(node.rows) == 1 else 's'}"
 
 
 def _over(node: lg.Aggregate) -> str:
@@ -162,8 +166,8 @@ def _physical_line(node: Node) -> Line:
             shape = "bounded" if node.relation.bounded else "unbounded"
             notes = (node.why, f"{shape}, append-only{_progress_text(node)}")
             return Line("Source", f"{node.name} [{names}]", notes)
-        case ph.OneRowExec():
-            return Line("OneRow", "", (node.why,))
+        case ph.ValuesExec():
+            return Line("Values", _values_text(node))
         case ph.FilterExec():
             return Line("Filter", show(node.condition))
         case ph.ProjectExec():

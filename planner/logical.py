@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cql.errors import Position
-from cql.model import Field, Schema
+from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Relation
-from cql.planner.expr import Expr
+from cql.planner.expr import Expr, Literal
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
@@ -32,13 +32,11 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """One row without columns: SELECT without FROM."""
+    """Rows of constants. SELECT without FROM reads one without columns."""
 
+    schema: Schema = NO_COLUMNS
+    rows: tuple[tuple[Literal, ...], ...] = ((),)
     pos: Position | None = field(default=None, compare=False)
-
-    @property
-    def schema(self) -> Schema:
-        return Schema(())
 
 
 @dataclass(frozen=True, slots=True)

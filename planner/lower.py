@@ -34,13 +34,13 @@ from cql.planner.logical import (
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
-    OneRowExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
     SortExec,
     SourceExec,
     UnionExec,
+    ValuesExec,
     WidAggregateExec,
     bounded,
     progressing,
@@ -175,7 +175,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Scan():
             return SourceExec(node.relation, node.columns, choose.why_source(node), node.pos)
         case Values():
-            return OneRowExec("SELECT without FROM")
+            return ValuesExec(node.schema, node.rows)
         case Filter():
             return FilterExec(_lower(node.input, settings), node.condition)
         case Project():

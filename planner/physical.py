@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from cql.errors import Position
-from cql.model import Field, Schema
+from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner import functions
 from cql.planner.catalog import Relation
-from cql.planner.expr import Call, Expr, columns_of
+from cql.planner.expr import Call, Expr, Literal, columns_of
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT
 from cql.window import Window
@@ -39,14 +39,12 @@ class SourceExec:
 
 
 @dataclass(frozen=True, slots=True)
-class OneRowExec:
-    """SELECT without FROM: one row without columns."""
+class ValuesExec:
+    """Rows of constants; by default the one row without columns that SELECT without FROM reads."""
 
+    schema: Schema = NO_COLUMNS
+    rows: tuple[tuple[Literal, ...], ...] = ((),)
     why: str = ""
-
-    @property
-    def schema(self) -> Schema:
-        return Schema(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ class SortExec:
 
 Physical: TypeAlias = (
     SourceExec
-    | OneRowExec
+    | ValuesExec
     | FilterExec
     | ProjectExec
     | BucketExec
@@ -170,7 +168,7 @@ class PhysicalPlan:
 
 def inputs(node: Physical) -> tuple[Physical, ...]:
     match node:
-        case SourceExec() | OneRowExec():
+        case SourceExec() | ValuesExec():
             return ()
         case UnionExec():
             return node.inputs
@@ -211,7 +209,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             spec = node.relation.stream
             declared = {p.column.lower() for p in spec.progress} if spec else set()
             return tuple(i for i, f in enumerate(node.schema) if f.name.lower() in declared)
-        case OneRowExec():
+        case ValuesExec():
             return ()
         case FilterExec():
             return progressing(node.input)
@@ -271,7 +269,7 @@ def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
 
 def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
     match node:
-        case SourceExec() | OneRowExec():
+        case SourceExec() | ValuesExec():
             return node
         case UnionExec():
             return replace(node, inputs=new)

@@ -42,12 +42,12 @@ from cql.planner.expr import Column
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
-    OneRowExec,
     Physical,
     ProjectExec,
     SortExec,
     SourceExec,
     UnionExec,
+    ValuesExec,
     WidAggregateExec,
     inputs,
     progressing,
@@ -292,7 +292,7 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
 def built_nodes(root: Physical) -> list[Physical]:
     """The nodes of a plan in the order in which ``build`` makes their operators (fuse off)."""
     below = [n for child in inputs(root) for n in built_nodes(child)]
-    return below if isinstance(root, SourceExec | OneRowExec) else [*below, root]
+    return below if isinstance(root, SourceExec | ValuesExec) else [*below, root]
 
 
 def check_graph(graph: Graph, root: Physical) -> list[Checked]:

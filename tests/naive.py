@@ -98,7 +98,7 @@ def _rows(node: Logical, run: _Run) -> list[Row]:
         case Scan():
             return _scan(node, run)
         case Values():
-            return [Row((), ())]
+            return [Row(tuple(v.value for v in row), ()) for row in node.rows]
         case Filter():
             return list(_filter(node, run))
         case Project():

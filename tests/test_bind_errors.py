@@ -112,6 +112,13 @@ CASES = [
     ("SELECT a FROM s [ROWS ^0]", "ROWS needs a whole number above zero", ""),
     (f"SELECT max(^window_end) FROM s [{MIN}]", "cannot be read inside the aggregate", "subquery"),
     (f"SELECT count(*) FROM s [{MIN}] GROUP BY k + hour(^window_end)", "cannot be read inside", ""),
+    # VALUES
+    ("VALUES (1, 2), (^3)", "this row has 1 value, the first has 2", ""),
+    ("^VALUES ()", "a row of VALUES needs a value", ""),
+    ("^VALUES (1), (DATE '2024-01-01')", "column 1 of VALUES needs values of one type", "CAST"),
+    ("VALUES (1), (^1 / 0)", "division by zero", ""),
+    ("VALUES (^a)", "there is no column a", "there is no FROM"),
+    ("VALUES (^count(*))", "VALUES cannot hold the aggregate count", ""),
     # joins
     ("SELECT 1 FROM s ^LEFT JOIN dim", "LEFT JOIN needs ON or USING", ""),
     ("SELECT 1 FROM s JOIN dim USING (^label)", "there is no column label", ""),
@@ -175,7 +182,6 @@ def test_the_caret_stands_at_the_fault(text: str) -> None:
         "(SELECT a FROM s) WHERE a > 1",
         "SELECT * FROM s FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01'",
         "SELECT INTERVAL '1' MONTH",
-        "VALUES (1, 2)",
     ],
 )
 def test_what_has_no_plan_is_not_supported(text: str) -> None:

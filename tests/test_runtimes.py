@@ -3,7 +3,9 @@ order. (``test_schedulers`` shows in which order each runtime calls them.)"""
 
 from __future__ import annotations
 
+import datetime as dt
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,6 +43,10 @@ QUERIES = {
             SELECT ts, concat(name, CAST(v AS STRING)) AS s FROM a WHERE name LIKE '%1%'
             UNION ALL SELECT ts, name AS s FROM b) AS t
         [RANGE 40 SLIDE 20 WA ts] WHERE s > 'n2' GROUP BY window_end""",
+    "constants": """
+        SELECT v + 1 AS v, upper(name) AS name FROM (
+            SELECT v, name FROM a UNION ALL VALUES (1, 'n1'), (NULL, 'neu'), (7, NULL)) AS u
+        WHERE name LIKE 'n%'""",
     "bad rows": """
         SELECT k, sum(d) AS d, window_end FROM (SELECT ts, k, 100 / (v % 5) AS d FROM a) AS q
         [RANGE 40 SLIDE 20 WA ts] GROUP BY k""",
@@ -106,6 +112,29 @@ def test_one_row_without_from(session: Session, runtime: str) -> None:
     assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
     assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
     assert session.sql("SELECT 7 AS n ORDER BY n LIMIT 1").to_arrow().to_pydict() == {"n": [7]}
+
+
+def test_values_of_every_type() -> None:
+    text = """SELECT * FROM (VALUES
+        (1, 2.5, 'a', true, TIMESTAMP '2024-01-01 00:00:00', DATE '2024-02-29', X'ff', -0.5D, 1Y),
+        (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+        (3L, 10, 'b', 1 > 2, DATE '2024-01-02', DATE '1969-12-31', X'', 1 + 1, 2Y)
+    ) AS v (i, d, s, b, t, day, raw, x, y)"""
+    day = dt.date
+    with cql.connect(False, morsel_rows=2) as session:
+        rows = session.sql(text).to_arrow()
+        assert list(zip(*rows.to_pydict().values(), strict=True)) == [
+            (1, Decimal("2.5"), "a", True, dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+             day(2024, 2, 29), b"\xff", -0.5, 1),
+            (None,) * 9,
+            (3, Decimal(10), "b", False, dt.datetime(2024, 1, 2, tzinfo=dt.UTC),
+             day(1969, 12, 31), b"", 2.0, 2),
+        ]  # fmt: skip
+        session.sql("CREATE TABLE t (n BIGINT, s STRING)")
+        session.sql("INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+        session.sql("INSERT INTO t (s) VALUES (upper('y'))")
+        read = session.sql("SELECT * FROM t").to_arrow().to_pydict()
+        assert read == {"n": [1, 2, None], "s": ["x", None, "Y"]}
 
 
 def test_a_wide_query_compiles(session: Session) -> None:

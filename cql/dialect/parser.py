@@ -119,7 +119,7 @@ class QueryParser(FromParser):
         elif start.token_type == TokenType.VALUES:
             values = self._parse_derived_table_values()
             assert values is not None
-            this = values
+            this = self.placed(values, start)
         elif nested and start.token_type == TokenType.L_PAREN:
             self._advance()
             inner = self._parse_select(nested=True)

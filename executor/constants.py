@@ -1,0 +1,37 @@
+"""Rows that stand in the query itself, as units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cql.executor.dictionary import Dictionary
+from cql.executor.operators.stage import END_OF_INPUT
+from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
+from cql.planner.expr import Value
+from cql.planner.physical import ValuesExec
+
+
+def units_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -> Iterator[Unit]:
+    """Units of at most ``room`` rows; the last one ends the input."""
+    for first in range(0, len(node.rows), room):
+        rows = node.rows[first : first + room]
+        unit = Unit.allocate(node.schema, len(rows), ones=ones)
+        unit.words[ROWS], unit.words[SEQUENCE] = len(rows), first
+        for k, f in enumerate(node.schema):
+            values = [row[k].value for row in rows]
+            data, mask = unit.data[k], unit.masks[k]
+            assert data is not None
+            if f.type.is_text:
+                data[:] = dictionary.encode_values([_bytes(v) for v in values])
+            else:
+                data[:] = [v or 0 for v in values]
+            if mask is not None:
+                mask[:] = [v is not None for v in values]
+        if first + room >= len(node.rows):
+            unit.words[PUNCTUATIONS] = 1
+            unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
+        yield unit
+
+
+def _bytes(value: Value) -> bytes:
+    return value if isinstance(value, bytes) else str(value or "").encode()
