@@ -157,6 +157,8 @@ PLAIN_SQL = [
     "SELECT date, timestamp, first, row, rows, range, offset, text FROM t",
     "SELECT a FROM (VALUES (1, 'x'), (2, 'y')) AS v (a, b)",
     "VALUES (1, 2), (3, 4)",
+    "SELECT a FROM u, VALUES t JOIN w, x",
+    "SELECT t. true, t.FALSE, t . null FROM t",
     "SELECT 1",
     "SELECT ((a + b) * c) - (d - (e - f)) FROM t",
 ]

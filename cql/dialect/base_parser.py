@@ -47,6 +47,7 @@ _VALUE_ENDS = frozenset(
 _VALUE_STARTS = frozenset(
     {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, *TYPES.values()}
 )
+_CONSTANTS = frozenset({TokenType.TRUE, TokenType.FALSE, TokenType.NULL})
 _QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.L_PAREN})
 _OPERATORS = (exp.Binary, exp.Between, exp.In)
 _CLAUSES = words(
@@ -398,6 +399,9 @@ class BaseParser(parser.Parser):
             self._advance(2)
             text = f"0.{number.text}"
             return self._number(Token(TokenType.NUMBER, text, start=dot.start, end=number.end))
+        if self._prev.token_type == TokenType.DOT and self._curr.token_type in _CONSTANTS:
+            self._advance()  # t. true is a column of t, with a blank or without
+            return self.placed(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
         return super()._parse_primary()
 
     def _string(self, token: Token) -> exp.Expr:

@@ -165,6 +165,12 @@ class CqlGenerator(generator.Generator):
         modified = head if expression.args.get("joins") else self.query_modifiers(expression, head)
         return self.prepend_ctes(expression, modified)
 
+    def join_sql(self, expression: exp.Join, join_op: str | None = None) -> str:
+        sql = super().join_sql(expression, join_op)
+        if sql.startswith(", ") and _is_open_list(_left_of(expression)):
+            return f" JOIN {sql.removeprefix(', ')}"
+        return sql
+
     def values_sql(self, expression: exp.Values, values_as_table: bool = True) -> str:
         rows = ", ".join(self.sql(row) for row in expression.expressions)
         sql = f"VALUES {rows}"
@@ -288,3 +294,20 @@ _CLAUSE_ORDER = (
     "on_bad_row",
     "late_output",
 )
+
+
+def _left_of(join: exp.Join) -> exp.Expr | None:
+    """The FROM item that a join stands behind."""
+    parent = join.parent
+    if parent is None:
+        return None
+    before = [j for j in parent.args["joins"] if (j.index or 0) < (join.index or 0)]
+    behind: exp.Expr | None = before[-1] if before else parent.args.get("from_")
+    return behind.this if behind is not None else parent
+
+
+def _is_open_list(item: exp.Expr | None) -> bool:
+    """Whether a comma behind the item would begin another row of VALUES."""
+    return isinstance(item, exp.Values) and not any(
+        item.args.get(key) for key in ("alias", nodes.STREAM_WINDOW, nodes.FROM_WATERMARK)
+    )
