@@ -235,7 +235,8 @@ class Settings(Mapping[str, Any]):
         "auto",
         "Operator for windowed aggregates; auto lets the planner choose and say why in EXPLAIN.",
         "wid",
-        later=("panes", "buffered", "two_stacks"),
+        "panes",
+        later=("buffered", "two_stacks"),
     )
     join_operator: str = _choice(
         "auto",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from cql.errors import NotSupportedError
 from cql.planner.expr import Literal
 from cql.planner.logical import Scan
 from cql.planner.physical import (
@@ -17,6 +20,10 @@ from cql.planner.physical import (
 )
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
+
+#: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
+#: it saves.
+FEWEST = 3
 
 
 def runtime(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -62,21 +69,40 @@ def why_union(union: UnionExec) -> str:
     return f"pass-through: no tuple state; progress on {names} is the minimum of the inputs"
 
 
-def why_aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> str:
+def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
+    """``node`` in panes or as WID, with the reason.
+
+    A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
+    window's panes, which are at most as many updates as WID's (every row a group of its own)."""
     window = node.window
-    setting = str(settings["window_operator"])
-    forced = "" if setting == "auto" else f" (SET window_operator = '{setting}')"
+    wanted = str(settings["window_operator"])
+    forced = "" if wanted == "auto" else f" (SET window_operator = '{wanted}')"
     if window is None:
-        return "one set of groups over the whole input, which is bounded" + forced
+        why = "one set of groups over the whole input, which is bounded"
+        return replace(node, why=why + forced)
     wa = node.input.schema[window.wa or 0]
-    kind = (
-        "tumbling: each row in one window"
-        if window.overlap == 1
-        else f"each row in up to {window.overlap} windows of {duration(window.range or 0, wa.type)}"
+    closes = f"punctuation on {wa.name} closes them"
+    if window.overlap == 1:
+        why = f"tumbling: each row in one window; groups by window id need no order, {closes}"
+        return replace(node, why=why + forced)
+    length = duration(window.range or 0, wa.type)
+    many = f"each row in up to {window.overlap} windows of {length}"
+    distinct = next((c for c in node.calls if c.distinct), None)
+    if wanted == "panes" and distinct is not None:
+        raise NotSupportedError(
+            f"{distinct.fn}(DISTINCT …) in panes is not supported: sets of values are not merged",
+            position=distinct.pos,
+            hint="SET window_operator = 'auto'",
+        )
+    if wanted == "wid" or distinct is not None or (wanted == "auto" and window.overlap < FEWEST):
+        why = f"{many}; groups by window id need no order, {closes}"
+        return replace(node, why=why + forced)
+    pane = math.gcd(window.range or 0, window.slide or 0)
+    why = (
+        f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
+        f" {(window.range or 0) // pane} of these are merged into a window when {closes[:-5]} it"
     )
-    return (
-        f"{kind}; groups by window id need no order, punctuation on {wa.name} closes them{forced}"
-    )
+    return replace(node, pane=pane, why=why + forced)
 
 
 def duration(units: int, kind: DataType) -> str:

@@ -191,15 +191,18 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     text = _aggregate_text(node.keys, node.calls)
     if node.window is None:
         return Line("WidAggregate", text, (f"why: {node.why}", "state: one entry per group"))
-    window = window_text(node.window, node.input.schema)
-    open_windows = f"groups x open windows (at most {node.window.overlap} per instant, and those"
+    if node.pane is None:
+        name, parts, many = "WidAggregate", "windows", node.window.overlap
+    else:
+        name, parts, many = "PaneAggregate", "panes", (node.window.range or 0) // node.pane
+    state = f"groups x open {parts} (at most {many} per instant, and those that punctuation has not"
     notes = (
-        f"over {window}",
+        f"over {window_text(node.window, node.input.schema)}",
         f"why: {node.why}",
-        f"state: {open_windows} that punctuation has not passed)",
+        f"state: {state} passed)",
         f"append-only{_progress_text(node)}",
     )
-    return Line("WidAggregate", text, notes)
+    return Line(name, text, notes)
 
 
 def _progress_text(node: ph.Physical) -> str:

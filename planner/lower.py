@@ -213,7 +213,7 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
-    return replace(aggregate, why=choose.why_aggregate(aggregate, settings))
+    return choose.aggregate(aggregate, settings)
 
 
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:

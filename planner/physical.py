@@ -105,13 +105,15 @@ class UnionExec:
 @dataclass(frozen=True, slots=True)
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
-    None is one window over the whole input, closed at its end."""
+    None is one window over the whole input, closed at its end. ``pane``: rows are aggregated in
+    panes of that width, which windows share."""
 
     input: Physical
     window: Window | None
     keys: tuple[Expr, ...]
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
+    pane: int | None = None
     why: str = ""
 
     @property

@@ -105,7 +105,12 @@ def test_bad_values(name: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("runtime", "ordered"), ("workers", 2), ("window_operator", "panes"), ("queue", "IN-PLACE")],
+    [
+        ("runtime", "ordered"),
+        ("workers", 2),
+        ("window_operator", "buffered"),
+        ("queue", "IN-PLACE"),
+    ],
 )
 def test_known_but_later(name: str, value: object) -> None:
     with pytest.raises(NotSupportedError, match="not supported yet") as caught:

@@ -256,6 +256,14 @@ def open_window(desc: Any, window: Any) -> Any:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
+def find_window(desc: Any, window: Any) -> Any:
+    """Slot of a window, -1 if it is not open."""
+    d = words(desc, FIRST_TABLE)
+    slots = d[SLOTS]
+    return find_slot(words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), 2 * slots - 1, window)
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
 def close_window(desc: Any, slot: Any) -> Any:
     """Gives back the regions and the slot of the window that the heap has on top."""
     d = words(desc, FIRST_TABLE)

@@ -19,13 +19,15 @@ from cql.types import DataType, Kind
 class AggregateCode:
     """``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
     the argument from ``x`` (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
-    ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result."""
+    ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result.
+    ``merge`` adds what entry ``m`` holds to ``g``; empty where a state cannot be merged."""
 
     columns: tuple[tuple[str, str], ...]
     init: tuple[str, ...]
     update: tuple[str, ...]
     final_lines: tuple[str, ...]
     result: Code
+    merge: tuple[str, ...] = ()
     fatal: str | None = None  # message of the error behind {leave}
     uses_rank: bool = False
     ordered: bool = field(default=False)  # reads T and Q
@@ -63,18 +65,23 @@ def _finish(
     loose: bool,
     columns: list[tuple[str, str]],
     init: list[str],
-    update: list[str],
+    update: Callable[[str], list[str]],
+    x: str,
+    state: str,
     result: str,
-    lines: tuple[str, ...] = (),
     **more: object,
 ) -> AggregateCode:
+    """An aggregate whose state is a value like its arguments, in column ``state``: to merge is to
+    update with it."""
     has_columns, has_init, has_update, valid = _has(a, loose)
+    merge = [*update(f"{state}[m]"), *has_update]
     return AggregateCode(
         (*columns, *has_columns),
         (*init, *has_init),
-        (*update, *has_update),
-        (*((f"{a}v = {a}h[g] != 0",) if loose else ()), *lines),
+        (*update(x), *has_update),
+        (f"{a}v = {a}h[g] != 0",) if loose else (),
         Code(result, valid),
+        (f"if {a}h[m] != 0:", *(f"    {line}" for line in merge)) if loose else tuple(merge),
         **more,  # type: ignore[arg-type]
     )
 
@@ -82,32 +89,38 @@ def _finish(
 def _count(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     n = f"{a}n"
     result = Code(f"{n}[g]", None)
-    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), (f"{n}[g] += 1",), (), result)
+    merge = (f"{n}[g] += {n}[m]",)
+    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), (f"{n}[g] += 1",), (), result, merge)
 
 
 def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     n = f"{a}n"
     update = (f"if {x}:", f"    {n}[g] += 1")
-    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), update, (), Code(f"{n}[g]", None))
+    result, merge = Code(f"{n}[g]", None), (f"{n}[g] += {n}[m]",)
+    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), update, (), result, merge)
 
 
 def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     s = f"{a}s"
     if call.type.is_fraction:
-        return _finish(a, loose, [(s, "float64")], [f"{s}[g] = 0.0"], [f"{s}[g] += {x}"], f"{s}[g]")
-    update = [
-        f"{a}o = {s}[g]",
-        f"{a}r = {a}o + int64({x})",
-        f"if (({a}o ^ {a}r) & (int64({x}) ^ {a}r)) < 0:",
-        "    {leave}",
-        f"{s}[g] = {a}r",
-    ]
+        columns, init = [(s, "float64")], [f"{s}[g] = 0.0"]
+        return _finish(a, loose, columns, init, lambda x: [f"{s}[g] += {x}"], x, s, f"{s}[g]")
+    limit = 10**call.type.precision if call.type.kind is Kind.DECIMAL else None
+
+    def update(x: str) -> list[str]:
+        bounds = [f"if {a}r <= -{limit} or {a}r >= {limit}:", "    {leave}"] if limit else []
+        return [
+            f"{a}o = {s}[g]",
+            f"{a}r = {a}o + int64({x})",
+            *bounds,
+            f"if (({a}o ^ {a}r) & (int64({x}) ^ {a}r)) < 0:",
+            "    {leave}",
+            f"{s}[g] = {a}r",
+        ]
+
     message = f"{call.type} overflow in sum"
-    if call.type.kind is Kind.DECIMAL:
-        limit = 10**call.type.precision
-        update.insert(2, f"if {a}r <= {-limit} or {a}r >= {limit}:")
-        update.insert(3, "    {leave}")
-    return _finish(a, loose, [(s, "int64")], [f"{s}[g] = 0"], update, f"{s}[g]", fatal=message)
+    columns, init = [(s, "int64")], [f"{s}[g] = 0"]
+    return _finish(a, loose, columns, init, update, x, s, f"{s}[g]", fatal=message)
 
 
 def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -121,6 +134,7 @@ def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         (f"{s}[g] += float64({x})", f"{n}[g] += 1"),
         (guard, f"{a}v = {n}[g] > 0") if loose else (guard,),
         Code(f"({s}[g] / {a}d)", f"{a}v" if loose else None),
+        (f"{s}[g] += {s}[m]", f"{n}[g] += {n}[m]"),
     )
 
 
@@ -129,15 +143,11 @@ def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> Ag
     s, n = f"{a}s", f"{a}n"
     scale = 10 ** (call.type.scale - call.args[0].type.scale)
     limit = (1 << 62) // scale
+    check = (f"if {s}[g] > {limit} or {s}[g] < {-limit}:", "    {leave}")
     return AggregateCode(
         ((s, "int64"), (n, "int64")),
         (f"{s}[g] = 0", f"{n}[g] = 0"),
-        (
-            f"{s}[g] += {x}",
-            f"if {s}[g] > {limit} or {s}[g] < {-limit}:",
-            "    {leave}",
-            f"{n}[g] += 1",
-        ),
+        (f"{s}[g] += {x}", *check, f"{n}[g] += 1"),
         (
             f"{a}d = {n}[g] if {n}[g] > 0 else 1",
             f"{a}m = abs({s}[g]) * {scale}",
@@ -146,6 +156,7 @@ def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> Ag
             f"{a}v = {n}[g] > 0",
         ),
         Code(f"{a}r", f"{a}v" if loose else None),
+        (f"{s}[g] += {s}[m]", *check, f"{n}[g] += {n}[m]"),
         fatal=f"{call.type} overflow in avg",
     )
 
@@ -154,28 +165,42 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     """min and max; NaN is the largest double, text compares by rank."""
     s, smaller = f"{a}m", call.fn == "min"
     kind: DataType = call.type
-    if kind.is_text:
-        first = f"{s}[g] < 0"
-        better = f"rank[{x}] {'<' if smaller else '>'} rank[{s}[g]]"
-        update = [f"if {first} or {better}:", f"    {s}[g] = {x}"]
-        init = f"{s}[g] = -1"
-    elif kind.is_fraction:
-        if smaller:  # NaN to begin with: every value is at most NaN
-            init = f"{s}[g] = math.nan"
-            update = [f"if {x} < {s}[g] or {s}[g] != {s}[g]:", f"    {s}[g] = {x}"]
+    sign = "<" if smaller else ">"
+
+    def update(x: str) -> list[str]:
+        if kind.is_text:
+            better = f"{s}[g] < 0 or rank[{x}] {sign} rank[{s}[g]]"
+        elif kind.is_fraction and smaller:
+            better = f"{x} < {s}[g] or {s}[g] != {s}[g]"
+        elif kind.is_fraction:
+            better = f"{x} > {s}[g] or {x} != {x}"
         else:
-            init = f"{s}[g] = -math.inf"
-            update = [f"if {x} > {s}[g] or {x} != {x}:", f"    {s}[g] = {x}"]
+            better = f"{x} {sign} {s}[g]"
+        return [f"if {better}:", f"    {s}[g] = {x}"]
+
+    if kind.is_text:
+        init = "-1"
+    elif kind.is_fraction:  # NaN to begin with: every value is at most NaN
+        init = "math.nan" if smaller else "-math.inf"
     elif kind.kind is Kind.BOOLEAN:
-        init = f"{s}[g] = {1 if smaller else 0}"
-        update = [f"if {'not ' if smaller else ''}{x}:", f"    {s}[g] = {0 if smaller else 1}"]
+        init = "1" if smaller else "0"
     else:
         bits = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}[kind.storage]
-        init = f"{s}[g] = {2**bits - 1 if smaller else f'(-{2**bits - 1} - 1)'}"
-        update = [f"if {x} {'<' if smaller else '>'} {s}[g]:", f"    {s}[g] = {x}"]
+        init = f"{2**bits - 1}" if smaller else f"(-{2**bits - 1} - 1)"
     result = f"({s}[g] != 0)" if kind.kind is Kind.BOOLEAN else f"{s}[g]"
     columns, codes = [(s, kind.storage)], (s,) if kind.is_text else ()
-    return _finish(a, loose, columns, [init], update, result, uses_rank=kind.is_text, codes=codes)
+    return _finish(
+        a,
+        loose,
+        columns,
+        [f"{s}[g] = {init}"],
+        update,
+        x,
+        s,
+        result,
+        uses_rank=kind.is_text,
+        codes=codes,
+    )
 
 
 def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -202,6 +227,14 @@ def _moment(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
             f"{a}r = {value}",
         ),
         Code(f"{a}r", f"{a}v"),
+        (  # Chan, Golub and LeVeque: two parts as one
+            f"if {n}[m] > 0:",
+            f"    {a}e = {mean}[m] - {mean}[g]",
+            f"    {a}w = float64({n}[g]) * float64({n}[m])",
+            f"    {n}[g] += {n}[m]",
+            f"    {mean}[g] += {a}e * float64({n}[m]) / float64({n}[g])",
+            f"    {m2}[g] += {m2}[m] + {a}e * {a}e * {a}w / float64({n}[g])",
+        ),
     )
 
 
@@ -222,6 +255,10 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         ),
         (f"{a}v = {h}[g] != 0",),
         Code(f"({s}[g] != 0)" if call.type.kind is Kind.BOOLEAN else f"{s}[g]", f"{a}v"),
+        (
+            f"if {t}[m] {op} {t}[g] or ({t}[m] == {t}[g] and {q}[m] {op} {q}[g]):",
+            *(f"    {column}[g] = {column}[m]" for column in (t, q, s, h)),
+        ),
         ordered=True,
         codes=(s,) if call.type.is_text else (),
     )

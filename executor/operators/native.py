@@ -55,6 +55,9 @@ _SCALARS = (
     "emitted",
     "promised",
     "begun",
+    "next_window",
+    "merging",
+    "merged",
 )
 
 
@@ -213,8 +216,9 @@ class StageOperator:
             self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
         self._slots_open(INITIAL_SLOTS)
-        for name, value in (("watermark", NEVER), ("promised", NEVER), ("closing", -1)):
-            self._set(name, value)
+        for name in ("watermark", "promised", "next_window"):
+            self._set(name, NEVER)
+        self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)
 
     def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
@@ -273,8 +277,8 @@ class StageOperator:
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
             self._set("tables", len(self._entries))
-            for function in (windows.open_window, windows.grow_region, windows.close_window):
-                self._set(function.__name__, function.address)
+            for name in ("open_window", "find_window", "grow_region", "close_window"):
+                self._set(name, getattr(windows, name).address)
         self._bind_tables()
 
     def _bind_columns(self, suffix: str) -> None:

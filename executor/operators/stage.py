@@ -57,7 +57,7 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec
 #: The attribute of the punctuation that ends the input: no later row at all.
 END_OF_INPUT = -1
 #: Event times beyond this have windows whose bounds do not fit 64 bits: bad rows.
-MAX_EVENT_TIME = 1 << 62
+MAX_EVENT_TIME = (1 << 62) - 1
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
@@ -107,12 +107,14 @@ class Origin:
 
 def write_stage(spec: StageSpec) -> StageCode:
     """The text of a stage's kernel."""
+    from cql.executor.operators.panes import PaneTerminal
     from cql.executor.operators.wid import AggregateTerminal
 
     writer = StageWriter(spec)
     if spec.aggregate is None:
         return writer.write(RowTerminal(writer))
-    return writer.write(AggregateTerminal(writer, node=spec.aggregate))
+    terminal = AggregateTerminal if spec.aggregate.pane is None else PaneTerminal
+    return writer.write(terminal(writer, node=spec.aggregate))
 
 
 @dataclass(slots=True)
@@ -371,15 +373,15 @@ class StageWriter:
             self.kernel.body.line(scope.fail(site))
 
     def slide(self, window: Window) -> str:
-        return self._window_constant("slide", window.slide or 0)
+        return self.window_constant("slide", window.slide or 0)
 
     def range(self, window: Window) -> str:
-        return self._window_constant("range", window.range or 0)
+        return self.window_constant("range", window.range or 0)
 
     def offset(self, window: Window) -> str:
-        return self._window_constant("offset", window.offset)
+        return self.window_constant("offset", window.offset)
 
-    def _window_constant(self, name: str, value: int) -> str:
+    def window_constant(self, name: str, value: int) -> str:
         slot = self.kernel.layout.slots.get(f"window {name}")
         if slot is None:
             slot = self.kernel.layout.slot(f"window {name}")

@@ -59,7 +59,7 @@ from cql.types import DataType, Kind
 AHEAD_ROWS = 8
 AHEAD_FROM = 1 << 13
 #: A run of rows that needs no second look ends where event times are out of range.
-_WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
+WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class AggregateTerminal(RowTerminal):
         if any(code.ordered for code in self._codes):
             body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
         if self._single_window:
-            self._one_window(scope, t)
+            self._one_window(scope, t, arguments)
             self._update(arguments, ["break"])
         else:
             self._many_windows(scope, t, arguments)
@@ -233,7 +233,7 @@ class AggregateTerminal(RowTerminal):
         none = Origin("punct", -2, Column(0, "", self.node.input.schema[wa].type, False))
         return origins.get(wa, none)
 
-    def _one_window(self, scope: StageScope, t: str) -> None:
+    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         """The window of the last row is tried first: runs of rows share one."""
         writer, window = self.writer, self.node.window
         body = writer.kernel.body
@@ -259,7 +259,7 @@ class AggregateTerminal(RowTerminal):
                 with body.block("if we <= own:"):
                     body.lines(f"{late} += 1", "continue")
             self._open_window(leave="break")
-            body.lines("high = we", _WITHIN_BOUNDS, "span = high - low")
+            body.lines("high = we", WITHIN_BOUNDS, "span = high - low")
 
     def _many_windows(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         writer, window = self.writer, self.node.window
@@ -273,7 +273,7 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {t} < low or {t} >= high:"):
             writer.check_event_time(scope, t)
             body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
-            body.lines(f"high = low + {slide}", _WITHIN_BOUNDS)
+            body.lines(f"high = low + {slide}", WITHIN_BOUNDS)
             if (window.range or 0) % (window.slide or 1) == 0:
                 body.line(f"w0 = w1 - {writer.range(window)} // {slide} + 1")
         if (window.range or 0) % (window.slide or 1):
@@ -334,11 +334,16 @@ class AggregateTerminal(RowTerminal):
             words[part.word].append(bits)
         for w, parts in enumerate(words):
             body.line(f"{name}kw{w} = {' | '.join(parts) if parts else '0'}")
+        chain = self._chain(name)
+        body.line(f"{name}hashed = hash_end({chain})")
+        return chain, nulls
+
+    def _chain(self, name: str) -> str:
+        """The hash of the key words, before its end."""
         chain = f"hash_start({name}kw0)"
         for w in range(1, self._words):
             chain = f"hash_next({chain}, {name}kw{w})"
-        body.line(f"{name}hashed = hash_end({chain})")
-        return chain, nulls
+        return chain
 
     def _null_bit(self, key: int) -> int:
         return self._nullable_keys.index(key)
@@ -391,7 +396,7 @@ class AggregateTerminal(RowTerminal):
         return value.valid if condition is None else f"x{k}_ok"
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
-        body, kernel = self.writer.kernel.body, self.writer.kernel
+        body, _kernel = self.writer.kernel.body, self.writer.kernel
         self._find_group(leave)
         # Sets of values may ask for room: they come first and count as they insert, so that a row
         # that is tried again changes nothing twice.
@@ -400,21 +405,23 @@ class AggregateTerminal(RowTerminal):
         for k, code in enumerate(self._codes):
             if k in self.distinct:
                 continue
-            site = -1
-            if code.fatal is not None:
-                call = self.node.calls[k]
-                site = kernel.site(ErrorSite("overflow", code.fatal, call.pos))
-                self.writer.fatal.add(site)
-            if code.uses_rank:
-                kernel.rank()
-            out = f"status = 3; detail = {site}; {leave[0]}"
-            lines = [line.replace("{leave}", out) for line in code.update]
             condition = arguments[k]
             if condition is None:
-                body.lines(*lines)
+                self._emit(k, code.update, leave[0])
             else:
                 with body.block(f"if {condition}:"):
-                    body.lines(*lines)
+                    self._emit(k, code.update, leave[0])
+
+    def _emit(self, k: int, lines: tuple[str, ...], leave: str) -> None:
+        """Lines of call ``k`` that change its state."""
+        kernel, code, site = self.writer.kernel, self._codes[k], -1
+        if code.fatal is not None:
+            site = kernel.site(ErrorSite("overflow", code.fatal, self.node.calls[k].pos))
+            self.writer.fatal.add(site)
+        if code.uses_rank:
+            kernel.rank()
+        out = f"status = 3; detail = {site}; {leave}"
+        kernel.body.lines(*(line.replace("{leave}", out) for line in lines))
 
     # -- windows and groups ----------------------------------------------------------------------
 
@@ -444,14 +451,14 @@ class AggregateTerminal(RowTerminal):
         return [("", self.groups), *sets]
 
     def _open_window(self, leave: str) -> None:
-        """Finds or opens window ``w``; sets slot and what _REGION says, and count."""
+        """Finds or opens window ``w``; sets slot and what REGION says, and count."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         body.line(f"slot = call_operator({kernel.word('open_window')}, desc, w)")
         with body.block("if slot < 0:"):
             body.lines("status = 2", f"detail_row = {1 << SMALLEST_CLASS}")
             body.line(f"detail = {NEED_WINDOWS} if slot == -1 else {NEED_ROOM} - 2 - slot")
             body.line(leave)
-        body.lines(*_REGION, "count = counts[slot]")
+        body.lines(*REGION, "count = counts[slot]")
 
     def _find_group(self, leave: list[str]) -> None:
         """Finds or adds the group of the key words in the current window; sets ``g``."""
@@ -471,7 +478,7 @@ class AggregateTerminal(RowTerminal):
                     body.line(f"grown = {self._grow(0)}")
                     with body.block("if grown < 0:"):
                         body.line(f"status = 2; detail = {NEED_ROOM}; detail_row = 4 * size; break")
-                    body.lines(*_REGION, *_FIRST_PLACE, "continue")
+                    body.lines(*REGION, *_FIRST_PLACE, "continue")
                 body.lines("g = uint64(base + count)", "count += 1", "counts[slot] = count")
                 body.line("index[uint64(root + p)] = tag | count")
                 body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
@@ -567,9 +574,8 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"{watermark} = int64({mapped})")
 
     def _flush(self) -> None:
-        writer, node = self.writer, self.node
+        writer, _node = self.writer, self.node
         body, kernel = writer.kernel.body, writer.kernel
-        watermark, opened = kernel.word("watermark"), kernel.word("open")
         closing, group = kernel.word("closing"), kernel.word("closing_group")
         kernel.counter("rows_out")
         body.lines(f"j = o[{ROWS}]", "before = j")
@@ -577,16 +583,11 @@ class AggregateTerminal(RowTerminal):
             body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
         with body.block("while status == 0:"):
             with body.block(f"if {closing} < 0:"):
-                with body.block(f"if {opened} == 0:"):
-                    body.line("break")
-                body.line("w = heap[0]")
-                self._window_bounds()
-                last = INFINITY if node.window is None else "we"
-                with body.block(f"if {watermark} < {last}:"):
-                    body.line("break")
-                body.line(f"{closing} = call_operator({kernel.word('open_window')}, desc, w)")
-                body.line(f"{group} = 0")
-            body.lines(f"slot = {closing}", "w = window_ids[slot]", "base = bases[slot]")
+                self._next_window(closing, group)
+            body.line(f"slot = {closing}")
+            self._window_of_slot()
+            self._complete()
+            body.line("base = bases[slot]")
             self._window_bounds()
             body.lines(f"start = {group}", "i = start")
             with body.block("for i in range(start, counts[slot]):"):
@@ -597,6 +598,25 @@ class AggregateTerminal(RowTerminal):
             self._end_of_window(closing, group)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
         body.line(f"{kernel.word('emitted')} += j - before")
+
+    def _next_window(self, closing: str, group: str) -> None:
+        """Finds the window to close, or leaves the loop."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        with body.block(f"if {kernel.word('open')} == 0:"):
+            body.line("break")
+        body.line("w = heap[0]")
+        self._window_bounds()
+        last = INFINITY if self.node.window is None else "we"
+        with body.block(f"if {kernel.word('watermark')} < {last}:"):
+            body.line("break")
+        body.line(f"{closing} = call_operator({kernel.word('find_window')}, desc, w)")
+        body.line(f"{group} = 0")
+
+    def _window_of_slot(self) -> None:
+        self.writer.kernel.body.line("w = window_ids[slot]")
+
+    def _complete(self) -> None:
+        """What a window wants before its groups leave."""
 
     def _window_bounds(self) -> None:
         window = self.node.window
@@ -636,14 +656,19 @@ class AggregateTerminal(RowTerminal):
     def _end_of_window(self, closing: str, group: str) -> None:
         """Gives the window's regions back (the purge), or remembers where to go on."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        with body.block("if status != 0:"):
-            body.line(f"{group} = i + 1 if status == 3 else i")
-            body.line("detail_row = i if status == 3 else detail_row")
-            body.line("break")
+        self._pause(group)
         close = kernel.word("close_window")
         closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
         body.lines(f"{closed} += 1", f"{groups} += counts[slot]")
         body.lines(f"call_operator({close}, desc, slot)", f"{closing} = -1")
+
+    def _pause(self, group: str) -> None:
+        """Remembers where to go on if the kernel leaves within a window."""
+        body = self.writer.kernel.body
+        with body.block("if status != 0:"):
+            body.line(f"{group} = i + 1 if status == 3 else i")
+            body.line("detail_row = i if status == 3 else detail_row")
+            body.line("break")
 
     def _promise(self) -> None:
         """After the windows up to the watermark, the next one that can come is the first whose end
@@ -679,7 +704,7 @@ class AggregateTerminal(RowTerminal):
 
 
 #: The current window's region, and where in its index a hash is looked for first.
-_REGION = (
+REGION = (
     "base = bases[slot]",
     f"root = {PLACES} * base",
     "shift = classes[slot] + 1",

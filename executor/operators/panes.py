@@ -1,0 +1,166 @@
+"""Panes: sliding windows that share partial aggregates (out-of-order paper §4.1; the panes of
+"No pane, no gain" that it builds on).
+
+The time line is cut into panes as long as the greatest common divisor of RANGE and SLIDE, so that a
+window is a run of whole panes. A row goes into one pane, however many windows hold it; when
+punctuation closes a window, its panes are merged into it, and those of which it was the last window
+are given back.
+
+Panes and windows are regions of one directory: pane p has the id 2p, the window that begins with
+pane p has 2p + 1. A window has a region before it closes only for late rows: a straggler that some
+window of its pane must leave out goes, as in WID, into each of the others by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor.operators.stage import StageScope
+from cql.executor.operators.wid import REGION, WITHIN_BOUNDS, AggregateTerminal
+
+
+@dataclass(slots=True)
+class PaneTerminal(AggregateTerminal):
+    """Ends a stage with an aggregate over sliding windows of ``node.pane``-wide panes."""
+
+    @property
+    def _single_window(self) -> bool:
+        """A row falls into one pane."""
+        return True
+
+    @property
+    def _pane(self) -> str:
+        assert self.node.pane is not None
+        return self.writer.window_constant("pane", self.node.pane)
+
+    @property
+    def _slide_panes(self) -> str:
+        window, pane = self.node.window, self.node.pane
+        assert window is not None
+        assert pane is not None
+        return self.writer.window_constant("slide_panes", (window.slide or 0) // pane)
+
+    @property
+    def _range_panes(self) -> str:
+        window, pane = self.node.window, self.node.pane
+        assert window is not None
+        assert pane is not None
+        return self.writer.window_constant("range_panes", (window.range or 0) // pane)
+
+    # -- one row ---------------------------------------------------------------------------------
+
+    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
+        """The pane of the last row is tried first."""
+        writer, window = self.writer, self.node.window
+        assert window is not None
+        body, offset = writer.kernel.body, writer.offset(window)
+        with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
+            body.line("span = 0")
+            writer.mark_straggler()
+            writer.check_event_time(scope, t)
+            body.line(f"pane = ({t} - {offset}) // {self._pane}")
+            with body.block("if late_at >= 0:"):
+                self._own_watermark(window.wa or 0)
+                body.line(f"v = {self._first_window('pane')}")
+                with body.block(f"if {self._end_of('v')} <= own:"):
+                    self._straggler(arguments)
+            body.line("w = 2 * pane")
+            self._open_window(leave="break")
+            body.lines(f"low = pane * {self._pane} + {offset}", f"high = low + {self._pane}")
+            body.lines(WITHIN_BOUNDS, "span = high - low")
+
+    def _straggler(self, arguments: list[str | None]) -> None:
+        """Puts the row into each window of its pane, from ``v`` on, for which it is not late. The
+        kernel may leave between two of them."""
+        body = self.writer.kernel.body
+        late = self.writer.kernel.counter("late_pairs")
+        with body.block(f"for v in range(v + skip, {self._last_window('pane')} + 1):"):
+            with body.block(f"if {self._end_of('v')} <= own:"):
+                body.lines(f"{late} += 1", "continue")
+            body.line(f"sub = v - {self._first_window('pane')}")
+            body.line(f"w = 2 * v * {self._slide_panes} + 1")
+            self._open_window(leave="break")
+            self._update(arguments, ["break"])
+        with body.block("if status != 0:"):
+            body.line("break")
+        body.lines("sub = -1", "skip = 0", "continue")
+
+    def _first_window(self, pane: str) -> str:
+        """The first window that holds a pane: the ceiling of (its end - RANGE) / SLIDE."""
+        return f"-(({self._range_panes} - {pane} - 1) // {self._slide_panes})"
+
+    def _last_window(self, pane: str) -> str:
+        return f"{pane} // {self._slide_panes}"
+
+    def _end_of(self, w: str) -> str:
+        writer, window = self.writer, self.node.window
+        assert window is not None
+        return f"{w} * {writer.slide(window)} + {writer.offset(window)} + {writer.range(window)}"
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def _next_window(self, closing: str, group: str) -> None:
+        """Gives back the panes whose last window has left, then finds the first window that still
+        has panes, if punctuation has passed its end."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        opened, following = kernel.word("open"), kernel.word("next_window")
+        find, close = kernel.word("find_window"), kernel.word("close_window")
+        with body.block(f"while {opened} > 0:"):
+            with body.block(f"if {self._last_window('(heap[0] >> 1)')} >= {following}:"):
+                body.line("break")
+            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+        with body.block(f"if {opened} == 0:"):
+            body.line("break")
+        body.line(f"v = max({following}, {self._first_window('(heap[0] >> 1)')})")
+        with body.block(f"if {kernel.word('watermark')} < {self._end_of('v')}:"):
+            body.line("break")
+        body.line(f"w = 2 * v * {self._slide_panes} + 1")
+        self._open_window(leave="break")
+        body.lines(f"{closing} = slot", f"{group} = 0")
+        body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
+
+    def _window_of_slot(self) -> None:
+        self.writer.kernel.body.line(f"w = (window_ids[slot] >> 1) // {self._slide_panes}")
+
+    def _complete(self) -> None:
+        """Merges the panes of the window in ``slot`` into it; the kernel may leave between two
+        groups."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        merging, merged = kernel.word("merging"), kernel.word("merged")
+        find = kernel.word("find_window")
+        body.lines(*REGION, "count = counts[slot]")
+        with body.block(f"while {merging} < {self._range_panes}:"):
+            at = f"2 * (w * {self._slide_panes} + {merging})"
+            body.line(f"source = call_operator({find}, desc, {at})")
+            with body.block("if source >= 0:"):
+                body.line("begin = bases[source]")
+                with body.block(f"for i in range({merged}, counts[source]):"):
+                    body.lines(f"{merged} = i", "m = uint64(begin + i)")
+                    self._merge_group()
+            with body.block("if status != 0:"):
+                body.line("break")
+            body.lines(f"{merged} = 0", f"{merging} += 1")
+        with body.block("if status != 0:"):
+            body.line("break")
+
+    def _merge_group(self) -> None:
+        body, _kernel = self.writer.kernel.body, self.writer.kernel
+        body.lines(*(f"kw{w} = key{w}[m]" for w in range(self._words)))
+        chain = self._chain("")
+        body.line(f"hashed = hash_end({chain})")
+        if self._compares_nulls:
+            body.line("kn = nulls[m]")
+            with body.block("if kn != 0:"):
+                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
+        self._find_group(["break"])
+        for k, code in enumerate(self._codes):
+            self._emit(k, code.merge, "break")
+
+    def _end_of_window(self, closing: str, group: str) -> None:
+        """The window's own region goes with the first of its panes."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._pause(group)
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        with body.block("if counts[slot] > 0:"):
+            body.lines(f"{closed} += 1", f"{groups} += counts[slot]")
+        body.lines(f"{kernel.word('next_window')} = w + 1", f"{closing} = -1")
