@@ -282,11 +282,28 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
     opened = operator.scalars()["open"]
     mask = state["places"].size - 1
     held = 0
-    for window in state["heap"][:opened].tolist():
-        slot = find_slot(state["places"], state["window_ids"], mask, window)
+    for id_ in state["heap"][:opened].tolist():
+        slot = find_slot(state["places"], state["window_ids"], mask, id_)
         base, size = int(state["bases"][slot]), int(state["counts"][slot])
-        held += int(counts[base : base + size].sum())
+        times = 1 if node.pane is None else _windows_to_come(node, id_, operator)
+        held += times * int(counts[base : base + size].sum())
     return held
+
+
+def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) -> int:
+    """In how many windows that have not left yet the region ``id_`` of an operator in panes is: a
+    window's own region, or a pane."""
+    window, pane = node.window, node.pane
+    assert window is not None
+    assert window.range
+    assert window.slide
+    assert pane
+    following, place = operator.scalars()["next_window"], id_ >> 1
+    last = place * pane // window.slide
+    if id_ % 2:
+        return int(last >= following)
+    first = -((window.range - (place + 1) * pane) // window.slide)
+    return max(0, last - max(first, following) + 1)
 
 
 def built_nodes(root: Physical) -> list[Physical]:
