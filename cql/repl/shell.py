@@ -262,7 +262,6 @@ def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[s
     """The prompt: Enter runs what is complete and goes on where it is not. Loading begins once
     the prompt stands on the screen."""
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.application import get_app
     from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
     from prompt_toolkit.completion import ThreadedCompleter
