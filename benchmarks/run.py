@@ -64,6 +64,7 @@ def main(
                 console.print(f"{what:<26} {speed:6.1f} GB/s", highlight=False)
             continue
         for make in BENCHMARKS[name]:
+            machine.give_back()
             right &= _run(make(rows, data), options, results)
     sys.exit(0 if right else 1)
 

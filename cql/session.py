@@ -96,6 +96,7 @@ class Session:
         self._inserts: deque[Query] = deque(maxlen=100)
         self._selects: weakref.WeakSet[Query] = weakref.WeakSet()
         self._latest: Query | None = None
+        self._ran: Query | None = None  # the latest one before it that has run
         self._lock = threading.RLock()
         self._closed = False
         _open_sessions.add(self)
@@ -234,8 +235,7 @@ class Session:
     def _select(self, bound: st.Query, origin: Origin) -> Query:
         query = Query(self._recipe(bound, origin), name=f"q{next(self._numbers)}")
         self._selects.add(query)
-        self._latest = query
-        return query
+        return self._made(query)
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
         recipe = self._recipe(bound.query, origin)
@@ -251,6 +251,12 @@ class Session:
 
         query = Query(recipe, Target(".".join(name), sink, epoch), f"q{next(self._numbers)}")
         self._inserts.append(query)
+        return self._made(query)
+
+    def _made(self, query: Query) -> Query:
+        """EXPLAIN makes queries, too, and runs none."""
+        if self._latest is not None and self._latest.has_run:
+            self._ran = self._latest
         self._latest = query
         return query
 
@@ -283,10 +289,10 @@ class Session:
 
     def latest_query(self) -> Query:
         """The query that SHOW LATE and SHOW BAD ROWS are about; PlanError if there is none."""
-        ran = [q for q in (self._latest, *reversed(self.queries())) if q is not None and q.has_run]
-        if not ran:
-            raise PlanError("no query has run yet in this session")
-        return ran[0]
+        for query in (self._latest, self._ran, *reversed(self.queries())):
+            if query is not None and query.has_run:
+                return query
+        raise PlanError("no query has run yet in this session")
 
     def stop(self, query: int | str) -> bool:
         """Stops a query by its name or number (``q1``, ``1``); True once it has ended."""

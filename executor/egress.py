@@ -36,9 +36,11 @@ class Egress:
     carried: Mapping[int, Mapping[int, int]]
     ones: tuple[int, int]  # address range of the mask without NULLs
     _arrow: pa.Schema = field(init=False)
+    _types: list[pa.DataType] = field(init=False)
 
     def __post_init__(self) -> None:
         self._arrow = self.schema.to_arrow()
+        self._types = self._arrow.types
 
     def batch(self, source: int, loaded: Loaded | None) -> pa.RecordBatch:
         """The unit's rows; ``loaded`` is the block of ``source`` that they come from."""
@@ -57,11 +59,23 @@ class Egress:
         if i in self.carried and loaded is not None:
             return self._carried(self.carried[i][source], data, valid, loaded, f)
         if loaded is not None:
-            shared = _source_slice(data, n, loaded, f)
+            shared = self._source_slice(i, data, n, loaded)
             if shared is not None:
                 return shared
         values = self._take(i, data, n, f)
         return to_arrow(values, valid, f, self.dictionary)
+
+    def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
+        """The source's own array where ``address`` points into it."""
+        if self.schema[i].type.is_text:
+            return None
+        for k, first in enumerate(loaded.addresses):
+            data = loaded.data[k]
+            if first <= address < first + data.nbytes:
+                array = loaded.block.batch.column(k)
+                if array.type == self._types[i]:
+                    return array.slice((address - first) // data.itemsize, n)
+        return None
 
     def _carried(
         self,
@@ -115,16 +129,6 @@ def to_arrow(
     else:
         data = pa.py_buffer(values)
     return pa.Array.from_buffers(arrow, n, [bitmap, data], -1 if bitmap is not None else 0)
-
-
-def _source_slice(address: int, n: int, loaded: Loaded, f: Field) -> pa.Array | None:
-    """The source's own array where ``address`` points into it."""
-    for k, (first, data) in enumerate(zip(loaded.addresses, loaded.data, strict=True)):
-        if first <= address < first + data.nbytes and not f.type.is_text:
-            array = loaded.block.batch.column(k)
-            if array.type == f.type.to_arrow():
-                return array.slice((address - first) // data.itemsize, n)
-    return None
 
 
 def _plain(array: pa.Array, f: Field) -> pa.Array:

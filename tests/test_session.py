@@ -410,6 +410,9 @@ def test_ledgers_of_the_latest_query(session: Session) -> None:
         session.sql("SHOW LATE")
     rows(select(session, "SELECT n FROM flights"))
     assert rows(session.sql("SHOW LATE")) == [{"a": 7}]
+    for _ in range(2):  # a query that is only looked at is not what it is about
+        session.sql("EXPLAIN SELECT n FROM flights")
+    assert rows(session.sql("SHOW LATE")) == [{"a": 7}]
     assert rows(session.sql("SHOW BAD ROWS")) == [{"reason": "overflow"}]
 
 

@@ -15,6 +15,7 @@ from cql.repl.completer import COMMANDS
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from rich.console import Console
 
@@ -252,6 +253,11 @@ def read_script(path: Path) -> str:
         raise CqlError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
+def _continuation(width: int, line: int, wrapped: int) -> StyleAndTextTuples:
+    """In front of a further line; one that is only too long for the terminal goes on bare."""
+    return [("class:continuation", " " * width if wrapped else CONTINUATION)]
+
+
 def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[str]:
     """The prompt: Enter runs what is complete and goes on where it is not. Loading begins once
     the prompt stands on the screen."""
@@ -289,7 +295,7 @@ def make_prompt(shell: Shell, history: History | None = None) -> PromptSession[s
 
     prompt: PromptSession[str] = PromptSession(
         message=[("class:prompt", PROMPT)],
-        prompt_continuation=lambda width, *_: [("class:continuation", CONTINUATION)],
+        prompt_continuation=_continuation,
         multiline=True,
         key_bindings=keys,
         lexer=PygmentsLexer(CqlLexer),
