@@ -105,6 +105,31 @@ def test_one_answer(session: Session, query: str) -> None:
     assert [key for key, answer in answers.items() if answer[1:] != expected[1:]] == []
 
 
+@pytest.mark.parametrize("window", ["RANGE 40 SLIDE 10", "RANGE 40 SLIDE 7", "RANGE 31 SLIDE 2"])
+def test_panes_and_wid_give_one_answer(session: Session, window: str) -> None:
+    """Late rows are in some windows of their pane and not in others; every aggregate is merged."""
+    text = f"""
+        SELECT k, name, count(*) AS n, count(k) AS some, count_if(v > 50) AS many, sum(v) AS total,
+               avg(CAST(v AS DECIMAL(9, 2))) AS mean, min(x) AS low, max(name) AS high,
+               sum(v) FILTER (WHERE v > 90) AS few, first(v) AS first, last(name) AS last,
+               bool_or(v > 97) AS any, round(stddev(v), 9) AS spread, window_end
+        FROM a [{window} WA ts] WHERE v > 5 GROUP BY k, name"""
+    session.set("fuse", True)
+    answers = []
+    for operator in ("wid", "panes"):
+        for rows in (1, 7, 65_536):
+            session.set("runtime", "depth_first")
+            session.set("window_operator", operator)
+            session.set("morsel_rows", rows)
+            run = session.sql(text)
+            table = run.to_arrow()
+            late = run.late().to_pydict()["count"]
+            answers.append((sorted(map(repr, table.to_pylist())), late))
+    session.set("window_operator", "auto")
+    assert answers[0][1][1] > 20
+    assert all(answer == answers[0] for answer in answers)
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_one_row_without_from(session: Session, runtime: str) -> None:
     """It ends like any input, so that an aggregate and a sort over it answer."""
