@@ -56,8 +56,8 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec
 
 #: The attribute of the punctuation that ends the input: no later row at all.
 END_OF_INPUT = -1
-#: Event times beyond this have windows whose bounds do not fit 64 bits: bad rows.
-MAX_EVENT_TIME = (1 << 62) - 1
+#: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
+MAX_EVENT_TIME = 1 << 61
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
