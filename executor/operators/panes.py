@@ -1,5 +1,5 @@
-"""Panes: sliding windows that share partial aggregates (out-of-order paper §4.1; the panes of
-"No pane, no gain" that it builds on).
+"""Panes: sliding windows that share partial aggregates (Li et al., "No Pane, No Gain", SIGMOD
+Record 34(1), 2005: reference [15] of the out-of-order paper, for its sliding windows).
 
 The time line is cut into panes as long as the greatest common divisor of RANGE and SLIDE, so that a
 window is a run of whole panes. A row goes into one pane, however many windows hold it; when
