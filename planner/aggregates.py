@@ -1,7 +1,6 @@
 """Aggregate functions: names and argument types to typed calls, with Spark's result types.
 
-Canonical names, which the executor knows: count, sum, avg, min, max, stddev_samp, stddev_pop,
-var_samp, var_pop, first, last, bool_and, bool_or, count_if.
+Canonical names, which the executor knows, are the keys of ``_USAGE``.
 """
 
 from __future__ import annotations
@@ -31,17 +30,24 @@ _ALIASES = {
     "some": "bool_or",
     "logical_or": "bool_or",
     "countif": "count_if",
+    "arg_max": "max_by",
+    "arg_min": "min_by",
+    "argmax": "max_by",
+    "argmin": "min_by",
 }
 _LATER = """
     median percentile percentile_cont percentile_disc percentile_approx approx_percentile
     approx_quantile quantile quantile_cont quantile_disc mode array_agg collect_list collect_set
-    string_agg group_concat listagg max_by min_by arg_max arg_min argmax argmin
-    approx_count_distinct approx_distinct hll count_min_sketch corr covar_pop covar_samp skewness
-    kurtosis regr_slope regr_intercept regr_r2 histogram_numeric bit_and bit_or bit_xor grouping
+    string_agg group_concat listagg approx_count_distinct approx_distinct hll count_min_sketch corr
+    covar_pop covar_samp skewness kurtosis regr_slope regr_intercept regr_r2 histogram_numeric
+    bit_and bit_or bit_xor grouping
     grouping_id product geometric_mean try_sum try_avg histogram
 """
 _BITS = frozenset(("bit_and", "bit_or", "bit_xor"))
 _KEEPS_TYPE = frozenset(("min", "max", "first", "last"))
+_PICKS = frozenset(("max_by", "min_by"))
+#: DISTINCT changes nothing: the same value again is no other value.
+_IDEMPOTENT = frozenset((*_KEEPS_TYPE, *_PICKS, "bool_and", "bool_or"))
 _MOMENTS = frozenset(("stddev_samp", "stddev_pop", "var_samp", "var_pop"))
 _USAGE: dict[str, tuple[str, str]] = {
     "count": ("count(*) or count([DISTINCT] x)", "Rows, or rows where x is not NULL."),
@@ -58,7 +64,11 @@ _USAGE: dict[str, tuple[str, str]] = {
     "bool_and": ("bool_and(condition)", "Whether the condition held in all rows."),
     "bool_or": ("bool_or(condition)", "Whether the condition held in any row."),
     "count_if": ("count_if(condition)", "Rows in which the condition held."),
+    "max_by": ("max_by(x, y)", "Value of x in the row where y is largest, the first of several."),
+    "min_by": ("min_by(x, y)", "Value of x in the row where y is least, the first of several."),
 }
+_ARITY = {"count": (0, 1), "max_by": (2, 2), "min_by": (2, 2)}
+_NUMBERS = {1: "one argument", 2: "two arguments"}
 
 
 def is_aggregate(name: str) -> bool:
@@ -87,12 +97,13 @@ def resolve_aggregate(
     if fn not in _USAGE:
         raise BindError(f"{name} is not an aggregate function", position=pos)
     usage = _USAGE[fn][0]
-    if len(args) != 1 and not (fn == "count" and not args):
+    least, most = _arity(fn)
+    if not least <= len(args) <= most:
         hint = (
             "count of several columns: count(CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN 1 END)"
         )
         raise BindError(
-            f"{name} takes one argument, not {len(args)}",
+            f"{name} takes {_NUMBERS[most]}, not {len(args)}",
             position=pos,
             hint=hint if fn == "count" and args else f"usage: {usage}",
         )
@@ -104,7 +115,7 @@ def resolve_aggregate(
     if fn == "count_if" or (fn == "count" and args and _never_null(args[0]) and not distinct):
         return _counting(fn, args, where, distinct, pos)
     typed = tuple(_argument(fn, a, usage, pos) for a in args)
-    kept = distinct and fn not in ("min", "max", "first", "last", "bool_and", "bool_or")
+    kept = distinct and fn not in _IDEMPOTENT
     nullable = fn != "count"
     return AggregateCall(fn, typed, _result(fn, typed), nullable, kept, where, pos)
 
@@ -149,7 +160,7 @@ def _result(fn: str, args: tuple[Expr, ...]) -> DataType:
     if fn == "count":
         return BIGINT
     to = args[0].type
-    if fn in _KEEPS_TYPE or fn in ("bool_and", "bool_or"):
+    if fn in _IDEMPOTENT:
         return to
     if fn == "sum":
         if to.is_integer:
@@ -171,9 +182,13 @@ def _entry(name: str, fn: str) -> Signature:
         "aggregate",
         usage if name == fn or usage.startswith(name) else usage.replace(usage.split("(")[0], name),
         help if name == fn or usage.startswith(name) else f"The same as {usage.split('(')[0]}.",
-        (0 if fn == "count" else 1, 1),
+        _arity(fn),
         _refuse(name),
     )
+
+
+def _arity(fn: str) -> tuple[int, int]:
+    return _ARITY.get(fn, (1, 1))
 
 
 def _refuse(name: str) -> Builder:

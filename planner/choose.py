@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.errors import NotSupportedError
 from cql.planner.expr import Literal
 from cql.planner.logical import Scan
 from cql.planner.physical import (
@@ -87,14 +86,7 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         return replace(node, why=why + forced)
     length = duration(window.range or 0, wa.type)
     many = f"each row in up to {window.overlap} windows of {length}"
-    distinct = next((c for c in node.calls if c.distinct), None)
-    if wanted == "panes" and distinct is not None:
-        raise NotSupportedError(
-            f"{distinct.fn}(DISTINCT …) in panes is not supported: sets of values are not merged",
-            position=distinct.pos,
-            hint="SET window_operator = 'auto'",
-        )
-    if wanted == "wid" or distinct is not None or (wanted == "auto" and window.overlap < FEWEST):
+    if wanted == "wid" or (wanted == "auto" and window.overlap < FEWEST):
         why = f"{many}; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)
     pane = math.gcd(window.range or 0, window.slide or 0)

@@ -92,10 +92,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Aggregate() | Bucket():
             if node.window is not None and node.window.kind is not WindowKind.SLIDING:
                 raise _refuse_kind(node.window, node.pos)
-            for call in node.calls if isinstance(node, Aggregate) else ():
-                if call.distinct and call.fn != "count":
-                    hint = "aggregate over a subquery in FROM: (SELECT DISTINCT …)"
-                    raise _refusal(f"{call.fn}(DISTINCT …)", call.pos, hint)
         case _:
             pass
     under_window = under_window or getattr(node, "window", None) is not None

@@ -2,7 +2,7 @@
 
 ``AGGREGATES[name](values, call)``: ``values`` are the argument tuples of the rows that passed the
 FILTER clause, in (WA, arrival) order, after DISTINCT. Rows with a NULL argument are already gone,
-but for ``first`` and ``last``, which see NULL.
+but for ``first``, ``last``, ``max_by`` and ``min_by``, of whose first argument NULL is a value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cql.planner.logical import AggregateCall
 from cql.types import DataType
 
 Values = Sequence[tuple[Any, ...]]
-NULL_AWARE = frozenset({"first", "last", "any_value"})
+NULL_AWARE = frozenset({"first", "last", "max_by", "min_by"})
 
 
 class QueryFailsError(Exception):
@@ -38,8 +38,8 @@ def aggregate(call: AggregateCall, values: Values) -> object:
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
     (3, None)
     """
-    if call.fn not in NULL_AWARE:
-        values = [v for v in values if None not in v]
+    seen = 1 if call.fn in NULL_AWARE else 0
+    values = [v for v in values if None not in v[seen:]]
     if call.distinct:
         values = list({tuple(group_key(x) for x in v): v for v in values}.values())
     return AGGREGATES[call.fn](values, call)
@@ -137,6 +137,18 @@ def _last(values: Values, call: AggregateCall) -> object:
     return values[-1][0] if values else None
 
 
+def _picked(values: Values, call: AggregateCall) -> object:
+    """The first value, NULL or not, of those at which the other argument is extreme.
+
+    >>> from cql.types import BIGINT
+    >>> call = AggregateCall("max_by", (), BIGINT, True)
+    >>> aggregate(call, [(1, 5), (None, 7), (3, 7), (4, None)]), aggregate(call, [(1, None)])
+    (None, None)
+    """
+    extreme = max if call.fn == "max_by" else min
+    return extreme(values, key=lambda v: order_key(v[1]), default=(None,))[0]
+
+
 def _bool_and(values: Values, call: AggregateCall) -> object:
     return all(v for (v,) in values) if values else None
 
@@ -158,6 +170,8 @@ AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
     "stddev_pop": lambda values, call: _deviation(values, call, 0),
     "first": _first,
     "last": _last,
+    "max_by": _picked,
+    "min_by": _picked,
     "bool_and": _bool_and,
     "bool_or": _bool_or,
 }

@@ -280,7 +280,7 @@ class _Writer:
             f"min({any_})",
             f"max({any_})",
             f"count(DISTINCT {any_})",
-            f"count(DISTINCT {any_})",
+            f"{self.pick('count', 'sum', 'avg')}(DISTINCT {self.pick('q', 'y', 'h')})",
             f"{self.pick('stddev', 'stddev_pop', 'variance', 'var_pop')}({self.pick('q', 'y')})",
             f"bool_and({self.condition(0)})",
             f"bool_or({self.condition(0)})",
@@ -459,8 +459,16 @@ class _Writer:
         """Order-sensitive aggregates over one stream (across streams, order is the replay's)."""
         name = self.stream()
         keys = self.keys(1)
-        values = [f"{self.pick('first', 'last')}({self.pick('v', 's', 'y', 'b', 'w', 'z')})"
-                  for _ in range(self.rng.randint(1, 3))]  # fmt: skip
+        values = [self.ordered() for _ in range(self.rng.randint(1, 3))]
         shown = self.listed([*keys, *values, "count(*)"])
         by = f" GROUP BY {', '.join(keys)}" if keys else ""
         return f"SELECT {shown} FROM {name} {self.window(name)}{self.where()}{by}"
+
+    def ordered(self) -> str:
+        any_ = self.pick("v", "s", "y", "b", "w", "z")
+        by = self.pick("k", "s", "b", "v", "x", "h", "q", "g", "z", self.integer())
+        call = self.pick(
+            f"{self.pick('first', 'last')}({any_})",
+            f"{self.pick('max_by', 'min_by')}({any_}, {by})",
+        )
+        return f"{call} FILTER (WHERE {self.condition(0)})" if self.rng.random() < 0.2 else call

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.errors import NotSupportedError
 from cql.planner.physical import WidAggregateExec, walk
 
 
@@ -31,10 +30,3 @@ def test_panes_where_windows_overlap(window: str, auto: int | None, forced: int 
     assert pane_of("auto", window) == auto
     assert pane_of("panes", window) == forced
     assert pane_of("wid", window) is None
-
-
-def test_sets_of_values_are_not_merged() -> None:
-    assert pane_of("auto", "RANGE 30 SLIDE 10", "count(DISTINCT v)") is None
-    with pytest.raises(NotSupportedError, match=r"count\(DISTINCT …\) in panes") as caught:
-        pane_of("panes", "RANGE 30 SLIDE 10", "count(DISTINCT v)")
-    assert caught.value.position is not None

@@ -18,9 +18,11 @@ from cql.types import DataType, Kind
 @dataclass(frozen=True, slots=True)
 class AggregateCode:
     """``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
-    the argument from ``x`` (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
+    the arguments (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
     ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result.
-    ``merge`` adds what entry ``m`` holds to ``g``; empty where a state cannot be merged."""
+    ``merge`` adds what entry ``m`` holds to ``g``; empty where a state cannot be merged.
+    ``sees_null``: of which arguments NULL is a value (the row counts, and ``<argument>_ok`` tells);
+    ``ranked``: the argument whose rank is read."""
 
     columns: tuple[tuple[str, str], ...]
     init: tuple[str, ...]
@@ -29,28 +31,23 @@ class AggregateCode:
     result: Code
     merge: tuple[str, ...] = ()
     fatal: str | None = None  # message of the error behind {leave}
-    uses_rank: bool = False
+    ranked: int | None = None
     ordered: bool = field(default=False)  # reads T and Q
+    sees_null: frozenset[int] = frozenset()
     codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
 
 
-def distinct_state(k: int) -> tuple[str, str]:
-    """The count of a DISTINCT call lives in one column; the set of values is kept beside it."""
-    return (f"a{k}n", "int64")
+def argument(k: int, n: int) -> str:
+    """The name of argument ``n`` of the ``k``-th call in the row's code."""
+    return f"x{k}" if n == 0 else f"x{k}_{n}"
 
 
-def aggregate_code(call: AggregateCall, k: int, x: str, loose: bool) -> AggregateCode:
-    """Code of the ``k``-th call over argument value ``x`` (its name in the row's code)."""
-    a = f"a{k}"
-    if call.distinct:
-        name, dtype = distinct_state(k)
-        return AggregateCode(
-            ((name, dtype),), (f"{name}[g] = 0",), (), (), Code(f"{name}[g]", None)
-        )
+def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
+    """Code of the ``k``-th call. Of a DISTINCT one, the state is updated for new values only."""
     builder = _BUILDERS.get(call.fn)
     if builder is None:
         raise NotSupportedError(f"aggregate {call.fn} is not supported yet", position=call.pos)
-    return builder(call, a, x, loose)
+    return builder(call, f"a{k}", argument(k, 0), loose)
 
 
 def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:
@@ -198,7 +195,7 @@ def _extreme(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         x,
         s,
         result,
-        uses_rank=kind.is_text,
+        ranked=0 if kind.is_text else None,
         codes=codes,
     )
 
@@ -261,6 +258,51 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         ),
         ordered=True,
         codes=(s,) if call.type.is_text else (),
+        sees_null=frozenset((0,)),
+    )
+
+
+def _picked(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
+    """max_by and min_by: the value, NULL or not, at the row where the other argument is extreme;
+    of several such rows the first by (window attribute, arrival)."""
+    by: DataType = call.args[1].type
+    y, sign = f"{x}_1", "<" if call.fn == "min_by" else ">"
+    s, h, o, t, q, some = (f"{a}{name}" for name in "mhotqs")
+
+    def better(y: str, time: str, arrival: str) -> str:
+        beyond, same = f"{y} {sign} {o}[g]", f"{y} == {o}[g]"
+        if by.is_text:
+            beyond = f"rank[{y}] {sign} rank[{o}[g]]"
+        if by.is_fraction:  # NaN is the largest
+            outer, inner = (f"{o}[g]", y) if call.fn == "min_by" else (y, f"{o}[g]")
+            beyond += f" or ({outer} != {outer} and {inner} == {inner})"
+            same += f" or ({y} != {y} and {o}[g] != {o}[g])"
+        earlier = f"{time} < {t}[g] or ({time} == {t}[g] and {arrival} < {q}[g])"
+        return f"if {some}[g] == 0 or {beyond} or (({same}) and ({earlier})):"
+
+    kept = {s: x, h: f"{x}_ok", o: y, t: "T", q: "Q", some: "1"}
+    return AggregateCode(
+        (
+            *((s, call.type.storage), (h, "bool"), (o, by.storage)),
+            *((t, "int64"), (q, "int64"), (some, "bool")),
+        ),
+        (
+            *(f"{column}[g] = 0" for column in (h, t, q, some)),
+            f"{s}[g] = {'-1' if call.type.is_text else '0'}",
+            f"{o}[g] = {'-1' if by.is_text else '0'}",
+        ),
+        (better(y, "T", "Q"), *(f"    {column}[g] = {value}" for column, value in kept.items())),
+        (f"{a}v = {h}[g] != 0",),
+        Code(f"({s}[g] != 0)" if call.type.kind is Kind.BOOLEAN else f"{s}[g]", f"{a}v"),
+        (
+            f"if {some}[m] != 0:",
+            "    " + better(f"{o}[m]", f"{t}[m]", f"{q}[m]"),
+            *(f"        {column}[g] = {column}[m]" for column in kept),
+        ),
+        ordered=True,
+        ranked=1 if by.is_text else None,
+        codes=tuple(c for c, kind in ((s, call.type), (o, by)) if kind.is_text),
+        sees_null=frozenset((0,)),
     )
 
 
@@ -285,6 +327,8 @@ _BUILDERS: dict[str, _Builder] = {
     "var_pop": _moment,
     "first": _edge,
     "last": _edge,
+    "max_by": _picked,
+    "min_by": _picked,
     "bool_and": _logical,
     "bool_or": _logical,
 }

@@ -32,8 +32,7 @@ from cql.executor.operators.rowscope import (
     NEED_TABLE,
     NEED_WINDOWS,
 )
-from cql.executor.operators.stage import StageCode, StageSpec, write_stage
-from cql.executor.operators.wid import distinct_columns
+from cql.executor.operators.stage import StageCode, StageSpec, Table, write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
 from cql.planner.expr import Literal
@@ -208,11 +207,9 @@ class StageOperator:
     # -- state -----------------------------------------------------------------------------------
 
     def _allocate_windows(self) -> None:
-        self._entries[""] = INITIAL_ENTRIES
-        for k in self.code.distinct:
-            self._entries[str(k)] = INITIAL_ENTRIES
-        for suffix in self._entries:
-            self._resize_entries(suffix, INITIAL_ENTRIES, self._columns(suffix))
+        for table in self.code.tables:
+            suffix = table.suffix
+            self._resize_entries(table, INITIAL_ENTRIES)
             self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
         self._slots_open(INITIAL_SLOTS)
@@ -221,10 +218,10 @@ class StageOperator:
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)
 
-    def _resize_entries(self, suffix: str, entries: int, columns: dict[str, str]) -> None:
+    def _resize_entries(self, table: Table, entries: int) -> None:
+        suffix, aggregate = table.suffix, self.spec.aggregate
         self._resize_slab("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
-        self._resize_slab("records" + suffix, len(columns) * entries, np.dtype(np.int64))
-        aggregate = self.spec.aggregate
+        self._resize_slab("records" + suffix, len(table.columns) * entries, np.dtype(np.int64))
         if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
             self._resize_slab("nulls", entries, np.dtype(np.int64))
         self._entries[suffix] = entries
@@ -255,8 +252,8 @@ class StageOperator:
 
     def _slots_open(self, slots: int) -> None:
         before = self.state["window_ids"].size if "window_ids" in self.state else 0
-        names = ["window_ids", "heap", "spares", "bases", "classes", "counts"]
-        names += [f"{n}{k}" for k in self.code.distinct for n in ("bases", "classes", "counts")]
+        names = ["window_ids", "heap", "spares"]
+        names += [n + t.suffix for t in self.code.tables for n in ("bases", "classes", "counts")]
         for name in names:
             self._resize(name, slots, np.dtype(np.int64))
         self._resize("places", 2 * slots, np.dtype(np.int64))
@@ -271,28 +268,23 @@ class StageOperator:
     def _bind_arrays(self) -> None:
         for name, array in self.state.items():
             self._set(name, array.ctypes.data)
-        for suffix, entries in self._entries.items():
-            self._set("entries" + suffix, entries)
-            self._bind_columns(suffix)
+        for table in self.code.tables:
+            self._set("entries" + table.suffix, self._entries[table.suffix])
+            self._set("width" + table.suffix, len(table.columns))
+            self._set("hashed" + table.suffix, table.hashed)
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
-            self._set("tables", len(self._entries))
+            self._set("tables", len(self.code.tables))
             for name in ("open_window", "find_window", "grow_region", "close_window"):
                 self._set(name, getattr(windows, name).address)
         self._bind_tables()
 
-    def _bind_columns(self, suffix: str) -> None:
-        """How a window's region is moved and indexed anew."""
-        self._set("width" + suffix, len(self._columns(suffix)))
-        keys = [name for name, _ in self.code.groups if name.startswith("key")]
-        self._set("hashed" + suffix, 2 if suffix else len(keys))
-
-    def _columns(self, suffix: str) -> dict[str, str]:
-        return dict(distinct_columns(int(suffix)) if suffix else self.code.groups)
+    def _table(self, suffix: str) -> Table:
+        return next(t for t in self.code.tables if t.suffix == suffix)
 
     def column(self, name: str, suffix: str = "") -> npt.NDArray[Any]:
         """A column of a table's entries, by name: one field of their records."""
-        columns = self._columns(suffix)
+        columns = dict(self._table(suffix).columns)
         dtype, offset = np.dtype(_dtype(columns[name])), 8 * list(columns).index(name)
         records = self.state["records" + suffix]
         return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
@@ -305,7 +297,7 @@ class StageOperator:
             return
         free = self.state["spares"][: self.scalars()["spare"]]
         slots = np.setdiff1d(np.arange(self.state["window_ids"].size), free)
-        for suffix in self._entries:
+        for number, suffix in enumerate(self._entries):
             entries = self._entries_of(slots, suffix)
             changed = False
             for table, name, shift in self.code.codes:
@@ -317,7 +309,6 @@ class StageOperator:
                     changed |= new is not old
                     column[entries] = words + ((new.astype(np.int64) - old) << shift)
             if changed:
-                number = list(self._entries).index(suffix)
                 block = windows.FIRST_TABLE + number * windows.BLOCK
                 windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
 
@@ -347,8 +338,7 @@ class StageOperator:
                 self.tables.fill(number, amount)
                 self._bind_tables()
             case kind if kind == NEED_ROOM:
-                suffix = list(self._entries)[number]
-                self._grow(suffix, amount, self._columns(suffix))
+                self._grow(self.code.tables[number], amount)
             case kind if kind == NEED_RANK:
                 self.refresh()
             case kind if kind == NEED_WINDOWS:
@@ -357,12 +347,12 @@ class StageOperator:
                 raise AssertionError(f"{self.name} asks for {detail}")
         self._bind_arrays()
 
-    def _grow(self, suffix: str, wanted: int, columns: dict[str, str]) -> None:
-        entries = self._entries[suffix]
-        needed = int(self.state["top" + suffix][0]) + wanted
+    def _grow(self, table: Table, wanted: int) -> None:
+        entries = self._entries[table.suffix]
+        needed = int(self.state["top" + table.suffix][0]) + wanted
         while entries < needed:
             entries *= 2
-        self._resize_entries(suffix, entries, columns)
+        self._resize_entries(table, entries)
 
     def _provide_host(self, k: int, unit: Unit) -> None:
         n = int(unit.words[ROWS])

@@ -15,8 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.executor.operators.aggregates import argument
 from cql.executor.operators.stage import StageScope
-from cql.executor.operators.wid import REGION, WITHIN_BOUNDS, AggregateTerminal
+from cql.executor.operators.wid import (
+    REGION,
+    WITHIN_BOUNDS,
+    WORD,
+    AggregateTerminal,
+    key_value,
+)
 
 
 @dataclass(slots=True)
@@ -46,6 +53,10 @@ class PaneTerminal(AggregateTerminal):
         assert window is not None
         assert pane is not None
         return self.writer.window_constant("range_panes", (window.range or 0) // pane)
+
+    def _group_columns(self) -> tuple[tuple[str, str], ...]:
+        """Where a pane's group has been merged to, for the values that are kept beside it."""
+        return (("into", "int64"),) if self.distinct else ()
 
     # -- one row ---------------------------------------------------------------------------------
 
@@ -137,6 +148,8 @@ class PaneTerminal(AggregateTerminal):
                 with body.block(f"for i in range({merged}, counts[source]):"):
                     body.lines(f"{merged} = i", "m = uint64(begin + i)")
                     self._merge_group()
+                for k in self.distinct:
+                    self._merge_set(k)
             with body.block("if status != 0:"):
                 body.line("break")
             body.lines(f"{merged} = 0", f"{merging} += 1")
@@ -153,8 +166,23 @@ class PaneTerminal(AggregateTerminal):
             with body.block("if kn != 0:"):
                 body.line(f"hashed = hash_end(hash_next({chain}, kn))")
         self._find_group(["break"])
+        if self._group_columns():
+            body.line("into[m] = int64(g) - base")
         for k, code in enumerate(self._codes):
-            self._emit(k, code.merge, "break")
+            if k not in self.distinct:
+                self._emit(k, code.merge, "break")
+
+    def _merge_set(self, k: int) -> None:
+        """Adds a pane's values of call ``k`` to those of the window; again, if the kernel had to
+        leave: what is there already changes nothing."""
+        body, kind = self.writer.kernel.body, self.node.calls[k].args[0].type
+        with body.block("if status == 0:"):
+            body.lines(f"{self.writer.kernel.word('merged')} = counts[source]")
+            body.line(f"first_of = bases{k}[source]")
+            with body.block(f"for v in range(first_of, first_of + counts{k}[source]):"):
+                body.line(f"g = uint64(base + into[uint64(begin + owner{k}[v])])")
+                body.line(f"{argument(k, 0)} = {key_value(kind, f'value{k}[v]', WORD)}")
+                self._insert_distinct(k, ["break"])
 
     def _end_of_window(self, closing: str, group: str) -> None:
         """The window's own region goes with the first of its panes."""

@@ -78,18 +78,27 @@ class StageSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """What each window keeps of one kind: its groups, or values beside them. The names of its words
+    in the descriptor end in ``suffix``; entries are records of ``columns``, (name, dtype), of which
+    the first ``hashed`` are looked up."""
+
+    suffix: str
+    columns: tuple[tuple[str, str], ...]
+    hashed: int
+
+
+@dataclass(frozen=True, slots=True)
 class StageCode:
     """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
-    ``groups`` are the state columns of a group, (name, dtype); ``distinct`` the calls that keep a
-    set of values; ``codes`` the state columns that hold codes of the dictionary, as (suffix of
-    their table, name, bit at which the code starts); ``fatal`` the error sites that no policy
-    leaves out."""
+    ``tables`` are those of its windows; ``codes`` the state columns that hold codes of the
+    dictionary, as (suffix of their table, name, bit at which the code starts); ``fatal`` the error
+    sites that no policy leaves out."""
 
     text: str
     kernel: KernelText
     by_ref: dict[int, int]
-    groups: tuple[tuple[str, str], ...] = ()
-    distinct: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
     codes: tuple[tuple[str, str, int], ...] = ()
     fatal: frozenset[int] = frozenset()
 
@@ -149,8 +158,7 @@ class StageWriter:
             self._assemble(),
             self.kernel,
             terminal.by_ref,
-            terminal.groups,
-            terminal.distinct,
+            terminal.tables,
             terminal.codes,
             frozenset(self.fatal),
         )
@@ -504,8 +512,7 @@ class RowTerminal:
 
     writer: StageWriter
     by_ref: dict[int, int] = field(default_factory=dict)
-    groups: tuple[tuple[str, str], ...] = ()
-    distinct: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
     codes: tuple[tuple[str, str, int], ...] = ()
 
     @property

@@ -25,7 +25,7 @@ from cql.executor.kernels.windows import (
     SMALLEST_CLASS,
     TABLE,
 )
-from cql.executor.operators.aggregates import AggregateCode, aggregate_code
+from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
@@ -34,6 +34,7 @@ from cql.executor.operators.stage import (
     Origin,
     RowTerminal,
     StageScope,
+    Table,
     attribute_origins,
     columns_at,
     end_of_rows,
@@ -71,6 +72,8 @@ class KeyPart:
     bits: int
 
 
+#: A value that has a word to itself.
+WORD = KeyPart(0, 0, 64)
 _KEY_BITS = {
     "bool": 1,
     "int8": 8,
@@ -103,6 +106,7 @@ class AggregateTerminal(RowTerminal):
 
     node: WidAggregateExec = field(kw_only=True)
     codes: tuple[tuple[str, str, int], ...] = ()
+    distinct: tuple[int, ...] = ()  # the calls that keep a set of values
     _parts: list[KeyPart] = field(default_factory=list)
     _words: int = 1
     _codes: list[AggregateCode] = field(default_factory=list)
@@ -113,17 +117,23 @@ class AggregateTerminal(RowTerminal):
         self._parts, self._words = pack_keys([k.type for k in node.keys])
         self.distinct = tuple(k for k, c in enumerate(node.calls) if c.distinct)
         self._codes = [
-            aggregate_code(call, k, f"x{k}", self._loose(call)) for k, call in enumerate(node.calls)
+            aggregate_code(call, k, self._loose(call)) for k, call in enumerate(node.calls)
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
-        self.groups = (*keys, *(c for code in self._codes for c in code.columns))
+        state = (column for code in self._codes for column in code.columns)
+        groups = Table("", (*keys, *self._group_columns(), *state), self._words)
+        self.tables = (groups, *(set_of_values(k) for k in self.distinct))
         self.codes = tuple(self._code_columns())
         # The library's functions know where these stand: before anything else.
         for name in DIRECTORY:
             layout.slot(name)
-        for suffix, _ in self._tables():
+        for table in self.tables:
             for name in TABLE:
-                layout.slot(name + suffix)
+                layout.slot(name + table.suffix)
+
+    def _group_columns(self) -> tuple[tuple[str, str], ...]:
+        """Columns of a group beside its key and the states of its calls."""
+        return ()
 
     def _code_columns(self) -> Iterator[tuple[str, str, int]]:
         """Every place in the state that holds codes of the dictionary (see StageCode)."""
@@ -132,7 +142,7 @@ class AggregateTerminal(RowTerminal):
                 yield "", f"key{part.word}", part.shift
         for k, call in enumerate(self.node.calls):
             if k in self.distinct and call.args[0].type.is_text:
-                yield str(k), distinct_columns(k)[0][0], 0
+                yield str(k), f"value{k}", 0
         for code in self._codes:
             for name in code.codes:
                 yield "", name, 0
@@ -354,46 +364,41 @@ class AggregateTerminal(RowTerminal):
         body = self.writer.kernel.body
         found: list[str | None] = []
         for k, call in enumerate(self.node.calls):
-            condition: str | None = None
+            where: str | None = None
             if call.where is not None:
-                where = emit(call.where, scope)
-                condition = f"f{k}"
-                seen = where.value if where.valid is None else f"({where.valid} and {where.value})"
-                body.line(f"{condition} = {seen}")
-            if call.args:
-                condition = self._argument(k, call, condition, scope)
-            if self._codes[k].uses_rank:
-                rank = self.writer.kernel.rank()
-                with body.block(f"if {condition or 'True'} and x{k} >= {rank}.size:"):
+                code, where = emit(call.where, scope), f"f{k}"
+                seen = code.value if code.valid is None else f"({code.valid} and {code.value})"
+                body.line(f"{where} = {seen}")
+            flags = [self._argument(k, n, where, scope) for n in range(len(call.args))]
+            known = [flag for flag in flags if flag is not None]
+            condition = " and ".join(known) if known else where
+            ranked = self._codes[k].ranked
+            if ranked is not None:
+                rank, x = self.writer.kernel.rank(), argument(k, ranked)
+                with body.block(f"if {condition or 'True'} and {x} >= {rank}.size:"):
                     body.line(scope.need_rank())
             found.append(condition)
         return found
 
-    def _argument(
-        self, k: int, call: AggregateCall, condition: str | None, scope: StageScope
-    ) -> str | None:
-        """Sets ``x<k>`` (and its flag); FILTER guards it, as it does in Spark."""
-        body, arg = self.writer.kernel.body, call.args[0]
-        if condition is None:
+    def _argument(self, k: int, n: int, where: str | None, scope: StageScope) -> str | None:
+        """Sets an argument and its flag; FILTER guards it, as it does in Spark. Returns the flag if
+        the call does not see the row where that is false."""
+        body, arg, x = self.writer.kernel.body, self.node.calls[k].args[n], argument(k, n)
+        seen = n in self._codes[k].sees_null
+        if where is None:
             value = emit(arg, scope)
-            body.line(f"x{k} = {value.value}")
-        else:
-            # Columns that are loaded inside the block are unknown after it: a scope of its own.
-            inner = scope.next(list(scope.columns))
-            inner.level = scope.level
-            body.line(f"x{k} = {zero(arg.type)}")
-            body.line(f"x{k}_ok = False")
-            with body.block(f"if {condition}:"):
-                value = emit(arg, inner)
-                body.line(f"x{k} = {value.value}")
-                body.line(f"x{k}_ok = {value.valid or 'True'}")
-        if call.fn in ("first", "last"):  # they keep NULLs
-            if condition is None:
-                body.line(f"x{k}_ok = {value.valid or 'True'}")
-            return condition
-        if value.valid is None:
-            return condition
-        return value.valid if condition is None else f"x{k}_ok"
+            body.line(f"{x} = {value.value}")
+            if seen:
+                body.line(f"{x}_ok = {value.valid or 'True'}")
+            return None if seen else value.valid
+        # Columns that are loaded inside the block are unknown after it: a scope of its own.
+        inner = scope.next(list(scope.columns))
+        inner.level = scope.level
+        body.lines(f"{x} = {zero(arg.type)}", f"{x}_ok = False")
+        with body.block(f"if {where}:"):
+            value = emit(arg, inner)
+            body.lines(f"{x} = {value.value}", f"{x}_ok = {value.valid or 'True'}")
+        return None if seen or value.valid is None else f"{x}_ok"
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         body, _kernel = self.writer.kernel.body, self.writer.kernel
@@ -401,7 +406,8 @@ class AggregateTerminal(RowTerminal):
         # Sets of values may ask for room: they come first and count as they insert, so that a row
         # that is tried again changes nothing twice.
         for k in self.distinct:
-            self._insert_distinct(k, arguments[k], leave)
+            with body.block(f"if {condition}:" if (condition := arguments[k]) else "if True:"):
+                self._insert_distinct(k, leave)
         for k, code in enumerate(self._codes):
             if k in self.distinct:
                 continue
@@ -418,7 +424,7 @@ class AggregateTerminal(RowTerminal):
         if code.fatal is not None:
             site = kernel.site(ErrorSite("overflow", code.fatal, self.node.calls[k].pos))
             self.writer.fatal.add(site)
-        if code.uses_rank:
+        if code.ranked is not None:
             kernel.rank()
         out = f"status = 3; detail = {site}; {leave}"
         kernel.body.lines(*(line.replace("{leave}", out) for line in lines))
@@ -432,7 +438,8 @@ class AggregateTerminal(RowTerminal):
         slots = kernel.declare("slots", kernel.word("slots"))
         kernel.declare("heap", f"words({kernel.word('heap')}, {slots})")
         kernel.declare("window_ids", f"words({kernel.word('window_ids')}, {slots})")
-        for suffix, columns in self._tables():
+        for table in self.tables:
+            suffix = table.suffix
             n = kernel.declare(f"entries{suffix}", kernel.word(f"entries{suffix}"))
             for name in (f"bases{suffix}", f"classes{suffix}", f"counts{suffix}"):
                 kernel.declare(name, f"words({kernel.word(name)}, {slots})")
@@ -441,14 +448,9 @@ class AggregateTerminal(RowTerminal):
             if self._nullable_keys and not suffix:
                 kernel.declare("nulls", f"words({kernel.word('nulls')}, {n})")
             records = kernel.word(f"records{suffix}")
-            for word, (name, dtype) in enumerate(columns):
-                at = f"{records} + {8 * word}, {n}, {8 * len(columns)}"
+            for word, (name, dtype) in enumerate(table.columns):
+                at = f"{records} + {8 * word}, {n}, {8 * len(table.columns)}"
                 kernel.declare(name, f"{FIELDS[dtype]}({at})")
-
-    def _tables(self) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
-        """Suffix and columns of the groups, then of each set of values."""
-        sets = [(str(k), distinct_columns(k)) for k in self.distinct]
-        return [("", self.groups), *sets]
 
     def _open_window(self, leave: str) -> None:
         """Finds or opens window ``w``; sets slot and what REGION says, and count."""
@@ -491,35 +493,34 @@ class AggregateTerminal(RowTerminal):
         with body.block("if unlikely(status != 0):"):
             body.line(leave[0])
 
-    def _insert_distinct(self, k: int, condition: str | None, leave: list[str]) -> None:
+    def _insert_distinct(self, k: int, leave: list[str]) -> None:
+        """Adds the value of call ``k`` to the set of its group, and to its state if it is new."""
         body = self.writer.kernel.body
-        call = self.node.calls[k]
-        part = KeyPart(0, 0, 64)
-        bits = _key_expression(call.args[0].type, f"x{k}", part)
-        with body.block(f"if {condition}:" if condition else "if True:"):
-            body.lines(f"bits = {bits}", "owner = int64(g) - base")
-            body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
-            body.lines(*_distinct_region(k))
-            with body.block("while True:"):
-                body.line(f"e = int64(index{k}[{PLACES} * db + p])")
-                with body.block("if e == 0:"):
-                    with body.block(f"if counts{k}[slot] >= dsize:"):
-                        body.line(f"grown = {self._grow(1 + self.distinct.index(k))}")
-                        with body.block("if grown < 0:"):
-                            body.line(
-                                f"status = 2; detail = {NEED_ROOM + 1 + self.distinct.index(k)};"
-                                " detail_row = 4 * dsize; break"
-                            )
-                        body.lines(*_distinct_region(k), "continue")
-                    body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
-                    body.line(f"index{k}[{PLACES} * db + p] = tag | counts{k}[slot]")
-                    body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
-                    body.lines(f"a{k}n[g] += 1", "break")
-                with body.block("if (e ^ tag) <= dlow:"):
-                    body.line("e = db + (e & dlow) - 1")
-                    with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
-                        body.line("break")
-                body.line("p = (p + 1) & dm")
+        kind = self.node.calls[k].args[0].type
+        body.line(f"bits = {_key_expression(kind, argument(k, 0), WORD)}")
+        body.line("owner = int64(g) - base")
+        body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
+        body.lines(*_distinct_region(k))
+        with body.block("while True:"):
+            body.line(f"e = int64(index{k}[{PLACES} * db + p])")
+            with body.block("if e == 0:"):
+                table = 1 + self.distinct.index(k)
+                with body.block(f"if counts{k}[slot] >= dsize:"):
+                    body.line(f"grown = {self._grow(table)}")
+                    with body.block("if grown < 0:"):
+                        need = f"status = 2; detail = {NEED_ROOM + table}; detail_row = 4 * dsize"
+                        body.line(f"{need}; break")
+                    body.lines(*_distinct_region(k), "continue")
+                body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
+                body.line(f"index{k}[{PLACES} * db + p] = tag | counts{k}[slot]")
+                body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
+                self._emit(k, self._codes[k].update, "break")
+                body.line("break")
+            with body.block("if (e ^ tag) <= dlow:"):
+                body.line("e = db + (e & dlow) - 1")
+                with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
+                    body.line("break")
+            body.line("p = (p + 1) & dm")
         with body.block("if status != 0:"):
             body.line(leave[0])
 
@@ -638,7 +639,7 @@ class AggregateTerminal(RowTerminal):
                 valid = writer.kernel.temp("kv")
                 body.line(f"{valid} = (nulls[g] & {1 << self._null_bit(i)}) == 0")
             value = writer.kernel.temp("key_")
-            body.line(f"{value} = {_key_value(key.type, f'key{part.word}[g]', part)}")
+            body.line(f"{value} = {key_value(key.type, f'key{part.word}[g]', part)}")
             columns.append(Code(value, valid))
         for code in self._codes:
             body.lines(*code.final_lines)
@@ -728,9 +729,9 @@ def _distinct_region(k: int) -> tuple[str, ...]:
     )
 
 
-def distinct_columns(k: int) -> tuple[tuple[str, str], ...]:
-    """Columns of the set of values of call ``k``, in the order in which they are hashed."""
-    return ((f"value{k}", "int64"), (f"owner{k}", "int64"))
+def set_of_values(k: int) -> Table:
+    """The values that a DISTINCT call has seen, each with the number of its group."""
+    return Table(str(k), ((f"value{k}", "int64"), (f"owner{k}", "int64")), 2)
 
 
 def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:
@@ -746,7 +747,7 @@ def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:
     return f"({bits} << {part.shift})" if part.shift else bits
 
 
-def _key_value(kind: DataType, word: str, part: KeyPart) -> str:
+def key_value(kind: DataType, word: str, part: KeyPart) -> str:
     if kind.is_fraction:
         value = f"f64_of_bits({word})"
         return f"float32({value})" if kind.kind is Kind.FLOAT else value
