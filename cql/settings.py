@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
+from cql.policy import parse_slack
 
 
 class SettingType(Enum):
@@ -25,6 +26,7 @@ class SettingType(Enum):
     INTEGER = "integer"
     BYTES = "bytes"
     TEXT = "text"
+    SLACK = "off or a slack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Setting:
                 return self._bounded(_to_bytes(value), value, position)
             case SettingType.TEXT:
                 return self._text(value, position)
+            case SettingType.SLACK:
+                return self._slack(value, position)
             case _:
                 return unreachable(self.type)
 
@@ -84,6 +88,8 @@ class Setting:
                 return "a size such as '512 MB' or '2 GiB'"
             case SettingType.TEXT:
                 return "text"
+            case SettingType.SLACK:
+                return "off, a length of time such as '5 seconds', or '1000 rows'"
             case _:
                 return unreachable(self.type)
 
@@ -135,6 +141,15 @@ class Setting:
         if not text:
             raise self._refuse(value, position)
         return text.lower() if text.lower() in _FLAGS else text
+
+    def _slack(self, value: Any, position: Position | None) -> str:
+        text = str(value).strip().lower()
+        if text == "off" or value is False:
+            return "off"
+        found = None if isinstance(value, bool) else parse_slack(text)
+        if found is None:
+            raise self._refuse(value, position)
+        return found.text
 
 
 _FLAGS = {"on": True, "true": True, "yes": True, "1": True}
@@ -237,6 +252,25 @@ class Settings(Mapping[str, Any]):
         "wid",
         "panes",
         later=("buffered", "two_stacks"),
+    )
+    union_operator: str = _choice(
+        "auto",
+        "Operator for unions: pass_through hands rows on as they come, merge gives them in order; "
+        "auto takes pass_through unless what is above needs order.",
+        "pass_through",
+        "merge",
+    )
+    order_enforcement: str = _choice(
+        "none",
+        "sort puts rows in order before a windowed aggregate sees them, as an in-order architecture"
+        " must; the windows need it not.",
+        "sort",
+    )
+    slack: str = _setting(
+        SettingType.SLACK,
+        "off",
+        "Windowed aggregates and ORDER BY deduce progress from the order of arrival, less this "
+        "slack ('5 seconds', '1000 rows'), and leave out what comes later; off: punctuation.",
     )
     join_operator: str = _choice(
         "auto",

@@ -22,7 +22,9 @@ from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
+from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
+from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
 from cql.executor.runtimes.depth_first import DepthFirst
@@ -102,7 +104,7 @@ class Execution:
         self._readers: list[Reader] = []
         self._total_rows: int | None = None
         self._over: _Over | None = None
-        self._refreshing: list[StageOperator] = []
+        self._refreshing: list[StageOperator | MergeOperator] = []
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -189,7 +191,9 @@ class Execution:
         )
         self._runtime = self._make_runtime(self._graph)
         self._refreshing = [
-            op for op in self._graph.operators if isinstance(op, StageOperator) and op.needs_refresh
+            op
+            for op in self._graph.operators
+            if isinstance(op, StageOperator | MergeOperator) and op.needs_refresh
         ]
         self._refresh()
 
@@ -417,8 +421,10 @@ class Execution:
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
-        pairs that an aggregate left out. ``max_lateness`` is a duration; where an event time is
-        no timestamp, a number of its units."""
+        pairs that an aggregate left out; kind "left out": stragglers that a sort or a merging union
+        left out; kind "behind slack": rows that came later than a slack of its own allows.
+        ``max_lateness`` is a duration; where an event time is no timestamp, a number of its
+        units."""
         rows = self._late_rows() if self._over is None else self._over.late
         nodes = [(n.schema, n.relation.stream) for n in sources(self.plan.root)]
         timed = all(
@@ -447,6 +453,11 @@ class Execution:
             counters = operator.counters()
             if "late_pairs" in counters:
                 rows.append((operator.name, "pairs", counters["late_pairs"], None))
+            if "late_rows" in counters:
+                rows.append((operator.name, "left out", counters["late_rows"], None))
+            if isinstance(operator, SlackOperator):
+                late = counters["behind_slack"]
+                rows.append((operator.name, "behind slack", late, operator.max_lateness))
         return rows
 
     def bad_rows(self) -> pa.Table:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
+from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
+from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
 from cql.executor.operators.union import UnionOperator
@@ -17,13 +19,17 @@ from cql.planner.expr import Column, Expr, walk
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    MergeUnionExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
     SortExec,
     SourceExec,
     UnionExec,
     ValuesExec,
     WidAggregateExec,
+    inputs,
     progressing,
     sources,
 )
@@ -89,7 +95,7 @@ def build(
     """The operators of a plan. ``fuse`` off makes every node an operator of its own. ``nulls`` are
     the source columns that are known to hold NULLs; ``stragglers`` says whether the consumer of the
     results asks which of them are late (a sink does not)."""
-    if isinstance(root, SourceExec | ValuesExec | UnionExec):
+    if isinstance(root, SourceExec | ValuesExec | UnionExec | SlackExec):
         root = _identity(root)
     builder = _Builder(None if stragglers else root, workspace, fuse, nulls, Graph(root.schema))
     builder.graph.entries = [None] * max(1, len(sources(root)))
@@ -113,6 +119,16 @@ class _Builder:
         match node:
             case UnionExec():
                 return self._union(node)
+            case MergeUnionExec() | PunctuatedSortExec():
+                return self._merge(node)
+            case SlackExec():
+                below = self._operator_below(node.input)
+                slack = SlackOperator(f"slack#{len(self.graph.operators)}", node, self.workspace)
+                index = self._add(
+                    slack, node.schema, node.schema, owned=frozenset(), stragglers=True
+                )
+                self._edge(node.input, below, index, 0)
+                return index
             case SortExec():
                 below = self._operator_below(node.input)
                 operator = SortOperator(f"sort#{len(self.graph.operators)}", node, self.workspace)
@@ -130,6 +146,36 @@ class _Builder:
         operator = UnionOperator(name, len(node.schema), len(node.inputs), progressing(node))
         index = self._add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
+            self._edge(child, below, index, port)
+        return index
+
+    def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
+        children = inputs(node)
+        ports = [self._operator_below(child) for child in children]
+        at, workspace = len(self.graph.operators), self.workspace
+        if isinstance(node, MergeUnionExec):
+            merge = MergeOperator(
+                f"merge#{at}",
+                node.schema,
+                len(ports),
+                node.order,
+                workspace,
+                refuses_null=node.refuses_null,
+            )
+        else:
+            merge = MergeOperator(
+                f"sort#{at}",
+                node.schema,
+                1,
+                node.order,
+                workspace,
+                keys=node.keys,
+                limit=node.limit,
+                offset=node.offset,
+                refuses_null=True,
+            )
+        index = self._add(merge, node.schema, node.schema)
+        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
             self._edge(child, below, index, port)
         return index
 
@@ -201,6 +247,8 @@ class _Builder:
         match node:
             case SourceExec():
                 return [(self.order[id(node)], column)]
+            case SlackExec():
+                return self._places(node.input, column)
             case UnionExec():
                 parts = [self._places(child, column) for child in node.inputs]
                 return [p for part in parts for p in part] if all(parts) else []

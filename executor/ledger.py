@@ -1,6 +1,7 @@
 """Where rows and pairs went, per operator: what the conservation laws are stated in.
 
-Stateless: in = out + filtered + bad. Sort: in = out + over_limit + held. Rows that are repeated for
+Stateless: in = out + filtered + bad. Sort and merging union: in = out + over_limit + held, and
+where progress releases them + late_rows + bad. Rows that are repeated for
 each of their windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
 out + filtered_after + bad_results. What rows would have to pay for is derived when it is asked for.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.unit import PHASE, SUB
@@ -35,6 +37,8 @@ def entry(operator: Operator, refused: Mapping[str, int]) -> dict[str, Any]:
     if isinstance(operator, StageOperator):
         found |= {"bad": 0, **refused}
         found |= _pairs(operator, found)
+    elif isinstance(operator, MergeOperator):
+        found |= {"bad": 0, **refused}
     found["state_bytes"] = getattr(operator, "state_bytes", 0)
     return found
 

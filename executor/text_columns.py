@@ -15,8 +15,11 @@ from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    MergeUnionExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -68,7 +71,9 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
             return {(order[id(node)], column)}
         case ValuesExec() | WidAggregateExec() | SortExec():
             return None
-        case FilterExec():
+        case MergeUnionExec() | PunctuatedSortExec():
+            return None
+        case FilterExec() | SlackExec():
             return _origin(node.input, column, order)
         case ProjectExec():
             expr = node.exprs[column]
@@ -101,7 +106,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
             used = _text_of(computed, node.input.schema)
             _demand(node.input, passed | used, order, encoded)
-        case BucketExec():
+        case BucketExec() | SlackExec():
             _demand(node.input, needed, order, encoded)
         case UnionExec():
             for child in node.inputs:
@@ -110,7 +115,10 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
-        case SortExec():
+        case MergeUnionExec():  # rows that wait outlive their block
+            for child in node.inputs:
+                _demand(child, _text(node.schema), order, encoded)
+        case SortExec() | PunctuatedSortExec():
             _demand(node.input, _text(node.schema), order, encoded)
 
 

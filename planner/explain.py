@@ -177,6 +177,21 @@ def _physical_line(node: Node) -> Line:
             return Line("Bucket", window, (node.why, "state: none"))
         case ph.UnionExec():
             return Line("Union", "", (node.why, "state: one punctuation per input"))
+        case ph.MergeUnionExec():
+            by = f"by {node.schema[node.order].name}"
+            state = "state: the rows of each input that another one is behind, and its disorder"
+            return Line("MergeUnion", by, (node.why, state, _left_out(node)))
+        case ph.PunctuatedSortExec():
+            time = node.schema[node.order].name
+            more = _sort_text(node.keys, node.limit, node.offset).removeprefix("by ")
+            text = ", ".join(t for t in (f"by {time}", more) if t)
+            state = "state: the rows that progress has not passed"
+            return Line("PunctuatedSort", text, (node.why, state, _left_out(node)))
+        case ph.SlackExec():
+            state = "none" if node.rows is None else f"{node.rows + 1:,} times"
+            return Line(
+                "Slack", f"on {node.schema[node.attribute].name}", (node.why, f"state: {state}")
+            )
         case ph.WidAggregateExec():
             return _wid_line(node)
         case ph.SortExec():
@@ -185,6 +200,10 @@ def _physical_line(node: Node) -> Line:
             return Line("Sort", text, (node.why, state or "state: the whole input"))
         case _:
             raise AssertionError(f"not a physical node: {node!r}")
+
+
+def _left_out(node: ph.MergeUnionExec | ph.PunctuatedSortExec) -> str:
+    return f"leaves out stragglers, append-only{_progress_text(node)}, in its order"
 
 
 def _wid_line(node: ph.WidAggregateExec) -> Line:

@@ -11,8 +11,8 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import choose
-from cql.planner.catalog import Queue, StreamSpec
+from cql.planner import choose, order
+from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import (
     Aggregate,
@@ -47,6 +47,7 @@ from cql.planner.physical import (
     sources,
     window_columns,
 )
+from cql.planner.properties import progressing as logical_progress
 from cql.window import Window, WindowKind
 
 
@@ -58,7 +59,7 @@ def plan(
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
-    root = _lower(logical, settings)
+    root = order.choose_unions(_lower(logical, settings), settings)
     runtime, why = choose.runtime(settings)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(root, runtime, why, keep)
@@ -178,8 +179,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return ProjectExec(_lower(node.input, settings), node.exprs, node.names)
         case Union():
             children = tuple(_lower(i, settings) for i in node.inputs)
-            union = UnionExec(children, node.schema.names)
-            return replace(union, why=choose.why_union(union))
+            return UnionExec(children, node.schema.names)
         case Aggregate():
             return _aggregate(node, settings)
         case Bucket():
@@ -208,6 +208,9 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
             position=node.pos,
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
+    else:
+        unit = logical_progress(node.input)[node.window.wa].unit
+        child = order.before_window(child, node.window.wa, unit, settings, node.pos)
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
     return choose.aggregate(aggregate, settings)
 
@@ -215,12 +218,6 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     """Sort keys become columns: those that are expressions are computed below, dropped above."""
     child = _lower(node.input, settings)
-    if node.window_end is None and not bounded(child):
-        raise PlanError(
-            "ORDER BY over unbounded input has no end to wait for",
-            position=node.pos,
-            hint="order within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …",
-        )
     if node.window_end is not None and node.window_end not in window_columns(child):
         raise PlanError(
             "ORDER BY cannot tell when a window of its input is complete", position=node.pos
@@ -239,12 +236,38 @@ def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     if len(exprs) > width:
         more = tuple(f"sort_key_{i}" for i in range(width, len(exprs)))
         child = ProjectExec(child, tuple(exprs), (*names, *more), "computes the sort keys")
+    made = _ordered(node, child, tuple(keys), settings)
+    if len(exprs) == width:
+        return made
+    return ProjectExec(made, tuple(exprs[:width]), names, "drops the sort keys")
+
+
+def _ordered(
+    node: Sort, child: Physical, keys: tuple[SortKey, ...], settings: Mapping[str, Any]
+) -> Physical:
+    if node.window_end is None:
+        released = order.sort(child, keys, node.limit, node.offset)
+        if released is not None:
+            unit = _unit(node, keys[0])
+            below = order.with_slack(child, released.order, unit, settings, node.pos)
+            return replace(released, input=below)
+    if node.window_end is None and not bounded(child):
+        raise PlanError(
+            "ORDER BY over unbounded input has no end to wait for",
+            position=node.pos,
+            hint="order by a time that progresses first (… ORDER BY ts, …), or within a window:"
+            " … [RANGE r SLIDE s] … GROUP BY … ORDER BY …",
+        )
     why = (
         "rows of a window leave in order when punctuation closes it"
         if node.window_end is not None
         else "bounded input: rows leave in order at its end"
     )
-    sort = SortExec(child, tuple(keys), node.limit, node.offset, node.window_end, why)
-    if len(exprs) == width:
-        return sort
-    return ProjectExec(sort, tuple(exprs[:width]), names, "drops the sort keys")
+    return SortExec(child, keys, node.limit, node.offset, node.window_end, why)
+
+
+def _unit(node: Sort, key: SortKey) -> TimeUnit | None:
+    """What one step of a sort key means, where it is a column of the input."""
+    live = logical_progress(node.input)
+    found = isinstance(key.expr, Column) and key.expr.index in live
+    return live[key.expr.index].unit if found and isinstance(key.expr, Column) else None

@@ -103,6 +103,57 @@ class UnionExec:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeUnionExec:
+    """Order-preserving union, IOP's Merge (§2): rows wait until every input has passed the time in
+    column ``order``, and leave in its order. ``refuses_null``: a row without a time is a bad row,
+    as for a sort; else it has no place in the order, and goes first."""
+
+    inputs: tuple[Physical, ...]
+    names: tuple[str, ...]
+    order: int
+    refuses_null: bool = False
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return UnionExec(self.inputs, self.names).schema
+
+
+@dataclass(frozen=True, slots=True)
+class PunctuatedSortExec:
+    """Orders a stream: rows wait until punctuation has passed the time in column ``order`` ("first
+    sorting the input. (Punctuation can unblock sort.)", §5.5). ``keys`` order rows of one time."""
+
+    input: Physical
+    order: int
+    keys: tuple[SortKey, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class SlackExec:
+    """Deduces progress on column ``attribute`` from the order of arrival (§2, option 2): the
+    highest time so far less ``interval``, or the highest that more than ``rows`` rows have
+    reached."""
+
+    input: Physical
+    attribute: int
+    interval: int | None
+    rows: int | None
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
     None is one window over the whole input, closed at its end. ``pane``: rows are aggregated in
@@ -149,6 +200,9 @@ Physical: TypeAlias = (
     | ProjectExec
     | BucketExec
     | UnionExec
+    | MergeUnionExec
+    | PunctuatedSortExec
+    | SlackExec
     | WidAggregateExec
     | SortExec
 )
@@ -172,7 +226,7 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
     match node:
         case SourceExec() | ValuesExec():
             return ()
-        case UnionExec():
+        case UnionExec() | MergeUnionExec():
             return node.inputs
         case _:
             return (node.input,)
@@ -195,7 +249,8 @@ def sources(node: Physical) -> tuple[SourceExec, ...]:
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave late rows out."""
     return any(
-        isinstance(n, BucketExec) or (isinstance(n, WidAggregateExec) and n.window is not None)
+        isinstance(n, BucketExec | MergeUnionExec | PunctuatedSortExec)
+        or (isinstance(n, WidAggregateExec) and n.window is not None)
         for n in walk(node)
     )
 
@@ -223,6 +278,10 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(
                 i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
             )
+        case MergeUnionExec() | PunctuatedSortExec():
+            return (node.order,)  # a row that waits may lie below what was promised on others
+        case SlackExec():
+            return (node.attribute,)
         case BucketExec():
             live = progressing(node.input)
             width = len(node.input.schema)
@@ -254,6 +313,12 @@ def window_columns(node: Physical) -> tuple[int, ...]:
         case UnionExec():
             common = set.intersection(*(set(window_columns(i)) for i in node.inputs))
             return tuple(sorted(common))
+        case MergeUnionExec():
+            common = set.intersection(*(set(window_columns(i)) for i in node.inputs))
+            return tuple(c for c in (node.order,) if c in common)
+        case PunctuatedSortExec() | SlackExec():
+            below, only = window_columns(node.input), progressing(node)
+            return tuple(c for c in only if c in below)
         case _:
             return ()
 
@@ -273,7 +338,7 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
     match node:
         case SourceExec() | ValuesExec():
             return node
-        case UnionExec():
+        case UnionExec() | MergeUnionExec():
             return replace(node, inputs=new)
         case _:
             return replace(node, input=new[0])

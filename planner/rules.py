@@ -31,6 +31,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.measure import Sizes
+from cql.planner.properties import progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
 from cql.types import BOOLEAN
@@ -185,7 +186,8 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Windowed():
             return node.window.kind is not WindowKind.ROWS and _cannot_fail([part])
         case Sort():
-            return node.limit is None and node.offset == 0 and _cannot_fail([part])
+            whole = node.limit is None and node.offset == 0
+            return whole and _cannot_fail([part]) and not _refuses_null_time(node)
         case _:
             return False
 
@@ -202,6 +204,13 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
 def _no_null_time(node: Aggregate | Bucket) -> bool:
     """A row whose event time is NULL is bad: no filter may take it away first."""
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
+
+
+def _refuses_null_time(node: Sort) -> bool:
+    """ORDER BY a time that progresses: a row without one is bad, too."""
+    first = node.keys[0].expr if node.keys and node.window_end is None else None
+    timed = isinstance(first, Column) and first.index in progressing(node.input)
+    return timed and first is not None and first.nullable
 
 
 def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:

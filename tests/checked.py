@@ -42,8 +42,11 @@ from cql.planner.expr import Column
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    MergeUnionExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -245,8 +248,12 @@ class Checked:
                 self._equal("rows_in", counted["rows_in"], gone)
             case BucketExec():
                 self._equal("pairs", self.pairs, counted["rows_out"] + self.bad)
-            case UnionExec():
+            case UnionExec() | SlackExec():
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"])
+            case MergeUnionExec() | PunctuatedSortExec():
+                names = ("rows_out", "over_limit", "held", "late_rows")
+                gone = sum(counted[name] for name in names) + self.bad
+                self._equal("rows_in", counted["rows_in"], gone)
             case SortExec():
                 waiting = counted["held"] + counted["over_limit"]
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"] + waiting)
@@ -315,7 +322,9 @@ def built_nodes(root: Physical) -> list[Physical]:
 def check_graph(graph: Graph, root: Physical) -> list[Checked]:
     """Wraps every operator in place."""
     nodes = built_nodes(root)
-    if isinstance(root, UnionExec | SourceExec):  # ``build`` puts a projection over these
+    if isinstance(
+        root, UnionExec | SlackExec | SourceExec
+    ):  # ``build`` puts a projection over these
         columns = (Column(i, f.name, f.type, f.nullable) for i, f in enumerate(root.schema))
         nodes.append(ProjectExec(root, tuple(columns), root.schema.names))
     assert len(nodes) == len(graph.operators), "a fused graph cannot be checked"

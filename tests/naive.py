@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cmp_to_key, partial
 from typing import Any
 
 from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
+from naive_order import Order, before_window, merged, released
 from naive_values import BadRowError, group_key, order_key
 
 from cql.planner.expr import Column, Expr, columns_of
@@ -62,19 +63,23 @@ class Row:
 @dataclass(frozen=True)
 class Answer:
     """Rows in an order that the semantics allow, the (row, window) pairs left out as late, and the
-    bad rows left out. ``undetermined`` says that a tie at a LIMIT makes several answers right."""
+    bad rows left out. ``undetermined`` says that a tie at a LIMIT makes several answers right;
+    ``left_out`` are the stragglers that something in order had no place for."""
 
     rows: list[tuple[Any, ...]]
     late_pairs: int = 0
     bad_rows: int = 0
     undetermined: bool = False
+    left_out: int = field(default=0, repr=False)
 
 
 @dataclass
 class _Run:
     inputs: Inputs
     keep_bad: bool
+    order: Order
     late: int = 0
+    left_out: int = 0
     bad: int = 0
     undetermined: bool = False
 
@@ -85,12 +90,15 @@ class _Run:
         self.bad += 1
 
 
-def evaluate(plan: Logical, inputs: Inputs, *, keep_bad: bool = False) -> Answer:
+def evaluate(
+    plan: Logical, inputs: Inputs, *, keep_bad: bool = False, order: Order | None = None
+) -> Answer:
     """The answer of ``plan``. ``inputs`` maps the last part of a relation's name to its rows, with
-    all columns of the relation's schema. Raises QueryFailsError where the query must fail."""
-    run = _Run(inputs, keep_bad)
+    all columns of the relation's schema; ``order`` is what enforces order. Raises QueryFailsError
+    where the query must fail."""
+    run = _Run(inputs, keep_bad, order or Order())
     rows = [row.values for row in _rows(plan, run)]
-    return Answer(rows, run.late, run.bad, run.undetermined)
+    return Answer(rows, run.late, run.bad, run.undetermined, run.left_out)
 
 
 def _rows(node: Logical, run: _Run) -> list[Row]:
@@ -123,7 +131,8 @@ def _scan(node: Scan, run: _Run) -> list[Row]:
 
     >>> from naive_tables import stream
     >>> s = stream("s", "t bigint", slack=5)
-    >>> [row.marks[0] for row in _scan(s, _Run({"s": [(10,), (30,), (None,), (20,)]}, False))]
+    >>> run = _Run({"s": [(10,), (30,), (None,), (20,)]}, False, Order())
+    >>> [row.marks[0] for row in _scan(s, run)]
     [-inf, 5, 25, 25]
     """
     relation = node.relation
@@ -206,7 +215,12 @@ def _union(node: Union, run: _Run) -> list[Row]:
     >>> sorted(evaluate(counted, {"a": [(100,)], "b": [(5,), (7,)]}).rows)
     [(1, 100, 110, 109), (2, 0, 10, 9)]
     """
-    return [row for part in node.inputs for row in _rows(part, run)]
+    parts = [_rows(part, run) for part in node.inputs]
+    if not run.order.merge:
+        return [row for part in parts for row in part]
+    rows, left_out = merged(node, parts)
+    run.left_out += left_out
+    return rows
 
 
 # Windows ------------------------------------------------------------------------------------------
@@ -283,7 +297,10 @@ def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
     """
     window = node.window
     groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
-    for row in _rows(node.input, run):
+    rows = _rows(node.input, run)
+    if window is not None and window.wa is not None:
+        rows = before_window(rows, window.wa, run)
+    for row in rows:
         try:
             member = _member(node, row)
             spans = [()] if window is None else _on_time(window, row, run)
@@ -420,9 +437,17 @@ def _sort(node: Sort, run: _Run) -> list[Row]:
     >>> top = Sort(s, (SortKey(column(s, "v"), True, False),), limit=1, offset=0, window_end=0)
     >>> evaluate(top, {"s": [(10, 1), (10, 3), (20, 2), (10, 2)]}).rows
     [(10, 3), (20, 2)]
+
+    A first key that ascends with a time that progresses lets rows leave before the end: stragglers
+    are left out then, here 1 behind 7.
+
+    >>> s = stream("s", "t bigint, v bigint", slack=3)
+    >>> by_time = Sort(s, (SortKey(column(s, "t"), False, True),), None, 0, None)
+    >>> evaluate(by_time, {"s": [(5, 1), (7, 2), (4, 3), (1, 4)]}).rows
+    [(4, 3), (5, 1), (7, 2)]
     """
     rows = []
-    for row in _rows(node.input, run):
+    for row in released(node, _rows(node.input, run), run):
         try:
             compare_rows(node.keys, row.values, row.values)
             rows.append(row)

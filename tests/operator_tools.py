@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cql import connect
 from cql.dialect import parse_one
 from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
@@ -22,6 +23,7 @@ from cql.executor.egress import view_address
 from cql.executor.graph import Graph, build
 from cql.executor.ingest import Feed
 from cql.executor.kernels.cut import cut
+from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
@@ -47,14 +49,15 @@ from cql.planner.lower import plan
 from cql.planner.physical import Physical, PhysicalPlan, sources
 from cql.planner.statements import Query
 from cql.session import Session
-from cql.settings import Settings
 
 NO_LIMIT = 1 << 40
 
 
-def session_over(streams: Mapping[str, pa.Table], *, slack: int = 0) -> Session:
+def session_over(
+    streams: Mapping[str, pa.Table], *, slack: int = 0, settings: Mapping[str, Any] | None = None
+) -> Session:
     """Every table is a stream ordered by its ``ts`` (in seconds, so that durations apply)."""
-    session = Session(False)
+    session = connect(False, **(settings or {}))
     for name, table in streams.items():
         session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=slack)
     return session
@@ -64,7 +67,7 @@ def plan_of(session: Session, text: str) -> PhysicalPlan:
     """The plan of a SELECT with none of the optimizer's rules applied."""
     bound = bind(parse_one(text), session.catalog, Context(settings=session.settings))
     assert isinstance(bound, Query)
-    return plan(bound.plan, Settings(), keep_bad_rows=True)
+    return plan(bound.plan, session.settings, keep_bad_rows=True)
 
 
 def workspace_of(unit_rows: int) -> Workspace:
@@ -237,7 +240,7 @@ def runtime_of(
 
 def refresh(graph: Graph) -> None:
     for operator in graph.operators:
-        if isinstance(operator, StageOperator):
+        if isinstance(operator, StageOperator | MergeOperator):
             operator.refresh()
 
 

@@ -56,6 +56,7 @@ def shape(index: int) -> Shape:
             *(writer.select, writer.having, writer.top, writer.nested, writer.whole) * 2,
             *(writer.union, writer.union_windowed, writer.union_all, writer.union_of_ctes),
             *(writer.derived, writer.cte, writer.first, writer.distinct, writer.bucket),
+            *(writer.by_time, writer.by_time),
         )
     )
     text = write()
@@ -428,6 +429,17 @@ class _Writer:
         by = f" GROUP BY {', '.join(keys)}" if keys else ""
         shown = self.listed([*keys, *self.aggregates()])
         return f"SELECT {shown} FROM {name}{self.where()}{by}"
+
+    def by_time(self) -> str:
+        """In order of a time that progresses, of a stream or of a union."""
+        source = f"{self.bag()} AS u" if self.rng.random() < 0.4 else self.stream()
+        values = [self.pick("k", "s", "b", "x", "h", "g", self.integer(), self.text())
+                  for _ in range(self.rng.randint(1, 3))]  # fmt: skip
+        order = [self.pick("t", "t NULLS LAST")]
+        more = self.rng.sample(range(len(values)), self.rng.randint(0, len(values)))
+        order += [f"c{k} {self.pick('', 'DESC', 'DESC NULLS FIRST', 'NULLS LAST')}" for k in more]
+        listed = self.listed(values)
+        return f"SELECT t, {listed} FROM {source}{self.where()} ORDER BY {', '.join(order)}"
 
     def distinct(self) -> str:
         name = self.stream()

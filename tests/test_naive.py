@@ -38,6 +38,7 @@ MODULES = (
     "naive_cast",
     "naive_expr",
     "naive_functions",
+    "naive_order",
     "naive_tables",
     "naive_texts",
     "naive_values",

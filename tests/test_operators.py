@@ -25,7 +25,7 @@ from operator_tools import (
     table,
     workspace_of,
 )
-from test_two_threads import QUERIES, stream
+from test_two_threads import QUERIES, SETTINGS, stream
 
 import cql
 from cql.executor.ingest import to_storage
@@ -57,13 +57,15 @@ class Script:
 
     text: str
     unit_rows: int = 8
+    settings: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     serial: int = 0
     sequence: int = 0
 
     def __post_init__(self) -> None:
         schema = pa.schema([pa.field(n, t) for n, t in COLUMNS.items()])
-        session = session_over({"a": schema.empty_table(), "b": schema.empty_table()})
+        empty = {"a": schema.empty_table(), "b": schema.empty_table()}
+        session = session_over(empty, settings=self.settings)
         self.plan = plan_of(session, self.text)
         self.workspace = workspace_of(self.unit_rows)
         self.graph = graph_of(self.plan.root, self.workspace, assume_valid=False)
@@ -389,7 +391,8 @@ def test_every_operator_keeps_the_contract(
     tables = {name: stream(seed + i) for i, name in enumerate("ab")}
     if not full:
         tables = {name: table.slice(0, 200) for name, table in tables.items()}
-    root = plan_of(session_over(tables, slack=5), QUERIES[query]).root
+    session = session_over(tables, slack=5, settings=SETTINGS.get(query))
+    root = plan_of(session, QUERIES[query]).root
     answers = []
     for name in ("depth_first", "fifo", "run_to_completion"):
         rows, operators = run_checked(root, unit_rows, name, seed)

@@ -55,6 +55,21 @@ QUERIES = {
     "sort": """
         SELECT k, count(*) AS n, window_end FROM a [RANGE 40 SLIDE 20 WA ts] GROUP BY k
         ORDER BY n DESC, k LIMIT 3""",
+    "sort by time": "SELECT ts, k, name, x FROM a ORDER BY ts, name DESC, k NULLS LAST, x",
+    "merge": """
+        SELECT ts, k, name FROM (SELECT ts, k, concat(name, 'a') AS name FROM a WHERE v > 10
+            UNION ALL SELECT ts, k, concat(name, 'b') AS name FROM b WHERE v > 3) AS m
+        ORDER BY ts""",
+    "merge to wid": """
+        SELECT k, count(*) AS n, sum(x) AS total, last(v) AS v, window_end
+        FROM a UNION b AS m [RANGE 30 SLIDE 10 WA ts] GROUP BY k""",
+    "slack to wid": """
+        SELECT k, count(*) AS n, sum(x) AS total, window_end
+        FROM a [RANGE 30 SLIDE 10 WA ts] WHERE v > 5 GROUP BY k""",
+}
+SETTINGS = {
+    "merge to wid": {"union_operator": "merge", "order_enforcement": "sort"},
+    "slack to wid": {"slack": "4 rows", "order_enforcement": "sort"},
 }
 
 
@@ -74,7 +89,8 @@ def stream(seed: int) -> pa.Table:
 
 
 def plan(query: str, seed: int) -> Physical:
-    session = session_over({"a": stream(seed), "b": stream(seed + 1)}, slack=5)
+    tables = {"a": stream(seed), "b": stream(seed + 1)}
+    session = session_over(tables, slack=5, settings=SETTINGS.get(query))
     return plan_of(session, QUERIES[query]).root
 
 

@@ -100,7 +100,10 @@ def _view(dtype: Any) -> Any:
 
 words = _view(types.int64)
 as_u8 = _view(types.uint8)
+as_i8 = _view(types.int8)
+as_i16 = _view(types.int16)
 as_i32 = _view(types.int32)
+as_f32 = _view(types.float32)
 
 
 @njit("void(int64, int64, int64)", cache=True)

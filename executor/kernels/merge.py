@@ -1,0 +1,523 @@
+"""The native function of the operators that give rows in order: the order-preserving union (IOP's
+Merge, out-of-order paper §2 and §5.4) and the sort that punctuation releases (§5.5).
+
+Rows wait in a slab, linked into *runs* that are in order. An input in order is one run; a row that
+comes before the tail of every run of its input begins a new one (patience sorting: runs stay few
+when disorder is small). The runs are merged by a binary heap of their heads, and a row leaves when
+the progress of every input has passed its time: then no row can come before it. Equal times keep
+the order of the further sort keys, then of the inputs, then of arrival, so that the output does not
+depend on how the inputs alternate or where morsels end.
+
+A row below its own watermark (a straggler) could only break the order: it is left out and counted.
+A row whose time is NULL has no place in the order and leaves first, or is refused
+(``REFUSES_NULL``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.memory import (
+    as_f32,
+    as_i8,
+    as_i16,
+    as_i32,
+    as_u8,
+    f64_of_bits,
+    words,
+)
+from cql.executor.unit import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    EPOCH,
+    ERROR,
+    HEADER,
+    INFINITY,
+    NEED,
+    NEVER,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    SUB,
+)
+
+# What the operator asks for (DETAIL of NEED).
+NEED_SLOTS = 0  # room for DETAIL_ROW more rows
+NEED_RUNS = 1  # room for more runs
+NEED_RANK = 2  # the order of texts that came since it was last given
+
+# Descriptor: these words, then those of each port, of each column, of each key.
+COLUMNS = 0
+PORTS = 1
+KEYS = 2  # sort keys behind the time
+ORDER = 3  # column of the time
+REFUSES_NULL = 4  # whether a row without a time is a bad row
+FIRST_OUT = 5  # OFFSET of the query
+LAST_OUT = 6  # OFFSET + LIMIT
+SLOTS = 7  # capacity of the slab
+FREE = 8  # first free slot; the next one is in NEXT
+HELD = 9
+RUNS = 10  # capacity of the tables of runs
+OPEN = 11  # runs: all of them have rows
+BORN = 12  # runs so far
+PROMISED = 13
+ENDED = 14
+# Counters.
+ROWS_IN = 15
+ROWS_LEFT = 16  # taken from the runs, those that LIMIT and OFFSET leave out among them
+LATE = 17
+OVER_LIMIT = 18
+# Addresses.
+NEXT = 19  # int32 per slot
+TIMES = 20  # int64 per slot: the column itself where that is its type
+PICKED = 21  # int32 per row of a unit: rows that are kept
+PLACES = 22  # int32 per row of a unit: their slots; later those of the rows that leave
+HEAP = 23  # of runs, by their heads
+HEADS = 24
+TAILS = 25
+AGES = 26  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
+SPARES = 27  # runs that are free
+LISTS = 28  # per port: its runs, by birth; the tails fall
+RANK = 29  # int32 per code of the dictionary
+RANKS = 30  # how many
+FIRST = 31
+
+PORT_WORDS = 3
+MARK, DONE_AT, COUNT = range(PORT_WORDS)  # progress, whether it has ended, its runs
+COLUMN_WORDS = 3
+SIZE, DATA, MASK = range(COLUMN_WORDS)  # bytes of a value; slab's addresses (mask 0: no NULLs)
+KEY_WORDS = 4
+KEY_COLUMN, KIND, DESCENDING, NULLS_FIRST = range(KEY_WORDS)
+INTEGER, DOUBLE, FLOAT, TEXT = range(4)
+PORT_SHIFT = 44
+
+
+@njit("int64[::1](int64)", cache=True)
+def whole(desc: int) -> Any:
+    """All words of a descriptor."""
+    d = words(desc, FIRST)
+    more = PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * d[KEYS]
+    return words(desc, FIRST + more)
+
+
+@njit(inline="always")
+def _column(d: Any, column: int) -> int:
+    return FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * column
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _integer(address: int, size: int, i: int) -> int:
+    if size == 8:
+        return words(address, i + 1)[i]
+    if size == 4:
+        return int(as_i32(address, i + 1)[i])
+    if size == 2:
+        return int(as_i16(address, i + 1)[i])
+    return int(as_i8(address, i + 1)[i])
+
+
+@njit("int64(float64, float64)", cache=True)
+def _compare_reals(x: float, y: float) -> int:
+    """NaN is the largest and equals itself, -0.0 is 0.0."""
+    if x != x or y != y:
+        return int(x != x) - int(y != y)
+    return int(x > y) - int(x < y)
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True)
+def _compare_keys(d: Any, a: int, b: int) -> int:
+    """-1, 0 or 1: rows of the same time by the further keys."""
+    for k in range(d[KEYS]):
+        key = FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * k
+        column = _column(d, d[key + KEY_COLUMN])
+        if d[column + MASK] != 0:
+            mask = as_u8(d[column + MASK], d[SLOTS])
+            if mask[a] != mask[b]:
+                return -1 if (mask[a] == 0) == (d[key + NULLS_FIRST] != 0) else 1
+            if mask[a] == 0:
+                continue
+        data, size, kind = d[column + DATA], d[column + SIZE], d[key + KIND]
+        order = 0
+        if kind == DOUBLE:
+            order = _compare_reals(f64_of_bits(words(data, d[SLOTS])[a]),
+                                   f64_of_bits(words(data, d[SLOTS])[b]))  # fmt: skip
+        elif kind == FLOAT:
+            reals = as_f32(data, d[SLOTS])
+            order = _compare_reals(float(reals[a]), float(reals[b]))
+        else:
+            x, y = _integer(data, size, a), _integer(data, size, b)
+            if kind == TEXT:
+                rank = as_i32(d[RANK], d[RANKS])
+                x, y = int(rank[x]), int(rank[y])
+            order = int(x > y) - int(x < y)
+        if order != 0:
+            return -order if d[key + DESCENDING] != 0 else order
+    return 0
+
+
+@njit(inline="always")
+def _compare(d: Any, times: Any, a: int, b: int) -> int:
+    if times[a] != times[b]:
+        return -1 if times[a] < times[b] else 1
+    return _compare_keys(d, a, b) if d[KEYS] > 0 else 0
+
+
+@njit(inline="always")
+def _leads(d: Any, times: Any, heads: Any, ages: Any, a: int, b: int) -> bool:
+    """Whether the head of run ``a`` leaves before that of run ``b``."""
+    order = _compare(d, times, heads[a], heads[b])
+    return order < 0 if order != 0 else ages[a] < ages[b]
+
+
+# -- a unit comes in -------------------------------------------------------------------------------
+
+
+@njit("int64(int64[::1], int64[::1])", cache=True)
+def _without_time(d: Any, u: Any) -> int:
+    """The next row whose time is NULL, -1 if there is none."""
+    n = u[ROWS]
+    mask = as_u8(u[HEADER + 2 * d[ORDER] + 1], n)
+    for i in range(u[CURSOR], n):
+        if mask[i] == 0:
+            return i
+    return -1
+
+
+@njit("boolean(int64[::1], int64[::1])", cache=True)
+def _unranked(d: Any, u: Any) -> bool:
+    """Whether a text of a sort key came after the order of texts was given."""
+    for k in range(d[KEYS]):
+        key = FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * k
+        if d[key + KIND] == TEXT:
+            codes = as_i32(u[HEADER + 2 * d[key + KEY_COLUMN]], u[ROWS])
+            mask = as_u8(u[HEADER + 2 * d[key + KEY_COLUMN] + 1], u[ROWS])
+            for i in range(u[ROWS]):
+                if mask[i] != 0 and codes[i] >= d[RANKS]:
+                    return True
+    return False
+
+
+@njit("int64(int64[::1], int64[::1])", cache=True)
+def _pick(d: Any, u: Any) -> int:
+    """Notes the rows that are kept; returns how many."""
+    n, order = u[ROWS], d[ORDER]
+    picked = as_i32(d[PICKED], n)
+    size = d[_column(d, order) + SIZE]
+    nullable = d[_column(d, order) + MASK] != 0
+    data = u[HEADER + 2 * order]
+    mask = as_u8(u[HEADER + 2 * order + 1], n)
+    stragglers = u[STRAGGLERS]
+    if stragglers == 0 and (d[REFUSES_NULL] == 0 or not nullable):
+        for i in range(n):
+            picked[i] = i
+        return n
+    late = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * stragglers)
+    at = 0
+    kept = 0
+    for i in range(n):
+        known = not nullable or mask[i] != 0
+        if not known and d[REFUSES_NULL] != 0:
+            continue
+        behind = False
+        while at < stragglers and late[STRAGGLER_WORDS * at] <= i:
+            record = STRAGGLER_WORDS * at
+            if late[record] == i and late[record + 1] == order and known:
+                behind |= _integer(data, size, i) < late[record + 2]
+            at += 1
+        if behind:
+            d[LATE] += 1
+            continue
+        picked[kept] = i
+        kept += 1
+    return kept
+
+
+@njit("void(int64, int64, int64, int32[::1], int32[::1], int64)", cache=True)
+def _move(size: int, source: int, target: int, from_: Any, to: Any, n: int) -> None:
+    """``target[to[i]] = source[from_[i]]``."""
+    if n == 0:
+        return
+    if size == 8:
+        a, b = words(source, 1), words(target, 1)
+        for i in range(n):
+            b[to[i]] = a[from_[i]]
+    elif size == 4:
+        c, e = as_i32(source, 1), as_i32(target, 1)
+        for i in range(n):
+            e[to[i]] = c[from_[i]]
+    elif size == 2:
+        f, g = as_i16(source, 1), as_i16(target, 1)
+        for i in range(n):
+            g[to[i]] = f[from_[i]]
+    else:
+        p, q = as_u8(source, 1), as_u8(target, 1)
+        for i in range(n):
+            q[to[i]] = p[from_[i]]
+
+
+@njit("void(int64[::1], int64[::1], int64)", cache=True)
+def _store(d: Any, u: Any, kept: int) -> None:
+    """Gives the kept rows slots, and copies them there column by column."""
+    links = as_i32(d[NEXT], d[SLOTS])
+    picked, places = as_i32(d[PICKED], kept), as_i32(d[PLACES], kept)
+    slot = d[FREE]
+    for i in range(kept):
+        places[i] = slot
+        slot = int(links[slot])
+    d[FREE] = slot
+    d[HELD] += kept
+    for c in range(d[COLUMNS]):
+        at = _column(d, c)
+        _move(d[at + SIZE], u[HEADER + 2 * c], d[at + DATA], picked, places, kept)
+        if d[at + MASK] != 0:
+            _move(1, u[HEADER + 2 * c + 1], d[at + MASK], picked, places, kept)
+    at = _column(d, d[ORDER])
+    times = words(d[TIMES], d[SLOTS])
+    if d[at + DATA] != d[TIMES]:
+        for i in range(kept):
+            times[places[i]] = _integer(d[at + DATA], d[at + SIZE], places[i])
+    if d[at + MASK] != 0:
+        mask = as_u8(d[at + MASK], d[SLOTS])
+        for i in range(kept):
+            if mask[places[i]] == 0:
+                times[places[i]] = NEVER  # the value of a NULL may be anything
+
+
+@njit("boolean(int64[::1], int64[::1])", cache=True)
+def _thread(d: Any, u: Any) -> bool:
+    """Links the rows that came, from CURSOR on, to runs; False if there is no room for a run."""
+    links, times = as_i32(d[NEXT], d[SLOTS]), words(d[TIMES], d[SLOTS])
+    places = as_i32(d[PLACES], u[SUB])
+    room, port = d[RUNS], u[PORT]
+    heads, tails = words(d[HEADS], room), words(d[TAILS], room)
+    ages, heap = words(d[AGES], room), words(d[HEAP], room)
+    mine = words(d[LISTS] + 8 * port * room, room)
+    counted = FIRST + PORT_WORDS * port + COUNT
+    for i in range(u[CURSOR], u[SUB]):
+        slot = int(places[i])
+        count = d[counted]
+        low = 0
+        if count > 0 and _compare(d, times, tails[mine[0]], slot) > 0:
+            low, high = 1, count
+            while low < high:
+                middle = (low + high) >> 1
+                if _compare(d, times, tails[mine[middle]], slot) > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+        if low < count:
+            run = mine[low]
+            links[tails[run]] = slot
+            tails[run] = slot
+            continue
+        if d[OPEN] == room:
+            u[CURSOR] = i
+            return False
+        run = words(d[SPARES], room)[room - 1 - d[OPEN]]
+        heads[run] = slot
+        tails[run] = slot
+        ages[run] = (port << PORT_SHIFT) | d[BORN]
+        d[BORN] += 1
+        mine[count] = run
+        d[counted] = count + 1
+        at = d[OPEN]
+        d[OPEN] += 1
+        while at > 0:
+            parent = (at - 1) >> 1
+            if not _leads(d, times, heads, ages, run, heap[parent]):
+                break
+            heap[at] = heap[parent]
+            at = parent
+        heap[at] = run
+    return True
+
+
+@njit("void(int64[::1], int64[::1])", cache=True)
+def _note_progress(d: Any, u: Any) -> None:
+    at = FIRST + PORT_WORDS * u[PORT]
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        record = PUNCTUATION_WORDS * p
+        if arrived[record] < 0:
+            d[at + DONE_AT] = 1
+            d[at + MARK] = INFINITY
+        elif arrived[record] == d[ORDER] and arrived[record + 2] < 0:
+            d[at + MARK] = max(d[at + MARK], arrived[record + 1])
+
+
+# -- rows leave ------------------------------------------------------------------------------------
+
+
+@njit("int64(int64[::1])", cache=True)
+def _passed(d: Any) -> int:
+    """Rows before this leave: the least progress of the inputs."""
+    least = INFINITY
+    for port in range(d[PORTS]):
+        least = min(least, d[FIRST + PORT_WORDS * port + MARK])
+    return least
+
+
+@njit("void(int64[::1], int64)", cache=True)
+def _close_run(d: Any, run: int) -> None:
+    """The top of the heap has no rows any more."""
+    room = d[RUNS]
+    ages, heap = words(d[AGES], room), words(d[HEAP], room)
+    port = ages[run] >> PORT_SHIFT
+    mine = words(d[LISTS] + 8 * port * room, room)
+    counted = FIRST + PORT_WORDS * port + COUNT
+    at = 0
+    while mine[at] != run:
+        at += 1
+    d[counted] -= 1
+    for k in range(at, d[counted]):
+        mine[k] = mine[k + 1]
+    d[OPEN] -= 1
+    words(d[SPARES], room)[room - 1 - d[OPEN]] = run
+    heap[0] = heap[d[OPEN]]
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True)
+def _draw(d: Any, passed: int, most: int) -> int:
+    """Takes up to ``most`` rows from the runs, in order; returns how many go out."""
+    links, times = as_i32(d[NEXT], d[SLOTS]), words(d[TIMES], d[SLOTS])
+    places = as_i32(d[PLACES], most)
+    room = d[RUNS]
+    heads, tails = words(d[HEADS], room), words(d[TAILS], room)
+    ages, heap = words(d[AGES], room), words(d[HEAP], room)
+    n = 0
+    while n < most and d[OPEN] > 0:
+        run = heap[0]
+        slot = heads[run]
+        if times[slot] >= passed and d[ENDED] == 0:
+            break
+        following = int(links[slot])
+        number = d[ROWS_LEFT]
+        d[ROWS_LEFT] = number + 1
+        if d[FIRST_OUT] <= number < d[LAST_OUT]:
+            places[n] = slot
+            n += 1
+        else:
+            d[OVER_LIMIT] += 1
+            d[HELD] -= 1
+            links[slot] = d[FREE]
+            d[FREE] = slot
+        if slot == tails[run]:
+            _close_run(d, run)
+            run = heap[0]
+        else:
+            heads[run] = following
+        count = d[OPEN]
+        at = 0
+        while 2 * at + 1 < count:
+            child = 2 * at + 1
+            if child + 1 < count and _leads(d, times, heads, ages, heap[child + 1], heap[child]):
+                child += 1
+            if _leads(d, times, heads, ages, run, heap[child]):
+                break
+            heap[at] = heap[child]
+            at = child
+        if count > 0:
+            heap[at] = run
+    return n
+
+
+@njit("void(int64[::1], int64[::1], int64)", cache=True)
+def _give(d: Any, o: Any, n: int) -> None:
+    """Copies the drawn rows out, and frees their slots."""
+    picked, places = as_i32(d[PICKED], n), as_i32(d[PLACES], n)
+    for i in range(n):
+        picked[i] = i
+    for c in range(d[COLUMNS]):
+        at = _column(d, c)
+        _move(d[at + SIZE], d[at + DATA], o[HEADER + 2 * c], places, picked, n)
+        if d[at + MASK] != 0:
+            _move(1, d[at + MASK], o[HEADER + 2 * c + 1], places, picked, n)
+    links = as_i32(d[NEXT], d[SLOTS])
+    free = d[FREE]
+    for i in range(n):
+        links[places[i]] = free
+        free = int(places[i])
+    d[FREE] = free
+    d[HELD] -= n
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
+def _release(d: Any, u: Any, o: Any) -> int:
+    ended = 1
+    for port in range(d[PORTS]):
+        ended &= d[FIRST + PORT_WORDS * port + DONE_AT]
+    told = d[ENDED]
+    d[ENDED] = ended
+    passed = _passed(d)
+    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
+    o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT]
+    o[ROWS] = _draw(d, passed, o[CAPACITY])
+    _give(d, o, o[ROWS])
+    if d[OPEN] > 0:
+        head = words(d[HEADS], d[RUNS])[words(d[HEAP], 1)[0]]
+        if ended != 0 or words(d[TIMES], d[SLOTS])[head] < passed:
+            d[ENDED] = told
+            return OUTPUT_FULL
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
+    if ended != 0 and told == 0:
+        leaving[0], leaving[1], leaving[2] = -1, INFINITY, -1
+        o[PUNCTUATIONS] = 1
+    elif ended == 0 and d[PROMISED] < passed < INFINITY:
+        d[PROMISED] = passed
+        leaving[0], leaving[1], leaving[2] = d[ORDER], passed, -1
+        o[PUNCTUATIONS] = 1
+    return DONE
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def merge(desc: Any, unit: Any) -> Any:
+    d = whole(desc)
+    width = HEADER + 2 * d[COLUMNS]
+    u = words(unit, width)
+    o = words(u[OUT], width)
+    if u[PHASE] == 0:
+        if d[REFUSES_NULL] != 0 and d[_column(d, d[ORDER]) + MASK] != 0:
+            row = _without_time(d, u)
+            if row >= 0:
+                u[CURSOR], u[DETAIL], u[DETAIL_ROW] = row + 1, 0, row
+                return ERROR
+        if d[SLOTS] - d[HELD] < u[ROWS]:
+            u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
+            return NEED
+        if _unranked(d, u):
+            u[DETAIL] = NEED_RANK
+            return NEED
+        d[ROWS_IN] += u[ROWS]
+        u[SUB] = _pick(d, u)
+        _store(d, u, u[SUB])
+        u[CURSOR], u[PHASE] = 0, 1
+    if u[PHASE] == 1:
+        if not _thread(d, u):
+            u[DETAIL] = NEED_RUNS
+            return NEED
+        _note_progress(d, u)
+        u[PHASE] = 2
+    return _release(d, u, o)
+
+
+@njit("void(int32[::1], int64, uint8[::1])", cache=True)
+def mark_free(links: Any, free: int, used: Any) -> None:
+    """Clears ``used`` at the free slots, which begin with ``free`` and end with -1."""
+    while free >= 0:
+        used[free] = 0
+        free = int(links[free])

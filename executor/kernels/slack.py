@@ -1,0 +1,148 @@
+"""The native function of slack: progress deduced from the order of arrival (out-of-order paper §2,
+option 2; Aurora's slack).
+
+Rows pass by reference. After each row, progress is the highest time so far less an interval, or the
+highest time that more than so many rows have reached (the least of the ``COUNT + 1`` highest ones,
+kept in a heap): a row is late if more than ``COUNT`` rows that belong behind it came before it.
+What the inputs promise is not looked at; a row below the progress just before it becomes a
+straggler, for the consumer to leave out or not, as it does with those of a source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.unit import (
+    DONE,
+    EPOCH,
+    HEADER,
+    INFINITY,
+    NEVER,
+    OUT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+# Descriptor.
+COLUMNS = 0
+ATTRIBUTE = 1  # the column of the time
+SIZE = 2  # bytes of its values
+NULLABLE = 3
+INTERVAL = 4
+COUNT = 5  # rows, -1: the slack is an interval
+HIGHEST = 6  # of the times so far
+PROMISED = 7
+ROWS_SEEN = 8
+LATE = 9
+MAX_LATENESS = 10
+HEAP = 11  # address: the highest times so far, the least first
+FILLED = 12  # how many
+WORDS = 13
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _time(address: int, size: int, i: int) -> int:
+    if size == 8:
+        return words(address, i + 1)[i]
+    if size == 4:
+        return int(as_i32(address, i + 1)[i])
+    if size == 2:
+        return int(as_i16(address, i + 1)[i])
+    return int(as_i8(address, i + 1)[i])
+
+
+@njit("void(int64[::1], int64)", cache=True)
+def _count(d: Any, t: int) -> None:
+    """Notes a time among the ``COUNT + 1`` highest."""
+    room = d[COUNT] + 1
+    heap = words(d[HEAP], room)
+    if d[FILLED] < room:
+        at = d[FILLED]
+        d[FILLED] += 1
+        while at > 0 and heap[(at - 1) >> 1] > t:
+            heap[at] = heap[(at - 1) >> 1]
+            at = (at - 1) >> 1
+        heap[at] = t
+        return
+    if t <= heap[0]:
+        return
+    at = 0
+    while 2 * at + 1 < room:
+        child = 2 * at + 1
+        if child + 1 < room and heap[child + 1] < heap[child]:
+            child += 1
+        if t <= heap[child]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = t
+
+
+@njit(inline="always")
+def _progress(d: Any) -> int:
+    if d[COUNT] >= 0:
+        return words(d[HEAP], 1)[0] if d[FILLED] > d[COUNT] else NEVER
+    return NEVER if d[HIGHEST] <= NEVER + d[INTERVAL] else d[HIGHEST] - d[INTERVAL]
+
+
+@njit("int64(int64[::1], int64[::1], int64)", cache=True)
+def _mark(d: Any, u: Any, target: int) -> int:
+    """Writes the records of stragglers; returns how many. Each unit comes once, in order."""
+    n, column = u[ROWS], HEADER + 2 * d[ATTRIBUTE]
+    data, size = u[column], d[SIZE]
+    mask = as_u8(u[column + 1], n)
+    records = words(target, STRAGGLER_WORDS * n)
+    late = 0
+    for i in range(n):
+        if d[NULLABLE] != 0 and mask[i] == 0:
+            continue
+        t = _time(data, size, i)
+        if t < d[HIGHEST]:
+            own = _progress(d)
+            if t < own:
+                at = STRAGGLER_WORDS * late
+                records[at], records[at + 1], records[at + 2] = i, d[ATTRIBUTE], own
+                late += 1
+                d[MAX_LATENESS] = max(d[MAX_LATENESS], own - t)
+        else:
+            d[HIGHEST] = t
+        if d[COUNT] >= 0:
+            _count(d, t)
+    d[LATE] += late
+    return late
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def slack(desc: Any, unit: Any) -> Any:
+    d = words(desc, WORDS)
+    width = HEADER + 2 * d[COLUMNS]
+    u = words(unit, width)
+    o = words(u[OUT], width)
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH):
+        o[k] = u[k]
+    for k in range(HEADER, width):
+        o[k] = u[k]
+    d[ROWS_SEEN] += u[ROWS]
+    o[STRAGGLERS] = _mark(d, u, o[STRAGGLER_ADDRESS])
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
+    o[PUNCTUATIONS] = 0
+    for p in range(u[PUNCTUATIONS]):
+        if arrived[PUNCTUATION_WORDS * p] < 0:
+            leaving[0], leaving[1], leaving[2] = -1, INFINITY, -1
+            o[PUNCTUATIONS] = 1
+    if o[PUNCTUATIONS] == 0 and _progress(d) > d[PROMISED]:
+        d[PROMISED] = _progress(d)
+        leaving[0], leaving[1], leaving[2] = d[ATTRIBUTE], d[PROMISED], -1
+        o[PUNCTUATIONS] = 1
+    return DONE

@@ -1,0 +1,61 @@
+"""The running slack: progress deduced from the order of arrival (``kernels.slack``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cql.errors import RunError
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels import slack as kernel
+from cql.executor.operators.native import CodeColumn, Workspace
+from cql.executor.unit import NEVER, Unit, Words
+from cql.planner.physical import SlackExec
+
+
+class SlackOperator:
+    """State: with a slack in rows, the highest times so far, one more than the slack."""
+
+    def __init__(self, name: str, node: SlackExec, workspace: Workspace) -> None:
+        self.name = name
+        field = node.schema[node.attribute]
+        room = 0 if node.rows is None else node.rows + 1
+        workspace.resize(0, 8 * room, name)
+        self._heap = np.zeros(room, np.int64)
+        self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
+        d = self.descriptor
+        d[[kernel.COLUMNS, kernel.ATTRIBUTE]] = len(node.schema), node.attribute
+        d[[kernel.SIZE, kernel.NULLABLE]] = np.dtype(field.type.storage).itemsize, field.nullable
+        d[[kernel.INTERVAL, kernel.COUNT]] = node.interval or 0, room - 1
+        d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
+        d[kernel.HEAP] = self._heap.ctypes.data
+        self.address = int(kernel.slack.address)
+
+    @property
+    def state_bytes(self) -> int:
+        return int(self._heap.nbytes)
+
+    @property
+    def max_lateness(self) -> int:
+        return int(self.descriptor[kernel.MAX_LATENESS])
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def provide(self, unit: Unit) -> None:
+        raise AssertionError("slack asks for nothing")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise RunError("slack fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """It keeps no codes."""
+
+    def counters(self) -> dict[str, int]:
+        rows = int(self.descriptor[kernel.ROWS_SEEN])
+        late = int(self.descriptor[kernel.LATE])
+        return {"rows_in": rows, "rows_out": rows, "behind_slack": late}

@@ -1,0 +1,212 @@
+"""Order and where it is enforced: merging unions, sorts that punctuation releases, and slack.
+
+Nothing in an out-of-order architecture needs its input in order, so that each of these is taken
+only where a query orders its result by time, or where a setting asks for it: to compare with the
+in-order architecture (out-of-order paper §2), or for a consumer outside that needs order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from cql.errors import PlanError, Position
+from cql.planner.catalog import TimeUnit
+from cql.planner.choose import duration, why_union
+from cql.planner.expr import Column
+from cql.planner.logical import SortKey
+from cql.planner.physical import (
+    BucketExec,
+    FilterExec,
+    MergeUnionExec,
+    Physical,
+    ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    ValuesExec,
+    WidAggregateExec,
+    progress_origin,
+    progressing,
+    with_input,
+)
+from cql.policy import parse_slack
+from cql.types import Kind
+
+MICROSECONDS = {
+    TimeUnit.NANOSECONDS: Fraction(1, 1000),
+    TimeUnit.MICROSECONDS: Fraction(1),
+    TimeUnit.MILLISECONDS: Fraction(1_000),
+    TimeUnit.SECONDS: Fraction(1_000_000),
+    TimeUnit.MINUTES: Fraction(60_000_000),
+    TimeUnit.HOURS: Fraction(3_600_000_000),
+    TimeUnit.DAYS: Fraction(86_400_000_000),
+}
+
+
+# -- before a windowed aggregate, and ORDER BY -----------------------------------------------------
+
+
+def before_window(
+    child: Physical,
+    wa: int,
+    unit: TimeUnit | None,
+    settings: Mapping[str, Any],
+    pos: Position | None,
+) -> Physical:
+    """The input of a windowed aggregate, with what the settings put in front of it; ``unit`` is
+    what a step of its attribute means."""
+    child = with_slack(child, wa, unit, settings, pos)
+    if settings["order_enforcement"] != "sort":
+        return child
+    name = child.schema[wa].name
+    why = f"rows wait until {name} has passed them (SET order_enforcement = 'sort')"
+    return PunctuatedSortExec(child, wa, why=why)
+
+
+def with_slack(
+    child: Physical,
+    column: int,
+    unit: TimeUnit | None,
+    settings: Mapping[str, Any],
+    pos: Position | None,
+) -> Physical:
+    """``child`` under the slack of its own that the setting asks for, if it does."""
+    text = str(settings["slack"])
+    slack = None if text == "off" else parse_slack(text)
+    if slack is None:
+        return child
+    field = child.schema[column]
+    forced = f"(SET slack = '{text}')"
+    if slack.rows is not None:
+        why = f"progress on {field.name} from arrival: late is what more than {text} overtook"
+        return SlackExec(child, column, None, slack.rows, f"{why} {forced}")
+    step = Fraction(1) if field.type.is_timestamp else None
+    if field.type.kind is Kind.DATE:
+        step = MICROSECONDS[TimeUnit.DAYS]
+    if unit is not None:
+        step = MICROSECONDS[unit]
+    units: Fraction | None
+    if slack.units is not None:
+        units = Fraction(slack.units) if field.type.is_integer else None
+    else:
+        units = None if step is None else Fraction(slack.microseconds or 0) / step
+    if units is None or units.denominator != 1:
+        raise PlanError(
+            f"the slack '{text}' is no whole number of steps of {field.name}, a {field.type}",
+            position=pos,
+            hint="SET slack = '1000 rows' fits every event time; an integer's unit is declared by"
+            f" ORDERED BY {field.name} IN SECONDS",
+        )
+    length = duration(units.numerator, field.type)
+    why = f"progress on {field.name} from arrival: its highest value so far less {length} {forced}"
+    return SlackExec(child, column, units.numerator, None, why)
+
+
+def sort(
+    child: Physical, keys: tuple[SortKey, ...], limit: int | None, offset: int
+) -> PunctuatedSortExec | None:
+    """ORDER BY as a sort that punctuation releases, where its first key is a time that
+    progresses."""
+    first = keys[0] if keys else None
+    if first is None or first.descending or not isinstance(first.expr, Column):
+        return None
+    if first.expr.index not in progressing(child):
+        return None
+    why = f"rows leave as soon as {child.schema[first.expr.index].name} has passed them"
+    return PunctuatedSortExec(child, first.expr.index, keys[1:], limit, offset, why)
+
+
+# -- unions ----------------------------------------------------------------------------------------
+
+
+def choose_unions(root: Physical, settings: Mapping[str, Any]) -> Physical:
+    """``root`` with a merging union where one is asked for or something above it needs order, and
+    without the sorts that this makes needless."""
+    return _below(root, None, str(settings["union_operator"]))
+
+
+def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
+    """``node`` when what is above it goes by its column ``wanted``."""
+    match node:
+        case SourceExec() | ValuesExec():
+            return node
+        case UnionExec():
+            children = tuple(_below(i, wanted, choice) for i in node.inputs)
+            return _union(replace(node, inputs=children), wanted, choice)
+        case MergeUnionExec():
+            raise AssertionError("not chosen yet")
+        case PunctuatedSortExec():
+            return _sort(node, choice)
+        case _:
+            child = _below(node.input, _through(node, wanted), choice)
+            return with_input(node, (child,))
+
+
+def _through(node: Physical, wanted: int | None) -> int | None:
+    """The input column that decides on the progress of column ``wanted``."""
+    match node:
+        case WidAggregateExec():
+            return None if node.window is None else node.window.wa
+        case SortExec():
+            return node.window_end
+        case SlackExec():
+            return node.attribute
+        case BucketExec() if wanted is not None and wanted >= len(node.input.schema):
+            return node.window.wa
+        case ProjectExec():
+            live = progressing(node.input)
+            return None if wanted is None else progress_origin(node.exprs[wanted], live)
+        case _:
+            return wanted
+
+
+def _union(node: UnionExec, wanted: int | None, choice: str) -> Physical:
+    live = progressing(node)
+    why = why_union(node)
+    if choice != "merge":
+        return replace(node, why=why + _forced(choice))
+    if not live:
+        return replace(node, why=f"{why}, so there is no order to keep")
+    order = wanted if wanted in live else live[0]
+    name = node.schema[order].name
+    why = f"merge: rows wait until every input has passed {name}, and leave in its order"
+    return MergeUnionExec(node.inputs, node.names, order, why=why + _forced(choice))
+
+
+def _forced(choice: str) -> str:
+    return "" if choice == "auto" else f" (SET union_operator = '{choice}')"
+
+
+def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
+    """A sort by time alone over a union is the merge of the union's inputs."""
+    child = _below(node.input, node.order, choice)
+    plain = not node.keys and node.limit is None and not node.offset
+    merged = _merged(child, node.order) if plain and choice != "pass_through" else None
+    return replace(node, input=child) if merged is None else merged
+
+
+def _merged(node: Physical, column: int) -> Physical | None:
+    """``node`` with the union that its rows come from giving them in order, without those that a
+    sort by ``column`` refuses; None if they do not come from one."""
+    match node:
+        case FilterExec() if not node.schema[column].nullable:
+            below = _merged(node.input, column)
+        case ProjectExec():
+            expr = node.exprs[column]
+            below = _merged(node.input, expr.index) if isinstance(expr, Column) else None
+        case UnionExec() if column in progressing(node):
+            name = node.schema[column].name
+            why = (
+                f"merge: the result is ordered by {name}, so rows wait until every input passed it"
+            )
+            return MergeUnionExec(node.inputs, node.names, column, True, why)
+        case MergeUnionExec() if node.order == column:
+            return replace(node, refuses_null=True)
+        case _:
+            return None
+    return None if below is None else with_input(node, (below,))

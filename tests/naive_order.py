@@ -1,0 +1,198 @@
+"""The reference of what enforces order: merging unions, ORDER BY a time that progresses, slack.
+
+None of these is asked for by a query's meaning alone: ``Order`` says what the settings put in its
+way. Rows are those of ``naive``: ``values``, ``marks`` (own watermarks) and ``arrival``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from naive_values import BadRowError
+
+from cql.planner.expr import Column
+from cql.planner.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Logical,
+    Project,
+    Scan,
+    Sort,
+    Union,
+)
+
+if TYPE_CHECKING:
+    from naive import Row, _Run
+
+
+@dataclass(frozen=True)
+class Order:
+    """``merge``: unions give rows in order (``SET union_operator = 'merge'``). ``sort``: windowed
+    aggregates get theirs in order (``SET order_enforcement = 'sort'``). ``slack`` in units of the
+    time, or ``slack_rows``: these and ORDER BY deduce progress from arrival."""
+
+    merge: bool = False
+    sort: bool = False
+    slack: int | None = None
+    slack_rows: int | None = None
+
+    @property
+    def deduces(self) -> bool:
+        return self.slack is not None or self.slack_rows is not None
+
+
+def is_straggler(row: Row, column: int) -> bool:
+    """Below its own watermark. A row without a time is none."""
+    mark, time = row.marks[column], row.values[column]
+    return mark is not None and time is not None and time < mark
+
+
+def remarked(rows: Sequence[Row], column: int, order: Order) -> list[Row]:
+    """The rows with the own watermarks that slack deduces from their order: of the highest time
+    before a row, less the slack; or the highest time that more than ``slack_rows`` rows reached.
+
+    >>> from naive import Row
+    >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5))]
+    [-inf, 5, 25, 25, 35]
+
+    15 comes behind 30, 20 and 40: three overtook it, two are allowed.
+
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2))]
+    [-inf, -inf, -inf, 10, 20]
+    """
+    found: list[Row] = []
+    times: list[int] = []
+    for row in rows:
+        if order.slack_rows is not None:
+            highest = sorted(times, reverse=True)
+            known = len(highest) > order.slack_rows
+            mark = highest[order.slack_rows] if known else -math.inf
+        else:
+            mark = max(times) - (order.slack or 0) if times else -math.inf
+        marks = (*row.marks[:column], mark, *row.marks[column + 1 :])
+        found.append(replace(row, marks=marks))
+        if row.values[column] is not None:
+            times.append(row.values[column])
+    return found
+
+
+def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]:
+    """The rows of a merging union, in order of the first column that progresses in all inputs, and
+    how many stragglers it left out. Ties go by input, then by arrival; rows without a time lead.
+
+    >>> from naive import Row
+    >>> from naive_tables import stream
+    >>> union = Union((stream("a", "t bigint"), stream("b", "t bigint")))
+    >>> a, b = [Row((1,), (0,)), Row((9,), (1,)), Row((3,), (9,))], [Row((5,), (0,)), Row((1,), (0,))]
+    >>> rows, left_out = merged(union, (a, b))
+    >>> [row.values for row in rows], left_out
+    ([(1,), (1,), (5,), (9,)], 1)
+    """  # noqa: E501
+    live = progressing(node)
+    rows = [row for part in parts for row in part]
+    if not live:
+        return rows, 0
+    column = min(live)
+    kept = [row for row in rows if not is_straggler(row, column)]
+    kept.sort(key=lambda row: time_key(row, column))
+    kept = [replace(row, arrival=k) for k, row in enumerate(kept)]
+    return kept, len(rows) - len(kept)
+
+
+def time_key(row: Row, column: int) -> float:
+    time = row.values[column]
+    return -math.inf if time is None else time
+
+
+def progressing(node: Logical) -> set[int]:
+    """The output columns that progress, as far as the reference goes: those of a stream and of a
+    window, passed on by name.
+
+    >>> from naive_tables import column, stream, tumbling
+    >>> s = stream("s", "t bigint, v bigint")
+    >>> progressing(s), progressing(Project(s, (column(s, "v"), column(s, "t")), ("v", "t")))
+    ({0}, {1})
+    >>> progressing(tumbling(s, 10, by="v", n="count"))
+    {2, 3, 4}
+    """
+    match node:
+        case Scan():
+            spec, schema = node.relation.stream, node.relation.schema
+            declared = {schema.find(p.column) for p in spec.progress} if spec else set()
+            return {at for at, column in enumerate(node.columns) if column in declared}
+        case Project():
+            below = progressing(node.input)
+            exprs = enumerate(node.exprs)
+            return {at for at, e in exprs if isinstance(e, Column) and e.index in below}
+        case Union():
+            return set.intersection(*map(progressing, node.inputs))
+        case Aggregate() if node.window is not None:
+            width = len(node.schema)
+            return set(range(width - 3, width))
+        case Bucket():
+            width = len(node.schema)
+            return progressing(node.input) | set(range(width - 3, width))
+        case Filter() | Sort():
+            return progressing(node.input)
+        case _:
+            return set()
+
+
+def released_by(node: Sort) -> int | None:
+    """The time by which punctuation releases a sorted row: its first key, if it ascends with a time
+    that progresses."""
+    if node.window_end is not None or not node.keys or node.keys[0].descending:
+        return None
+    key = node.keys[0].expr
+    return key.index if isinstance(key, Column) and key.index in progressing(node.input) else None
+
+
+def before_window(rows: list[Row], wa: int, run: _Run) -> list[Row]:
+    """What a windowed aggregate gets to see where the settings deduce progress or enforce order.
+
+    With a slack of one row, 12 comes below 15, the second highest time: it is late in [5, 15). In
+    order it has no place at all.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import sliding, stream
+    >>> s = sliding(stream("s", "t bigint", slack=99), 10, 5, n="count")
+    >>> data = {"s": [(15,), (20,), (12,), (26,)]}
+    >>> for order in (Order(), Order(slack_rows=1), Order(slack_rows=1, sort=True)):
+    ...     answer = evaluate(s, data, order=order)
+    ...     print([row[:2] for row in answer.rows], answer.late_pairs, answer.left_out)
+    [(1, 5), (2, 10), (2, 15), (2, 20), (1, 25)] 0 0
+    [(2, 10), (2, 15), (2, 20), (1, 25)] 1 0
+    [(1, 10), (2, 15), (2, 20), (1, 25)] 0 1
+    """
+    if run.order.deduces:
+        rows = remarked(rows, wa, run.order)
+    return in_time(rows, wa, run) if run.order.sort else rows
+
+
+def in_time(rows: list[Row], column: int, run: _Run) -> list[Row]:
+    """Rows in order of a time, without stragglers; a row without a time is bad."""
+    kept = []
+    for row in rows:
+        if row.values[column] is None:
+            run.fails(BadRowError("event time is NULL"))
+        elif is_straggler(row, column):
+            run.left_out += 1
+        else:
+            kept.append(row)
+    kept.sort(key=lambda row: row.values[column])
+    return [replace(row, arrival=k) for k, row in enumerate(kept)]
+
+
+def released(node: Sort, rows: list[Row], run: _Run) -> list[Row]:
+    """The rows that ORDER BY orders: where progress releases them, without stragglers."""
+    column = released_by(node)
+    if column is None:
+        return rows
+    if run.order.deduces:
+        rows = remarked(rows, column, run.order)
+    return in_time(rows, column, run)
