@@ -56,12 +56,13 @@ endless stream, too; other orders need an end. See also WINDOW, FUNCTIONS, TYPES
   [RANGE 1 hour SLIDE 1 hour]             tumbling: windows do not overlap
   [RANGE 1 hour SLIDE 10 minutes WA ts]   over the attribute ts (default: the stream's first)
   [RANGE 10000 SLIDE 10000]               over an integer attribute: in its own units
+  [SESSION 5 minutes]                     rows of a group at most 5 minutes apart
 
 Windows are [k * slide, k * slide + range), aligned to 1970-01-01 UTC. A window gives its rows when
 the stream has passed its end (see WATERMARK). The columns window_start, window_end and window_time
 belong to every windowed result. A window may also stand after the select list, as in the papers.
 Flink's and Spark's spellings mean the same: TUMBLE, HOP, and window(ts, '10 minutes').
-RANGE without SLIDE, ROWS, NOW and sessions are parsed; what cannot run yet is refused by name.""",
+RANGE without SLIDE, ROWS and NOW are parsed; what cannot run yet is refused by name.""",
         (
             "SELECT count(*) FROM flights [RANGE 1 hour SLIDE 10 minutes]",
             "SELECT origin, max(dep_delay), window_start\n"
@@ -286,6 +287,7 @@ _ALIASES = {
     "SLIDE": "WINDOW",
     "TUMBLE": "WINDOW",
     "HOP": "WINDOW",
+    "SESSION": "WINDOW",
     "GROUP BY": "SELECT",
     "FROM": "SELECT",
     "WHERE": "SELECT",

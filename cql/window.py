@@ -25,7 +25,8 @@ class WindowKind(Enum):
 class Window:
     """A window over an input; ``wa`` is the column index of the window attribute in that input.
 
-    ``range`` and ``slide`` count units of WA (``rows``, and ``slide`` of ROWS windows, count rows).
+    ``range``, ``slide`` and ``gap`` (of sessions) count units of WA; ``rows``, and ``slide`` of
+    ROWS windows, count rows.
     """
 
     kind: WindowKind
@@ -34,11 +35,17 @@ class Window:
     slide: int | None = None
     offset: int = 0
     rows: int | None = None
+    gap: int | None = None
     partition_by: tuple[int, ...] = ()
 
     @property
     def is_tumbling(self) -> bool:
         return self.kind is WindowKind.SLIDING and self.range == self.slide
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether a group's row leaves with the window's start, end and time."""
+        return self.kind in (WindowKind.SLIDING, WindowKind.SESSION)
 
     @property
     def overlap(self) -> int:

@@ -33,6 +33,7 @@ from cql.planner.physical import (
     progressing,
     sources,
 )
+from cql.window import WindowKind
 
 SINK = -1
 #: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
@@ -213,7 +214,7 @@ class _Builder:
             self._assumed(cursor),
             carry_stragglers=aggregate is None and node is not self.unasked,
         )
-        operator = StageOperator(self._name(node, aggregate), spec, self.workspace)
+        operator = _kind_of(spec)(self._name(node, aggregate), spec, self.workspace)
         operator.allocate_host()
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
         index = self._add(
@@ -289,6 +290,16 @@ class _Builder:
             self.graph.entries[source] = edge
         else:
             self.graph.edges[below].append(edge)
+
+
+def _kind_of(spec: StageSpec) -> type[StageOperator]:
+    window = spec.aggregate.window if spec.aggregate is not None else None
+    if window is None or window.kind is not WindowKind.SESSION:
+        return StageOperator
+    # Its kernels compile when it is used.
+    from cql.executor.operators.sessions import SessionOperator
+
+    return SessionOperator
 
 
 def _identity(node: Physical) -> ProjectExec:

@@ -17,6 +17,7 @@ from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.unit import PHASE, SUB
 from cql.planner.physical import BucketExec
+from cql.window import WindowKind
 
 
 def kind_of(operator: StageOperator, failure: Failure) -> str:
@@ -49,6 +50,9 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
     window = spec.aggregate.window if spec.aggregate is not None else None
     buckets = [step.window for step in spec.steps if isinstance(step, BucketExec)]
     window = buckets[0] if buckets else window
+    rows = counters["rows_in"] - counters.get("bad", 0) - filtered(counters, "")
+    if window is not None and window.kind is WindowKind.SESSION:
+        return {"pairs": rows}
     if window is None or not window.range or not window.slide:
         return {}
     if buckets and window.range % window.slide:  # rows differ: what became of their pairs
@@ -56,7 +60,6 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
         return {"pairs": counters["rows_out"] + gone}
     if window.range % window.slide and window.range > window.slide:
         return {}
-    rows = counters["rows_in"] - counters["bad"] - filtered(counters, "")
     return {"pairs": window.overlap * rows - counters.get("between_windows", 0)}
 
 

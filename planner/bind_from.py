@@ -105,7 +105,7 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         scope = scope_of(binder, [item], item.plan, env)
         window = item.window
         if window is not None and window.window is not None and not window.is_table:
-            if window.window.kind is WindowKind.SLIDING:
+            if window.window.has_bounds:
                 return From(item.plan, scope, window)
         elif window is not None:
             return From(item.plan, _scope_of_table(scope, item, window), window)
@@ -372,9 +372,6 @@ def as_column(node: exp.Expr) -> exp.Column:
 def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
     find = item_lookup(binder, item)
     text, pos = printed(node), binder.pos(node)
-    if node.window_kind == "SESSION":
-        plan = bind_window.session_bracket(binder, node, item.plan, find)
-        return _with_columns(item, plan, text, pos)
     window = bind_window.bracket(binder, node, item.plan, find)
     return replace(item, window=_query_window(item.plan, window, text, pos))
 
@@ -382,17 +379,6 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
 def _query_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
     wa = plan.schema[window.wa].type if window.wa is not None else plan.schema[0].type
     return QueryWindow(window, window_columns(wa), text, pos=pos)
-
-
-def _with_columns(item: Item, plan: Unsupported, text: str, pos: Position | None) -> Item:
-    """A session or a cumulating window: its columns are real, behind those of the item."""
-    first = len(item.plan.schema)
-    start, end, time = (
-        Column(first + k, f.name, f.type, f.nullable)
-        for k, f in enumerate(plan.schema.fields[first:])
-    )
-    window = QueryWindow(None, (start, end, time), text, pos=pos)
-    return replace(item, plan=plan, hidden=item.hidden + 3, window=window)
 
 
 def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from cql.errors import BindError
+from cql.errors import BindError, NotSupportedError
 from cql.model import Field, Schema
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
@@ -26,6 +26,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.scope import AGGREGATES, EXTRAS, OUTER, WINDOW, QueryWindow, Row, Scope
+from cql.window import WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class Output:
     """The plan below the select list, and the select list over it. ``hidden`` are pseudo-columns
-    that follow it; ``window_end`` is among them where rows are ordered within windows."""
+    that follow it; ``window_end`` is among them where rows are ordered within windows: those that
+    groups share (each group has sessions of its own)."""
 
     plan: Logical
     items: tuple[Expr, ...]
@@ -217,18 +219,18 @@ def _passed_on(parts: Parts, scope: Scope) -> tuple[Column, ...]:
 
 def _aggregated(binder: Binder, parts: Parts) -> Output:
     window = parts.window
-    if window is not None and window.window is None:
-        _group_by_real_window(parts, window)
-    elif window is not None and (window.origin == "bracket" or parts.by_window):
+    if window is not None and (window.origin == "bracket" or parts.by_window):
         _check_window_columns(parts)
+        _check_partition(window, parts)
     moves: Moves = {}
     inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
     where = [parts.where] if parts.where is not None else []
     plan = _input(binder, parts, [*where, *inside], moves)
     in_windows = window is not None and window.window is not None and WINDOW not in moves
+    kept = window.window if window is not None and in_windows else None
     node = Aggregate(
         plan,
-        window.window if window is not None and in_windows else None,
+        None if kept is None else replace(kept, partition_by=()),  # sessions: the keys, by now
         tuple(_move(k, moves) for k in parts.keys),
         tuple(_moved_call(c, moves) for c in parts.row.calls),
         (*parts.key_names, *parts.row.call_names),
@@ -252,16 +254,28 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         tuple(_move(e, above) for e in items),
         tuple(_move(e, above) for e in order),
         lift.window_columns() if in_windows else (),
-        in_windows,
+        in_windows and kept is not None and kept.kind is not WindowKind.SESSION,
     )
 
 
-def _group_by_real_window(parts: Parts, window: QueryWindow) -> None:
-    """A window that cannot run yet has its columns in the input: they are keys like others."""
-    for column in window.columns:
-        if column not in parts.keys:
-            parts.keys.append(column)
-            parts.key_names.append(column.name)
+def _check_partition(window: QueryWindow, parts: Parts) -> None:
+    """``TABLE(SESSION(TABLE t PARTITION BY k, …))``: sessions are those of the groups."""
+    if window.window is None or window.window.kind is not WindowKind.SESSION:
+        return
+    if not window.is_table:
+        return
+    fields = parts.plan.schema
+    by = {fields[k].name for k in window.window.partition_by}
+    grouped = {k.index for k in parts.keys if isinstance(k, Column)}
+    if set(window.window.partition_by) == grouped and len(grouped) == len(parts.keys):
+        return
+    wanted = f"PARTITION BY {', '.join(sorted(by))}" if by else "no PARTITION BY"
+    raise NotSupportedError(
+        f"sessions with {wanted} under GROUP BY of other columns are not supported by this version",
+        position=window.pos,
+        hint="name the same columns in PARTITION BY and in GROUP BY (beside window_start and"
+        " window_end)",
+    )
 
 
 def _check_window_columns(parts: Parts) -> None:

@@ -25,7 +25,7 @@ from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import as_int
-from cql.planner.logical import WINDOW_COLUMNS, Logical, RelationToStream, Unsupported, Windowed
+from cql.planner.logical import Logical, RelationToStream, Windowed
 from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
@@ -35,7 +35,7 @@ from cql.planner.scope import (
     Scope,
     window_columns,
 )
-from cql.window import Window, WindowKind
+from cql.window import Window
 
 
 @dataclass(slots=True)
@@ -99,25 +99,15 @@ def _select_window(
             raise binder.error(f"{wanted.name} is no column of FROM", wanted)
         return found.index
 
-    if node.window_kind == "SESSION":
-        made = bind_window.session_bracket(binder, node, plan, find)
-        return made, _real_window(made, len(plan.schema), printed(node), binder.pos(node))
     window = bind_window.bracket(binder, node, plan, find)
-    if window.kind is not WindowKind.SLIDING:
+    if not window.has_bounds:
         return Windowed(plan, window, binder.pos(node)), None
-    return plan, _sliding(plan, window, printed(node), binder.pos(node))
+    return plan, _bounded(plan, window, printed(node), binder.pos(node))
 
 
-def _sliding(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
+def _bounded(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
     assert window.wa is not None
     return QueryWindow(window, window_columns(plan.schema[window.wa].type), text, pos=pos)
-
-
-def _real_window(plan: Logical, first: int, text: str, pos: Position | None) -> QueryWindow:
-    """The window columns that an Unsupported window appends at ``first``."""
-    fields = plan.schema.fields[first : first + len(WINDOW_COLUMNS)]
-    start, end, time = (Column(first + k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
-    return QueryWindow(None, (start, end, time), text, pos=pos)
 
 
 def _group_windows(node: exp.Select) -> Iterator[GroupWindow]:
@@ -165,7 +155,7 @@ def _function_window(
     first = calls[0]
     if window is not None:
         raise binder.error("this query has two windows: one in FROM and this one", first)
-    found: list[Window | Unsupported] = []
+    found: list[Window] = []
     for call in calls:
         wa = None
         if call.this is not None:
@@ -179,18 +169,10 @@ def _function_window(
             wa = bound
         bind_window.check_arguments(binder, call)
         found.append(bind_window.group_window(binder, call, plan, scope, wa))
-        if _meaning(found[-1]) != _meaning(found[0]):
+        if found[-1] != found[0]:
             raise binder.error("this query has two different windows", call)
     text, pos = printed(first), binder.pos(first)
-    made = found[0]
-    if isinstance(made, Unsupported):
-        window = _real_window(made, len(plan.schema), text, pos)
-        return made, replace(window, origin="function")
-    return plan, replace(_sliding(plan, made, text, pos), origin="function")
-
-
-def _meaning(window: Window | Unsupported) -> object:
-    return window if isinstance(window, Window) else window.clause
+    return plan, replace(_bounded(plan, found[0], text, pos), origin="function")
 
 
 # ------------------------------------------------------------------ the clauses

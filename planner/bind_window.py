@@ -10,7 +10,7 @@ CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` me
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from sqlglot import exp
@@ -49,6 +49,7 @@ UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {
     unit: Fraction(MICROSECONDS[unit.value.rstrip("s").upper()]) for unit in TimeUnit
 }
 _INT64 = 2**63
+_LONGEST_GAP = 2**61  # so that the end of a session fits in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,14 @@ def _positive(binder: Binder, wa: Attribute, node: exp.Expr, what: str, scope: S
     return units
 
 
+def session(binder: Binder, wa: Attribute, gap: exp.Expr, what: str, scope: Scope | None) -> Window:
+    """``[first, last + gap)`` of rows that follow each other by at most ``gap``."""
+    units = _positive(binder, wa, gap, what, scope)
+    if units > _LONGEST_GAP:
+        raise binder.error(f"{what} must be at most 2^61, not {units:,}", gap)
+    return Window(WindowKind.SESSION, wa.index, gap=units)
+
+
 # ------------------------------------------------------------------ brackets
 
 
@@ -303,7 +312,7 @@ Lookup = Callable[[exp.Expr], int]
 
 
 def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Window:
-    """``[RANGE …]`` and its kin over ``plan``; sessions are refused (see ``no_session``)."""
+    """``[RANGE …]``, ``[SESSION …]`` and their kin over ``plan``."""
     kind, args = node.window_kind, node.args
     partition = tuple(find(column) for column in args.get("partition") or ())
     if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
@@ -311,6 +320,8 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
     if kind == "ROWS":
         return _rows_window(binder, node, plan, find, partition)
     wa = _wa(binder, node, plan, find)
+    if kind == "SESSION":
+        return session(binder, wa, args["gap"], "SESSION", None)
     if kind == "NOW":
         return Window(WindowKind.NOW, wa.index, 0)
     if args.get("slide") is not None and not partition:
@@ -373,7 +384,8 @@ def _count(binder: Binder, node: exp.Expr, what: str) -> int:
 def table_window(
     binder: Binder, node: WindowTable, plan: Logical, find: Lookup
 ) -> Window | Unsupported:
-    """The window of TUMBLE or HOP; an Unsupported input with window columns for the others."""
+    """The window of TUMBLE, HOP or SESSION, whose PARTITION BY it keeps; an Unsupported input with
+    window columns for CUMULATE."""
     args = node.args
     wa = attribute(binder, plan, find(args["time"]), args["time"])
     match node.window_kind:
@@ -381,12 +393,12 @@ def table_window(
             lengths = (args["size"], args["size"], args.get("offset"))
         case "HOP":
             lengths = (args["size"], args["slide"], args.get("offset"))
+        case "SESSION":
+            partition = tuple(find(column) for column in args.get("partition") or ())
+            return replace(session(binder, wa, args["gap"], "GAP", None), partition_by=partition)
         case kind:
-            for key in ("step", "size", "gap"):
-                if args.get(key) is not None:
-                    _positive(binder, wa, args[key], key.upper(), None)
-            for column in args.get("partition") or ():
-                find(column)
+            for key in ("step", "size"):
+                _positive(binder, wa, args[key], key.upper(), None)
             return without_operator(binder, kind, plan, wa.type, node)
     return sliding(binder, wa, lengths, None, ("SIZE", "SLIDE"))
 
@@ -407,7 +419,7 @@ def check_arguments(binder: Binder, node: GroupWindow) -> None:
 
 def group_window(
     binder: Binder, node: GroupWindow, plan: Logical, scope: Scope, wa: Column | None
-) -> Window | Unsupported:
+) -> Window:
     """The window of ``GROUP BY TUMBLE(ts, …)`` or ``window(ts, …)``; ``wa`` is the bound time
     expression, None where the call has none."""
     args = node.args
@@ -417,8 +429,7 @@ def group_window(
         else attribute(binder, plan, wa.index, node.this or node)
     )
     if node.window_kind in ("SESSION", "SESSION_WINDOW"):
-        _positive(binder, found, args["gap"], "GAP", scope)
-        return without_operator(binder, "SESSION", plan, found.type, node)
+        return session(binder, found, args["gap"], "GAP", scope)
     slide = args.get("slide") or args["size"]
     return sliding(
         binder, found, (args["size"], slide, args.get("offset")), scope, ("SIZE", "SLIDE")
@@ -438,13 +449,6 @@ def without_operator(
         "windows with RANGE and SLIDE (TUMBLE, HOP) run",
         binder.pos(node),
     )
-
-
-def session_bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Unsupported:
-    """``[SESSION 5 minutes]``."""
-    wa = _wa(binder, node, plan, find)
-    _positive(binder, wa, node.args["gap"], "SESSION", None)
-    return without_operator(binder, "SESSION", plan, wa.type, node)
 
 
 def slack(binder: Binder, field: Field, unit: TimeUnit | None, node: exp.Expr, what: str) -> int:

@@ -19,6 +19,7 @@ from cql.planner.physical import (
 )
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
+from cql.window import WindowKind
 
 #: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
 #: it saves.
@@ -80,6 +81,13 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         why = "one set of groups over the whole input, which is bounded"
         return replace(node, why=why + forced)
     wa = node.input.schema[window.wa or 0]
+    if window.kind is WindowKind.SESSION:
+        gap = duration(window.gap or 0, wa.type)
+        why = (
+            f"rows of a group at most {gap} apart are one session, in whatever order they come;"
+            f" punctuation on {wa.name} more than {gap} after its last row closes it"
+        )
+        return replace(node, why=why)
     closes = f"punctuation on {wa.name} closes them"
     if window.overlap == 1:
         why = f"tumbling: each row in one window; groups by window id need no order, {closes}"

@@ -145,6 +145,8 @@ def window_text(window: Window, schema: Schema) -> str:
         parts.append(window.kind.name)
     if window.rows is not None:
         parts.append(f"ROWS {window.rows}")
+    if window.gap is not None:
+        parts.append(duration(window.gap, wa.type) if wa else str(window.gap))
     for word, value in (("RANGE", window.range), ("SLIDE", window.slide)):
         if value is not None:
             in_time = wa is not None and window.rows is None
@@ -210,6 +212,14 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     text = _aggregate_text(node.keys, node.calls)
     if node.window is None:
         return Line("WidAggregate", text, (f"why: {node.why}", "state: one entry per group"))
+    if node.window.kind is WindowKind.SESSION:
+        notes = (
+            f"over {window_text(node.window, node.input.schema)}",
+            f"why: {node.why}",
+            "state: open sessions (those that punctuation has not passed by more than the gap)",
+            f"append-only{_progress_text(node)}",
+        )
+        return Line("SessionAggregate", text, notes)
     if node.pane is None:
         name, parts, many = "WidAggregate", "windows", node.window.overlap
     else:

@@ -14,7 +14,7 @@ from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Relation
 from cql.planner.expr import Expr, Literal
 from cql.types import BIGINT, DataType
-from cql.window import Window, WindowKind
+from cql.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Groups within each window. Output: the keys, the aggregates, then (for sliding windows)
+    """Groups within each window. Output: the keys, the aggregates, then (for sliding windows and
+    sessions)
     ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type of the window
     attribute. ``window`` None: one group set over the whole (bounded) input."""
 
@@ -113,7 +114,7 @@ class Aggregate:
     def schema(self) -> Schema:
         typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
         fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
-        if self.window is not None and self.window.kind is WindowKind.SLIDING:
+        if self.window is not None and self.window.has_bounds:
             assert self.window.wa is not None
             wa = self.input.schema[self.window.wa].type
             fields += [Field(n, wa if not wa.is_integer else BIGINT, False) for n in WINDOW_COLUMNS]

@@ -72,7 +72,6 @@ _WINDOW_CLAUSES = {
     WindowKind.NOW: "[NOW]",
     WindowKind.UNBOUNDED: "[RANGE UNBOUNDED]",
     WindowKind.ROWS: "ROWS",
-    WindowKind.SESSION: "SESSION",
     WindowKind.CUMULATE: "CUMULATE",
 }
 
@@ -91,13 +90,32 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Windowed():
             _refuse_window(node)
         case Aggregate() | Bucket():
-            if node.window is not None and node.window.kind is not WindowKind.SLIDING:
+            if node.window is not None and node.window.kind is WindowKind.SESSION:
+                _refuse_session(node)
+            elif node.window is not None and node.window.kind is not WindowKind.SLIDING:
                 raise _refuse_kind(node.window, node.pos)
         case _:
             pass
     under_window = under_window or getattr(node, "window", None) is not None
     for child in inputs(node):
         refuse(child, under_window=under_window)
+
+
+def _refuse_session(node: Aggregate | Bucket) -> None:
+    if isinstance(node, Bucket):
+        raise _lonely("a session window", node.pos)
+    for call in node.calls:
+        if call.distinct:
+            clause = f"{call.fn}(DISTINCT …) in a session window"
+            raise _refusal(clause, call.pos, "sets of values of two sessions are not merged yet")
+
+
+def _lonely(what: str, pos: Position | None) -> NotSupportedError:
+    return NotSupportedError(
+        f"{what} needs an aggregate over it",
+        position=pos,
+        hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
+    )
 
 
 def _refuse_stream(scan: Scan, under_window: bool) -> None:
@@ -136,11 +154,9 @@ def _refuse_window(node: Windowed) -> None:
     if inner is not None:
         raise inner
     if node.window.kind is WindowKind.SLIDING:
-        raise NotSupportedError(
-            "a window with SLIDE needs an aggregate over it",
-            position=node.pos,
-            hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
-        )
+        raise _lonely("a window with SLIDE", node.pos)
+    if node.window.kind is WindowKind.SESSION:
+        raise _lonely("a session window", node.pos)
     raise _refuse_kind(node.window, node.pos)
 
 

@@ -17,7 +17,7 @@ from cql.planner.catalog import Relation
 from cql.planner.expr import Call, Expr, Literal, columns_of
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT
-from cql.window import Window
+from cql.window import Window, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,9 @@ def progressing(node: Physical) -> tuple[int, ...]:
             if node.window is None or node.window.wa not in progressing(node.input):
                 return ()
             first = len(node.keys) + len(node.calls)
-            return tuple(range(first, first + 3))
+            bounds = tuple(range(first, first + 3))
+            # Sessions leave by their ends, however long ago they began.
+            return bounds[1:] if node.window.kind is WindowKind.SESSION else bounds
 
 
 def window_columns(node: Physical) -> tuple[int, ...]:

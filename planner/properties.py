@@ -123,10 +123,13 @@ def _window_columns(below: Progressing, wa: int | None, first: int) -> Progressi
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:
-    if node.window is None or node.window.kind is not WindowKind.SLIDING:
+    if node.window is None or not node.window.has_bounds:
         return {}
     first = len(node.keys) + len(node.calls)
-    return _window_columns(progressing(node.input), node.window.wa, first)
+    columns = dict(_window_columns(progressing(node.input), node.window.wa, first))
+    if node.window.kind is WindowKind.SESSION:
+        del columns[first]  # sessions leave by their ends, however long ago they began
+    return columns
 
 
 def _of_join(node: Join) -> Progressing:

@@ -19,6 +19,7 @@ from cql.executor.graph import Graph
 from cql.executor.kernels.memory import call_operator
 from cql.executor.kernels.windows import find_slot
 from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.operators.sessions import SessionOperator
 from cql.executor.unit import (
     CAPACITY,
     DETAIL_ROW,
@@ -55,7 +56,7 @@ from cql.planner.physical import (
     inputs,
     progressing,
 )
-from cql.window import Window, first_window, last_window
+from cql.window import Window, WindowKind, first_window, last_window
 
 END = -1
 MOST_NEEDS = 10_000
@@ -224,6 +225,8 @@ class Checked:
     def _pairs_in(self, unit: Unit, window: Window) -> int:
         """Windows of the rows of a unit; for an aggregate, failed rows are in none."""
         assert window.wa is not None
+        if window.kind is WindowKind.SESSION:
+            return int(unit.words[ROWS]) - len(self._failed)
         assert window.range is not None
         assert window.slide is not None
         (child,) = inputs(self.node)
@@ -285,6 +288,9 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
     column = counting_column(node)
     assert column is not None
     state = operator.state
+    if isinstance(operator, SessionOperator):
+        held_counts = operator.column(f"a{column - len(node.keys)}n")
+        return int(held_counts[operator.open_records()].sum())
     counts = operator.column(f"a{column - len(node.keys)}n")
     opened = operator.scalars()["open"]
     mask = state["places"].size - 1

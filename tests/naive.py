@@ -23,6 +23,7 @@ from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import Order, before_window, merged, released
+from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
 
 from cql.planner.expr import Column, Expr, columns_of
@@ -42,7 +43,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
-from cql.window import Window
+from cql.window import Window, WindowKind
 
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
 
@@ -300,6 +301,8 @@ def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
     rows = _rows(node.input, run)
     if window is not None and window.wa is not None:
         rows = before_window(rows, window.wa, run)
+    if window is not None and window.kind is WindowKind.SESSION:
+        return _sessions(node, window, rows, run)
     for row in rows:
         try:
             member = _member(node, row)
@@ -312,8 +315,46 @@ def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
     if window is None and not node.keys and not groups:
         groups[((),)] = []
     rows = [_group_row(node, key[0], members) for key, members in groups.items()]
-    bounds = len(node.keys) + len(node.calls)
-    return sorted(rows, key=lambda row: row.values[bounds + 1 : bounds + 2])
+    return _by_end(node, rows)
+
+
+def _by_end(node: Aggregate, rows: list[Row]) -> list[Row]:
+    end = len(node.keys) + len(node.calls) + 1
+    return sorted(rows, key=lambda row: row.values[end : end + 1])
+
+
+def _sessions(node: Aggregate, window: Window, rows: list[Row], run: _Run) -> list[Row]:
+    """One row per session of a group (see ``naive_sessions``): rows that follow each other by at
+    most the gap. A row is late iff its own watermark has come to the end of its own gap.
+
+    >>> from naive_tables import aggregate, stream
+    >>> s = stream("s", "t bigint, k string", slack=10)
+    >>> counted = aggregate(s, Window(WindowKind.SESSION, 0, gap=10), "k", {"n": "count"})
+    >>> evaluate(counted, {"s": [(0, "a"), (20, "a"), (10, "a"), (31, "a"), (11, "a")]})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Answer(rows=[('a', 3, 0, 30, 29), ('a', 1, 31, 41, 40)], late_pairs=1, bad_rows=0,
+           undetermined=False)
+    """
+    assert window.wa is not None
+    assert window.gap is not None
+    groups: dict[tuple[Any, ...], list[tuple[Point, _Member]]] = defaultdict(list)
+    for row in rows:
+        try:
+            member = _member(node, row)
+        except BadRowError as error:
+            run.fails(error)
+            continue
+        point = (member.time, row.marks[window.wa])
+        if is_late(point, window.gap):
+            run.late += 1
+        else:
+            groups[tuple(map(group_key, member.keys))].append((point, member))
+    made = [
+        _group_row(node, (start, end), [group[k][1] for k in held])
+        for group in groups.values()
+        for start, end, held in sessions([point for point, _ in group], window.gap)
+    ]
+    return _by_end(node, made)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from cql.planner.logical import (
     Sort,
     Union,
 )
+from cql.window import WindowKind
 
 if TYPE_CHECKING:
     from naive import Row, _Run
@@ -132,8 +133,8 @@ def progressing(node: Logical) -> set[int]:
         case Union():
             return set.intersection(*map(progressing, node.inputs))
         case Aggregate() if node.window is not None:
-            width = len(node.schema)
-            return set(range(width - 3, width))
+            width, bounds = len(node.schema), 2 if node.window.kind is WindowKind.SESSION else 3
+            return set(range(width - bounds, width))
         case Bucket():
             width = len(node.schema)
             return progressing(node.input) | set(range(width - 3, width))

@@ -9,7 +9,9 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+
+from random_windows import WINDOW_SHAPES
 
 SHAPES = 300
 
@@ -57,6 +59,7 @@ def shape(index: int) -> Shape:
             *(writer.union, writer.union_windowed, writer.union_all, writer.union_of_ctes),
             *(writer.derived, writer.cte, writer.first, writer.distinct, writer.bucket),
             *(writer.by_time, writer.by_time),
+            *(partial(write, writer) for write in WINDOW_SHAPES),
         )
     )
     text = write()

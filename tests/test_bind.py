@@ -415,7 +415,6 @@ def test_units_survive_shifts_only() -> None:
         ("SELECT a FROM s [RANGE 5 s]", "windowed [range wa=0 range=5000000]"),
         ("SELECT count(*) FROM s, r WINDOW 10 s", "windowed [range wa=0 range=10000000]"),
         ("SELECT ISTREAM(a) FROM s [NOW]", "relationtostream [ISTREAM]"),
-        ("SELECT count(*) FROM s [SESSION 5 min]", "unsupported [a SESSION window]"),
         ("SELECT sum(a) OVER (PARTITION BY k ORDER BY ts) FROM s", "unsupported [OVER]"),
         ("SELECT row_number() OVER w FROM s WINDOW w AS (ORDER BY a)", "unsupported [OVER]"),
         ("SELECT (SELECT max(k) FROM dim) FROM s", "unsupported [a scalar subquery]"),

@@ -52,6 +52,9 @@ QUERIES = {
             SELECT t, lower(k) AS k, concat(x, x) AS y FROM a
             UNION ALL SELECT t, k, x AS y FROM b WHERE x IS NULL OR x < 'zz') AS u
         [RANGE 40 SLIDE 20 WA t] GROUP BY k""",
+    "sessions": """
+        SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
+        FROM a [SESSION 9, WA t] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
     "windows over windows": """
         SELECT min(high) AS low, max(upper(k)) AS k, count(*) AS n, window_end FROM (
             SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w

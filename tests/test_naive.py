@@ -39,6 +39,7 @@ MODULES = (
     "naive_expr",
     "naive_functions",
     "naive_order",
+    "naive_sessions",
     "naive_tables",
     "naive_texts",
     "naive_values",

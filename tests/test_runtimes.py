@@ -50,6 +50,10 @@ QUERIES = {
     "bad rows": """
         SELECT k, sum(d) AS d, window_end FROM (SELECT ts, k, 100 / (v % 5) AS d FROM a) AS q
         [RANGE 40 SLIDE 20 WA ts] GROUP BY k""",
+    "sessions": """
+        SELECT k, count(*) AS n, last(v) AS v, sum(x) AS total, window_start, window_end FROM (
+            SELECT ts, k, v, x FROM a WHERE v > 40 UNION ALL SELECT ts, k, v, x FROM b) AS u
+        [SESSION 2, WA ts] GROUP BY k HAVING count(*) > 1""",
     "expander": """
         SELECT ts, v, window_start FROM TABLE(
             HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '20' SECOND)) AS h

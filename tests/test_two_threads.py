@@ -52,6 +52,11 @@ QUERIES = {
     "bad rows": """
         SELECT k, count(*) AS n, window_end FROM (SELECT ts, k, 100 / (v % 5) AS d FROM a) AS f
         [RANGE 40 SLIDE 10 WA ts] GROUP BY k""",
+    "sessions": """
+        SELECT k, count(*) AS n, sum(v) AS total, min(x) AS low, window_end FROM (
+            SELECT ts, k, v, x FROM a WHERE v % 3 <> 0
+            UNION ALL SELECT ts, k, v, x FROM b WHERE v > 20) AS m
+        [SESSION 3, WA ts] GROUP BY k""",
     "sort": """
         SELECT k, count(*) AS n, window_end FROM a [RANGE 40 SLIDE 20 WA ts] GROUP BY k
         ORDER BY n DESC, k LIMIT 3""",

@@ -57,6 +57,9 @@ _SCALARS = (
     "next_window",
     "merging",
     "merged",
+    "used",
+    "free",
+    "born",
 )
 
 
@@ -290,9 +293,7 @@ class StageOperator:
         return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for slot, value in self.code.kernel.constants:
-            if isinstance(value, Literal) and value.type.is_text:
-                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        self._map_constants(change)
         if not self.code.codes:
             return
         free = self.state["spares"][: self.scalars()["spare"]]
@@ -311,6 +312,11 @@ class StageOperator:
             if changed:
                 block = windows.FIRST_TABLE + number * windows.BLOCK
                 windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+
+    def _map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for slot, value in self.code.kernel.constants:
+            if isinstance(value, Literal) and value.type.is_text:
+                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
         """The entries of those windows in a table."""

@@ -48,7 +48,7 @@ from cql.planner.physical import (
     progress_origin,
 )
 from cql.types import BIGINT, DataType
-from cql.window import Window
+from cql.window import Window, WindowKind
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
@@ -122,6 +122,11 @@ def write_stage(spec: StageSpec) -> StageCode:
     writer = StageWriter(spec)
     if spec.aggregate is None:
         return writer.write(RowTerminal(writer))
+    window = spec.aggregate.window
+    if window is not None and window.kind is WindowKind.SESSION:
+        from cql.executor.operators.sessions import SessionTerminal
+
+        return writer.write(SessionTerminal(writer, node=spec.aggregate))
     terminal = AggregateTerminal if spec.aggregate.pane is None else PaneTerminal
     return writer.write(terminal(writer, node=spec.aggregate))
 

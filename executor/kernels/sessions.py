@@ -1,0 +1,217 @@
+"""The sessions that are open: for each group a chain of them, and a heap that closes them.
+
+A session is a record of 64-bit words: its own (SESSION), then the group's key and its aggregates. A
+hash index finds the latest session of a key; from there on a chain leads to the earlier ones, whose
+times do not overlap (``operators.sessions`` says why). The heap holds every record once, under the
+end that its session had when it was last looked at: a session that grows need not be moved there,
+and one that was joined to another waits there, marked, until its turn comes.
+
+Generated kernels reach these functions by address, with their descriptor, whose first words are
+laid out as DIRECTORY. Arrays are flat int64 but for the index (int32: record + 1, 0 is empty).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import as_i32, words
+
+#: Places of the index for each record that there is room for.
+PLACES = 4
+#: ``older`` of a session that was joined to another.
+JOINED = -2
+
+DIRECTORY = (
+    "entries",  # records that there is room for
+    "open",  # records in the heap
+    "free",  # the first record that was given back, -1; the next is its ``older``
+    "used",  # records from here on were never taken
+    "born",  # sessions so far
+    "heap",  # (end, record) each
+    "index",
+    "records",
+    "width",  # words of a record
+    "hashed",  # words of the key
+    "null_word",  # the word of a record that says which keys are NULL, 0 if none can be
+    "gap",
+)
+ENTRIES, OPEN, FREE, USED, BORN, HEAP, INDEX, RECORDS, WIDTH, HASHED, NULL_WORD, GAP = range(
+    len(DIRECTORY)
+)
+
+#: The first words of a record.
+SESSION = (
+    "s_first",  # the least time of its rows
+    "s_last",  # the greatest
+    "s_reach",  # a row from here on, up to the last and the gap, belongs to it
+    "s_older",  # the next session of the key back in time, -1
+    "s_newer",  # the next one forward, -1
+    "s_born",  # its place in the order of first contributions
+    "s_hash",
+)
+LAST, OLDER, NEWER, SESSION_BORN, HASH = 1, 3, 4, 5, 6
+KEY = len(SESSION)
+
+
+@njit(inline="always")
+def _before(heap: Any, records: Any, width: int, a: int, b: int) -> bool:
+    """Whether place ``a`` of the heap closes before ``b``: by end, then by first contribution."""
+    if heap[2 * a] != heap[2 * b]:
+        return bool(heap[2 * a] < heap[2 * b])
+    x, y = heap[2 * a + 1], heap[2 * b + 1]
+    return bool(records[width * x + SESSION_BORN] < records[width * y + SESSION_BORN])
+
+
+@njit(inline="always")
+def _swap(heap: Any, a: int, b: int) -> None:
+    for k in range(2):
+        kept = heap[2 * a + k]
+        heap[2 * a + k] = heap[2 * b + k]
+        heap[2 * b + k] = kept
+
+
+@njit("void(int64)", cache=True)
+def _sink(desc: int) -> None:
+    """Puts the top of the heap where it belongs."""
+    d = words(desc, len(DIRECTORY))
+    n, width = d[OPEN], d[WIDTH]
+    heap, records = words(d[HEAP], 2 * n), words(d[RECORDS], width * d[ENTRIES])
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            return
+        if child + 1 < n and _before(heap, records, width, child + 1, child):
+            child += 1
+        if not _before(heap, records, width, child, at):
+            return
+        _swap(heap, at, child)
+        at = child
+
+
+@njit("void(int64)", cache=True)
+def _pop(desc: int) -> None:
+    """Takes the top off the heap and gives its record back."""
+    d = words(desc, len(DIRECTORY))
+    heap, records = words(d[HEAP], 2 * d[OPEN]), words(d[RECORDS], d[WIDTH] * d[ENTRIES])
+    record = heap[1]
+    records[d[WIDTH] * record + OLDER] = d[FREE]
+    d[FREE] = record
+    d[OPEN] -= 1
+    heap[0], heap[1] = heap[2 * d[OPEN]], heap[2 * d[OPEN] + 1]
+    _sink(desc)
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def open_session(desc: Any, time: Any) -> Any:
+    """The record of a new session that begins and ends with a row of that time; -1 if there is no
+    room. Its own words but ``s_born`` are for the caller to set."""
+    d = words(desc, len(DIRECTORY))
+    if d[OPEN] >= d[ENTRIES]:
+        return -1
+    width = d[WIDTH]
+    heap, records = words(d[HEAP], 2 * d[ENTRIES]), words(d[RECORDS], width * d[ENTRIES])
+    record = d[FREE]
+    if record >= 0:
+        d[FREE] = records[width * record + OLDER]
+    else:
+        record = d[USED]
+        d[USED] += 1
+    records[width * record + SESSION_BORN] = d[BORN]
+    d[BORN] += 1
+    at = d[OPEN]
+    d[OPEN] += 1
+    heap[2 * at], heap[2 * at + 1] = time + d[GAP], record
+    while at > 0 and _before(heap, records, width, at, (at - 1) >> 1):
+        _swap(heap, at, (at - 1) >> 1)
+        at = (at - 1) >> 1
+    return record
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def next_session(desc: Any, watermark: Any) -> Any:
+    """The record of the session that is to close next, if the watermark lies beyond its end; else
+    -1. It is then on top of the heap."""
+    d = words(desc, len(DIRECTORY))
+    heap, records = words(d[HEAP], 2 * d[ENTRIES]), words(d[RECORDS], d[WIDTH] * d[ENTRIES])
+    while d[OPEN] > 0 and heap[0] < watermark:
+        at = d[WIDTH] * heap[1]
+        end = records[at + LAST] + d[GAP]
+        if records[at + OLDER] == JOINED:
+            _pop(desc)
+        elif end != heap[0]:
+            heap[0] = end
+            _sink(desc)
+        else:
+            return heap[1]
+    return -1
+
+
+@njit("void(int64, int64)", cache=True)
+def _forget(desc: int, record: int) -> None:
+    """Deletes a key from the index by backward shift, so that no tombstones pile up."""
+    d = words(desc, len(DIRECTORY))
+    records = words(d[RECORDS], d[WIDTH] * d[ENTRIES])
+    mask = PLACES * d[ENTRIES] - 1
+    index = as_i32(d[INDEX], mask + 1)
+    p = (records[d[WIDTH] * record + HASH] >> 8) & mask
+    while index[p] != record + 1:
+        p = (p + 1) & mask
+    hole = p
+    while True:
+        p = (p + 1) & mask
+        other = index[p]
+        if other == 0:
+            break
+        home = (records[d[WIDTH] * (other - 1) + HASH] >> 8) & mask
+        if ((p - home) & mask) >= ((p - hole) & mask):
+            index[hole] = other
+            hole = p
+    index[hole] = 0
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def close_session(desc: Any, record: Any) -> Any:
+    """Purges the session on top of the heap, which is the earliest of its key; the key goes with
+    its last one."""
+    d = words(desc, len(DIRECTORY))
+    records = words(d[RECORDS], d[WIDTH] * d[ENTRIES])
+    newer = records[d[WIDTH] * record + NEWER]
+    if newer >= 0:
+        records[d[WIDTH] * newer + OLDER] = -1
+    else:
+        _forget(desc, record)
+    _pop(desc)
+    return 0
+
+
+@njit("void(int64)", cache=True)
+def index_again(desc: int) -> None:
+    """Fills the index anew, after it has grown or the words of the keys have changed."""
+    d = words(desc, len(DIRECTORY))
+    width, null_word = d[WIDTH], d[NULL_WORD]
+    heap, records = words(d[HEAP], 2 * d[OPEN]), words(d[RECORDS], width * d[ENTRIES])
+    mask = PLACES * d[ENTRIES] - 1
+    index = as_i32(d[INDEX], mask + 1)
+    for p in range(mask + 1):
+        index[p] = 0
+    for k in range(d[OPEN]):
+        record = heap[2 * k + 1]
+        at = width * record
+        if records[at + OLDER] == JOINED:
+            continue
+        h = hash_start(records[at + KEY])
+        for w in range(1, d[HASHED]):
+            h = hash_next(h, records[at + KEY + w])
+        if null_word != 0 and records[at + null_word] != 0:
+            h = hash_next(h, records[at + null_word])
+        records[at + HASH] = hash_end(h)
+        if records[at + NEWER] >= 0:
+            continue
+        p = (records[at + HASH] >> 8) & mask
+        while index[p] != 0:
+            p = (p + 1) & mask
+        index[p] = record + 1

@@ -1,0 +1,306 @@
+"""Session windows: rows of a group that follow each other by at most the gap.
+
+Rows come in any order, so that one row can extend a session or join two. A row that is a straggler
+must not reach into a session that may have left already, whatever the other inputs do. With the own
+watermark W of a row (design §2: the progress of its source just before it) and its time t:
+
+- a row is left out as late iff ``t + gap <= W``;
+- two rows of a group are *linked* iff their times differ by at most the gap, and neither lies more
+  than the gap behind the other's own watermark; sessions are the connected components;
+- a session leaves when the operator's watermark lies beyond its last row by more than the gap.
+
+Two linked rows meet: when the second comes, the first is at most the gap behind it and behind its
+own watermark, hence behind the operator's watermark, which is at most that. The sessions of a group
+do not overlap: a row between two linked ones is linked to one of them. A row in time t and with
+``low = max(t, W) - gap`` is linked to a session iff ``s_reach <= t`` and ``low <= s_last``, where
+``s_reach`` is the least ``low`` of its rows. At most one such session begins after the row.
+
+Out-of-order paper §4.1 (any window whose extent a function of the row tells) leaves sessions out;
+their chain by time is as in the "session" windows of Flink and Spark, whose result this is wherever
+no row is late there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cql.errors import NotSupportedError
+from cql.executor.kernels import sessions
+from cql.executor.kernels.views import FIELDS
+from cql.executor.operators.aggregates import aggregate_code
+from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
+from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
+from cql.executor.operators.stage import (
+    END_OF_INPUT,
+    Asks,
+    Origin,
+    StageScope,
+    Table,
+    window_column_type,
+)
+from cql.executor.operators.wid import AggregateTerminal, pack_keys
+from cql.executor.unit import DETAIL, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
+from cql.planner.expr import Column
+
+
+@dataclass(slots=True)
+class SessionTerminal(AggregateTerminal):
+    """Ends a stage with an aggregate over session windows."""
+
+    def __post_init__(self) -> None:
+        node, layout = self.node, self.writer.kernel.layout
+        self._parts, self._words = pack_keys([k.type for k in node.keys])
+        self._codes = [
+            aggregate_code(call, k, self._loose(call)) for k, call in enumerate(node.calls)
+        ]
+        for call, code in zip(node.calls, self._codes, strict=True):
+            if not code.merge:
+                what = f"{call.fn} in a session window is not supported by this version"
+                raise NotSupportedError(what, position=call.pos)
+        keys = [(f"key{w}", "int64") for w in range(self._words)]
+        if self._nullable_keys:
+            keys.append(("nulls", "int64"))
+        own = [(name, "int64") for name in sessions.SESSION]
+        state = (column for code in self._codes for column in code.columns)
+        self.tables = (Table("", (*own, *keys, *state), self._words),)
+        self.codes = tuple(self._code_columns())
+        for name in sessions.DIRECTORY:  # the library's functions know where these stand
+            layout.slot(name)
+        assert node.window is not None
+        self.writer.kernel.window_constants[layout.slot("gap")] = node.window.gap or 0
+
+    @property
+    def asks_stragglers(self) -> Asks:
+        return "each row"
+
+    @property
+    def resumes_inside(self) -> bool:
+        return False
+
+    @property
+    def _gap(self) -> str:
+        return self.writer.kernel.declare("gap", self.writer.kernel.word("gap"))
+
+    # -- one row ---------------------------------------------------------------------------------
+
+    def before_rows(self) -> None:
+        self._declare_state()
+
+    def _declare_state(self) -> None:
+        kernel = self.writer.kernel
+        for name in ("watermark", "closing"):
+            kernel.layout.slot(name)
+        n = kernel.declare("entries", kernel.word("entries"))
+        kernel.declare("mask", f"{sessions.PLACES} * {n} - 1")
+        kernel.declare("index", f"as_i32({kernel.word('index')}, mask + 1)")
+        records = kernel.word("records")
+        (table,) = self.tables
+        for word, (name, dtype) in enumerate(table.columns):
+            at = f"{records} + {8 * word}, {n}, {8 * len(table.columns)}"
+            kernel.declare(name, f"{FIELDS[dtype]}({at})")
+
+    def row(self, scope: StageScope) -> None:
+        writer, node = self.writer, self.node
+        body = writer.kernel.body
+        assert node.window is not None
+        assert node.window.wa is not None
+        t = writer.event_time(scope, node.window.wa, node.input.schema)
+        self._key_words(scope)
+        arguments = self._arguments(scope)
+        body.line(f"T = {t}")
+        if any(code.ordered for code in self._codes):
+            body.line(f"Q = u[{SEQUENCE}] + i")
+        body.line(f"low = T - {self._gap}")
+        late = writer.kernel.counter("late_pairs")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(node.window.wa)
+            with body.block(f"if T + {self._gap} <= own:"):
+                body.lines(f"{late} += 1", "continue")
+            body.line(f"low = max(low, own - {self._gap}) if own > NEVER else low")
+        self._update(arguments, ["break"])
+
+    def _find_group(self, leave: list[str]) -> None:
+        """Finds or opens the session of the row at hand; sets ``g``. A row that is linked to
+        several joins them."""
+        body = self.writer.kernel.body
+        same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
+        if self._compares_nulls:
+            same += " and nulls[g] == kn"
+        body.lines("p = (hashed >> 8) & mask", "g = uint64(0)")
+        with body.block("while True:"):
+            body.line("session = int64(index[uint64(p)]) - 1")
+            with body.block("if session < 0:"):
+                body.line("break")
+            body.line("g = uint64(session)")
+            with body.block(f"if {same}:"):
+                body.line("break")
+            body.line("p = (p + 1) & mask")
+        body.line("after = -1")
+        with body.block("while session >= 0 and s_reach[uint64(session)] > T:"):
+            body.lines("after = session", "session = s_older[uint64(session)]")
+        with body.block("if session >= 0 and s_last[uint64(session)] >= low:"):
+            with body.block("while True:"):
+                body.line("before = s_older[uint64(session)]")
+                with body.block("if before < 0 or s_last[uint64(before)] < low:"):
+                    body.line("break")
+                self._join()
+            with body.block("if status != 0:"):
+                body.line(leave[0])
+            body.line("g = uint64(session)")
+            body.lines("s_first[g] = min(s_first[g], T)", "s_last[g] = max(s_last[g], T)")
+            body.line("s_reach[g] = min(s_reach[g], low)")
+        with body.block("else:"):
+            self._open(leave)
+
+    def _join(self) -> None:
+        """Joins ``session`` and the one ``before`` it: the one that was born first stays."""
+        body = self.writer.kernel.body
+        body.lines("kept, gone = uint64(session), uint64(before)")
+        body.lines("newer, older = s_newer[kept], s_older[gone]")
+        with body.block("if s_born[gone] < s_born[kept]:"):
+            body.line("kept, gone = gone, kept")
+        for column, least in (("s_first", "min"), ("s_last", "max"), ("s_reach", "min")):
+            body.line(f"{column}[kept] = {least}({column}[kept], {column}[gone])")
+        body.lines("s_newer[kept] = newer", "s_older[kept] = older")
+        body.line(f"s_older[gone] = {sessions.JOINED}")
+        body.line("session = int64(kept)")
+        with body.block("if older >= 0:"):
+            body.line("s_newer[uint64(older)] = session")
+        with body.block("if newer >= 0:"):
+            body.line("s_older[uint64(newer)] = session")
+        with body.block("else:"):
+            body.line("index[uint64(p)] = session + 1")
+        body.lines("g, m = kept, gone")
+        for k, code in enumerate(self._codes):
+            self._emit(k, code.merge, "break")
+
+    def _open(self, leave: list[str]) -> None:
+        """A session of the row alone, between ``session`` and ``after``."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        body.line(f"opened = call_operator({kernel.word('open_session')}, desc, T)")
+        with body.block("if opened < 0:"):
+            body.lines(f"status = 2; detail = {NEED_ROOM}", leave[0])
+        body.line("g = uint64(opened)")
+        body.lines("s_first[g] = T", "s_last[g] = T", "s_reach[g] = low", "s_hash[g] = hashed")
+        body.lines("s_older[g] = session", "s_newer[g] = after")
+        with body.block("if session >= 0:"):
+            body.line("s_newer[uint64(session)] = opened")
+        with body.block("if after >= 0:"):
+            body.line("s_older[uint64(after)] = opened")
+        with body.block("else:"):
+            body.line("index[uint64(p)] = opened + 1")
+        body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
+        if self._nullable_keys:
+            body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
+        for code in self._codes:
+            body.lines(*code.init)
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Gives the sessions whose end punctuation has passed, by end and first contribution. One
+        is purged when the kernel comes back from its row, whatever became of that."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        closing, watermark = kernel.word("closing"), kernel.word("watermark")
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        kernel.counter("rows_out")
+        body.lines(f"j = o[{ROWS}]", "before = j")
+        with body.block("if j == 0:"):
+            body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+        with body.block("while status == 0:"):
+            with body.block(f"if {closing} >= 0:"):
+                body.line(f"call_operator({kernel.word('close_session')}, desc, {closing})")
+                body.lines(f"{closing} = -1", f"{closed} += 1", f"{groups} += 1")
+            body.line(f"session = call_operator({kernel.word('next_session')}, desc, {watermark})")
+            with body.block("if session < 0:"):
+                body.line("break")
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "break")
+            body.lines(f"{closing} = session", "g = uint64(session)")
+            body.lines("ws = s_first[g]", f"we = s_last[g] + {self._gap}")
+            self._result_row()
+        with body.block("if status == 2:"):
+            body.line(f"{closing} = -1")
+        with body.block("if status == 3:"):
+            body.line("detail_row = 0")
+        body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
+        body.line(f"{kernel.word('emitted')} += j - before")
+
+    def _promise(self) -> None:
+        """A session that has not left ends at the watermark or later."""
+        writer, kernel = self.writer, self.writer.kernel
+        body, watermark, sent = kernel.body, kernel.word("watermark"), kernel.word("promised")
+        with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
+            body.line(f"{sent} = {INFINITY}")
+            writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
+        if not (origins := self._window_origins()):
+            return
+        with body.block(f"if {watermark} < {INFINITY} and {watermark} > {sent}:"):
+            body.lines(f"{sent} = {watermark}", f"value = {watermark}", "attribute = 0")
+            body.lines("punct_w1 = value", "punct_w2 = value - 1")
+            # One round of a loop, so that an expression that fails can leave it.
+            with body.block("for once in range(1):"):
+                writer.send_punctuation(origins, None)
+
+    def _window_origins(self) -> dict[int, Origin]:
+        """Its ends progress, its starts do not."""
+        node = self.node
+        assert node.window is not None
+        kind = window_column_type(node.input.schema, node.window)
+        first = len(node.keys) + len(node.calls)
+        bounds = (1, 2)
+        start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in bounds}
+        return self.writer.origins(self.writer.spec.post, start)
+
+
+class SessionOperator(StageOperator):
+    """A running stage that ends in sessions: its state is their records, index and heap."""
+
+    def _allocate_windows(self) -> None:
+        self._resize_records(INITIAL_ENTRIES)
+        for name in ("watermark", "promised"):
+            self._set(name, NEVER)
+        for name in ("closing", "free"):
+            self._set(name, -1)
+
+    def _resize_records(self, entries: int) -> None:
+        width = len(self._table("").columns)
+        self._resize_slab("records", width * entries, np.dtype(np.int64))
+        self._resize("heap", 2 * entries, np.dtype(np.int64))
+        self._resize("index", sessions.PLACES * entries, np.dtype(np.int32))
+        self._entries[""] = entries
+
+    def _bind_arrays(self) -> None:
+        super()._bind_arrays()
+        for name in ("open_session", "next_session", "close_session"):
+            self._set(name, getattr(sessions, name).address)
+        names = [name for name, _ in self._table("").columns]
+        self._set("null_word", names.index("nulls") if "nulls" in names else 0)
+
+    def provide(self, unit: Unit) -> None:
+        if int(unit.words[DETAIL]) & NEED_KIND != NEED_ROOM:
+            super().provide(unit)
+            return
+        self._resize_records(2 * self._entries[""])
+        self._bind_arrays()
+        sessions.index_again(self.descriptor.ctypes.data)
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self._map_constants(change)
+        records = self.open_records()
+        for _, name, shift in self.code.codes:
+            column = self.column(name)
+            values = column[records]
+            old = (values >> shift).astype(np.int32)
+            column[records] = values + ((change(old).astype(np.int64) - old) << shift)
+        if self.code.codes:
+            sessions.index_again(self.descriptor.ctypes.data)
+
+    def open_records(self) -> Words:
+        """The records of the sessions that are open."""
+        records: Words = self.state["heap"][1 : 2 * self.scalars()["open"] : 2]
+        kept: Words = records[self.column("s_older")[records] != sessions.JOINED]
+        return kept

@@ -1,0 +1,84 @@
+"""Query shapes with windows that do not slide (see ``random_shapes``, which draws them)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from random_shapes import _Writer
+
+Shape: TypeAlias = "Callable[[_Writer], str]"
+#: Gaps of sessions, in ticks.
+GAPS = (1, 3, 10, 40)
+_MERGED = re.compile(r"(count|sum|avg|min|max|stddev|var|bool)")
+
+
+def _length(name: str, ticks: int) -> str:
+    if name in "abc":
+        return f"{ticks * 500} MILLISECONDS"
+    return f"{ticks} DAYS" if name == "d" else f"{ticks}"
+
+
+def _aggregates(writer: _Writer) -> list[str]:
+    """Those whose states are merged: no sets, no lists of values."""
+    kept = [a for a in writer.aggregates() if _MERGED.match(a) and "DISTINCT" not in a]
+    return kept or ["count(*)"]
+
+
+def _over(writer: _Writer, keys: list[str], source: str, tail: str, more: str = "") -> str:
+    shown = writer.listed([*keys, *_aggregates(writer), *([more] if more else [])])
+    bounds = writer.pick("", ", window_start", ", window_start, window_end", ", window_time")
+    return f"SELECT {shown}{bounds} FROM {source}{writer.where()}{tail}"
+
+
+def _by(*keys: str) -> str:
+    return f" GROUP BY {', '.join(keys)}" if keys else ""
+
+
+def session(writer: _Writer) -> str:
+    """Of one stream, in each spelling."""
+    name = writer.stream()
+    gap, keys = _length(name, writer.rng.choice(GAPS)), writer.keys(2)
+    more = writer.pick("", writer.ordered())
+    match writer.rng.randint(0, 3):
+        case 0 if name in "abc":
+            window = f"session_window(t, '{gap}')"
+            return _over(writer, keys, name, _by(*keys, window), more)
+        case 1 if name in "abc":
+            number, unit = gap.split()
+            window = f"SESSION(t, INTERVAL '{number}' {unit})"
+            return _over(writer, keys, name, _by(*keys, window), more)
+        case 2:
+            keys = [k for k in keys if k.isidentifier()]
+            partition = f" PARTITION BY {', '.join(keys)}" if keys else ""
+            source = f"TABLE(SESSION(TABLE {name}{partition}, DESCRIPTOR(t), {_interval(gap)}))"
+            return _over(writer, keys, source, _by(*keys, "window_start", "window_end"), more)
+        case _:
+            return _over(writer, keys, f"{name} [SESSION {gap}, WA t]", _by(*keys), more)
+
+
+def _interval(length: str) -> str:
+    number, *unit = length.split()
+    return f"INTERVAL '{number}' {unit[0]}" if unit else number
+
+
+def sessions_of_union(writer: _Writer) -> str:
+    """Streams with progress of their own."""
+    source = writer.bag()
+    gap = _length(writer.streams[-1], writer.rng.choice(GAPS))
+    keys = writer.keys(2)
+    return _over(writer, keys, f"{source} AS u [SESSION {gap}, WA t]", _by(*keys))
+
+
+def windows_of_sessions(writer: _Writer) -> str:
+    name = writer.stream("a", "n")
+    gap = _length(name, writer.rng.choice(GAPS))
+    inner = f"SELECT k, count(*) AS n, window_time FROM {name} [SESSION {gap}, WA t]"
+    outer = writer.listed(["count(*)", "sum(n)", "max(n)"])
+    window = writer.window(name, "window_time")
+    return f"SELECT {outer}, window_end FROM ({inner} GROUP BY k) AS i {window}"
+
+
+WINDOW_SHAPES: tuple[Shape, ...] = (session, session, sessions_of_union, windows_of_sessions)
