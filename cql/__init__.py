@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cql.errors import CqlError
+    from cql.functions import function
     from cql.query import Query
     from cql.session import Session, connect
 
 __version__ = "0.1.0"
-__all__ = ["CqlError", "Query", "Session", "__version__", "connect"]
+__all__ = ["CqlError", "Query", "Session", "__version__", "connect", "function"]
 
 _HOMES = {
     "CqlError": "cql.errors",
     "Query": "cql.query",
     "Session": "cql.session",
     "connect": "cql.session",
+    "function": "cql.functions",
 }
 
 

@@ -52,6 +52,13 @@ def _options(command: Decorated) -> Decorated:
             metavar="NAME=VALUE",
             help="A setting, as with SET; may be repeated.",
         ),
+        click.option(
+            "--functions",
+            "functions",
+            multiple=True,
+            metavar="FILE",
+            help="A Python file (or module) that declares functions; may be repeated.",
+        ),
     ):
         command = option(command)
     return command
@@ -68,29 +75,36 @@ def cli(
     format: str,
     params: tuple[str, ...],
     settings: tuple[str, ...],
+    functions: tuple[str, ...],
 ) -> None:
     """Continuous queries over streams, files and Spark tables. Without a command: the shell."""
     if ctx.invoked_subcommand is not None:
-        if text is not None or params or settings or format != "auto":
+        if text is not None or params or settings or functions or format != "auto":
             raise click.UsageError(f"put the options behind {ctx.invoked_subcommand}")
         return
     if text is not None:
-        ctx.exit(run_text(text, format, params, settings))
+        ctx.exit(run_text(text, format, params, settings, functions))
     if params:
         raise click.UsageError("--param needs -c or run FILE; in the shell write values directly")
     if format != "auto":
         raise click.UsageError("--format needs -c or run FILE")
     if not sys.stdin.isatty():
-        ctx.exit(run_text(sys.stdin.read(), format, params, settings))
-    ctx.exit(_shell(settings))
+        ctx.exit(run_text(sys.stdin.read(), format, params, settings, functions))
+    ctx.exit(_shell(settings, functions))
 
 
 @cli.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @_options
-def run(file: Path, format: str, params: tuple[str, ...], settings: tuple[str, ...]) -> None:
+def run(
+    file: Path,
+    format: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    functions: tuple[str, ...],
+) -> None:
     """Run the statements of FILE (- is standard input)."""
-    sys.exit(_with_file(file, lambda text: run_text(text, format, params, settings)))
+    sys.exit(_with_file(file, lambda text: run_text(text, format, params, settings, functions)))
 
 
 @cli.command()
@@ -103,12 +117,17 @@ def run(file: Path, format: str, params: tuple[str, ...], settings: tuple[str, .
 )
 @_options
 def explain(
-    file: Path, mode: str, format: str, params: tuple[str, ...], settings: tuple[str, ...]
+    file: Path,
+    mode: str,
+    format: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    functions: tuple[str, ...],
 ) -> None:
     """Show the plan of every query in FILE; its other statements run."""
     if format != "auto":
         raise click.UsageError("a plan is text: --format does not apply")
-    sys.exit(_with_file(file, lambda text: explain_text(text, mode, params, settings)))
+    sys.exit(_with_file(file, lambda text: explain_text(text, mode, params, settings, functions)))
 
 
 @cli.command()
@@ -144,7 +163,13 @@ def demo() -> None:
 # --------------------------------------------------------------------------- what they do
 
 
-def run_text(text: str, format: str, params: tuple[str, ...], settings: tuple[str, ...]) -> int:
+def run_text(
+    text: str,
+    format: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    functions: tuple[str, ...] = (),
+) -> int:
     """Runs statements; rows to stdout, everything else to stderr. Returns the exit code."""
     from cql import render
 
@@ -152,7 +177,7 @@ def run_text(text: str, format: str, params: tuple[str, ...], settings: tuple[st
 
     def work() -> int:
         values = _parameters(params)
-        with _connect(settings, errors) as session:
+        with _connect(settings, functions, errors) as session:
             for item in session.statements(text, values):
                 _present(item, session, format, errors)
             _await_background(session, errors)
@@ -161,7 +186,13 @@ def run_text(text: str, format: str, params: tuple[str, ...], settings: tuple[st
     return guarded(work, errors, text)
 
 
-def explain_text(text: str, mode: str, params: tuple[str, ...], settings: tuple[str, ...]) -> int:
+def explain_text(
+    text: str,
+    mode: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    functions: tuple[str, ...] = (),
+) -> int:
     from cql import render
     from cql.query import Query
 
@@ -169,7 +200,7 @@ def explain_text(text: str, mode: str, params: tuple[str, ...], settings: tuple[
 
     def work() -> int:
         values = _parameters(params)
-        with _connect(settings, errors) as session:
+        with _connect(settings, functions, errors) as session:
             for item in session.statements(text, values):
                 if isinstance(item, Query):
                     click.echo(item.explain(mode))
@@ -203,11 +234,13 @@ def _nowhere() -> IO[str]:
     return open(os.devnull, "w", encoding="utf-8")
 
 
-def _connect(settings: tuple[str, ...], errors: Console) -> Session:
+def _connect(settings: tuple[str, ...], functions: tuple[str, ...], errors: Console) -> Session:
     from cql.session import connect
     from cql.settings import parse_assignment
 
     session = connect(**dict(parse_assignment(s) for s in settings))
+    for source in functions:
+        session.register_functions(source)
     session.catalog.on_start = lambda: errors.print("starting a local Spark …", style="dim")
     session.on_notice = lambda message: errors.print(f"note: {message}", style="yellow")
     return session
@@ -292,7 +325,7 @@ def _with_file(file: Path, work: Callable[[str], int]) -> int:
     return work(text)
 
 
-def _shell(settings: tuple[str, ...]) -> int:
+def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
     from cql import render
     from cql.repl.shell import Shell
     from cql.settings import Settings, parse_assignment
@@ -307,7 +340,10 @@ def _shell(settings: tuple[str, ...]) -> int:
         def connect() -> Session:
             from cql.session import connect as open_session
 
-            return open_session(**values)
+            session = open_session(**values)
+            for source in functions:
+                session.register_functions(source)
+            return session
 
         return Shell(connect, console).run()
 

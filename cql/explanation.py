@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from cql import render
+from cql import function_notes, render
 from cql.planner import explain, rules
 from cql.planner import statements as st
 from cql.planner.logical import Logical
@@ -21,6 +22,8 @@ def explanation(
     latest: Run | None,
     new: Callable[[], Run],
 ) -> str:
+    if mode in ("physical", "analyze"):
+        plan = replace(plan, notes=(*plan.notes, *function_notes.notes(plan.root)))
     match mode:
         case "logical":
             return explain.tree(logical, mode)

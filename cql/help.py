@@ -235,7 +235,8 @@ that plain spark.sql reads.""",
         """
   \\help [TOPIC]   this help               \\d [NAME]    list or describe
   \\set [NAME VALUE]  settings             \\timing      time of each statement on and off
-  \\i FILE         run a file              \\q, Ctrl-D   leave
+  \\i FILE         run a file              \\load FILE   functions of a Python file
+  \\q, Ctrl-D      leave
 
 A statement ends with ; and may span lines. Ctrl-C stops the running query, or clears the line.
 Tab completes keywords, tables, columns and settings; Up and Ctrl-R search the history.""",
@@ -257,6 +258,21 @@ def _indented(text: str) -> str:
     return textwrap.fill(text, 92, initial_indent="      ", subsequent_indent="      ")
 
 
+_OWN_FUNCTIONS = """
+user: functions of your own, written in Python. From Python: @session.function, or
+cql.connect(functions=…). Here: \\load FILE, or cql --functions FILE on the command line, with a
+file that declares them:
+
+  import cql
+
+  @cql.function
+  def fahrenheit(celsius: float) -> float:
+      return celsius * 9 / 5 + 32
+
+EXPLAIN says which of them are compiled, and why the others are not.
+"""
+
+
 def _functions_page() -> Page:
     # The registry comes with the planner; it is loaded only when asked for.
     from cql.planner.aggregates import AGGREGATES
@@ -272,6 +288,7 @@ def _functions_page() -> Page:
             f"{kind}:",
             *textwrap.wrap(", ".join(names), 92, initial_indent="  ", subsequent_indent="  "),
         ]
+    lines += ["", *_OWN_FUNCTIONS.strip("\n").split("\n")]
     body = "\n".join(lines)
     return Page("FUNCTIONS", "functions and aggregates", body, ("SHOW FUNCTIONS LIKE 'date%'",))
 
@@ -312,6 +329,8 @@ _ALIASES = {
     "NULL": "TYPES",
     "CAST": "TYPES",
     "FUNCTION": "FUNCTIONS",
+    "UDF": "FUNCTIONS",
+    "LOAD": "FUNCTIONS",
     "AGGREGATES": "FUNCTIONS",
     "SETTING": "SETTINGS",
     "KEYS": "SHELL",

@@ -37,7 +37,7 @@ def show(session: Session, bound: st.Show) -> Result:
             columns = ("query", "status", "rows", "late", "bad", "event_time", "statement")
             rows = _queries(session)
         case "functions":
-            columns, rows = ("function", "category", "usage", "help"), _functions()
+            columns, rows = ("function", "category", "usage", "help"), _functions(session)
         case "constants":
             columns, rows = ("constant", "type", "value"), _constants(session)
         case "settings":
@@ -163,11 +163,13 @@ def _state(query: Query) -> Row:
     return progress.late, progress.bad, time
 
 
-def _functions() -> Iterable[Row]:
+def _functions(session: Session) -> Iterable[Row]:
     from cql.planner.aggregates import AGGREGATES
     from cql.planner.functions import FUNCTIONS
 
-    for function in sorted((*AGGREGATES.values(), *FUNCTIONS.values()), key=lambda f: f.name):
+    own = [function.signature for function in session.functions().values()]
+    known = (*AGGREGATES.values(), *FUNCTIONS.values(), *own)
+    for function in sorted(known, key=lambda f: f.name.lower()):
         yield function.name, function.category, function.usage, function.help
 
 

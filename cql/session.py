@@ -12,7 +12,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from cql.executor.protocols import Sink
+    from cql.functions import Functions, Type
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
     from cql.planner.expr import Literal
     from cql.planner.physical import PhysicalPlan
+    from cql.planner.user_functions import UserFunction
     from cql.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
@@ -63,14 +65,19 @@ class CqlWarning(UserWarning):
     """Something that is allowed and perhaps not meant."""
 
 
-def connect(spark: Any = None, **settings: Any) -> Session:
+def connect(spark: Any = None, *, functions: Functions | None = None, **settings: Any) -> Session:
     """A new session.
 
     With ``spark`` a SparkSession, every name that the session does not know is looked up there.
     Without one, a local Spark is started when a name with a database (``default.flights``) is
-    first used; ``spark=False`` never starts one. ``settings`` are those of ``SET``, which
+    first used; ``spark=False`` never starts one. ``functions`` are functions of yours: a list of
+    declared or annotated ones, a mapping of names to them, a module, or the path of one
+    (``cql.function``). ``settings`` are those of ``SET``, which
     ``\\help SETTINGS`` in the shell explains; an unknown one raises SettingError."""
-    return Session(spark, settings=Settings.of(**settings))
+    session = Session(spark, settings=Settings.of(**settings))
+    if functions is not None:
+        session.register_functions(functions)
+    return session
 
 
 @pyspark_names
@@ -89,6 +96,7 @@ class Session:
         self._settings = settings if settings is not None else Settings()
         self._run = run if run is not None else _execution
         self._constants: dict[str, Literal] = {}
+        self._functions: dict[str, UserFunction] = {}
         self._views: dict[Name, st.NamedQuery] = {}
         self._streams: dict[Name, st.NamedQuery] = {}
         self._noticed: set[str] = set()
@@ -156,6 +164,7 @@ class Session:
             views=self._views,
             streams=self._streams,
             settings=settings,
+            functions=self._functions,
         )
         bound = bind(tree, self.catalog, context)
         meta = tree.meta
@@ -345,6 +354,65 @@ class Session:
 
     def constants(self) -> dict[str, Literal]:
         return dict(self._constants)
+
+    def function(
+        self,
+        returns: Type | Callable[..., Any] | None = None,
+        *,
+        args: Sequence[Type] | None = None,
+        name: str | None = None,
+        null_handling: str = "default",
+    ) -> Any:
+        """``cql.function`` that also registers: a decorator for functions of this session."""
+        from cql.functions import function as declaring
+
+        made = declaring(returns, args=args, name=name, null_handling=null_handling)
+        if callable(returns) and not isinstance(returns, type):
+            return self._register(made)
+        return lambda function: self._register(made(function))
+
+    def register_function(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Type] | None = None,
+        returns: Type | None = None,
+        *,
+        null_handling: str = "default",
+    ) -> None:
+        """Makes a Python function known to the queries that follow, as ``name``; one of that name
+        is replaced, and queries that were made before keep the one that they have. Types and
+        NULLs: see ``cql.function``."""
+        from cql.functions import declare as declared
+
+        self._register(declared(function, name, args, returns, null_handling))
+
+    def register_functions(self, functions: Functions) -> None:
+        """All functions of a list, a mapping, a module or a Python file; see ``connect``."""
+        from cql.functions import collect
+
+        for function in collect(functions):
+            self._register(function)
+
+    def drop_function(self, name: str) -> None:
+        """Forgets a function of the user's; BindError if there is none."""
+        with self._lock:
+            if self._functions.pop(name.lower(), None) is None:
+                known = [f.name for f in self._functions.values()]
+                raise BindError(
+                    f"there is no function {name} of yours",
+                    hint=did_you_mean(name, known, what="there are"),
+                )
+
+    def functions(self) -> dict[str, UserFunction]:
+        """The user's functions, by names in lower case."""
+        return dict(self._functions)
+
+    def _register(self, function: UserFunction) -> UserFunction:
+        self._check_open()
+        with self._lock:
+            self._functions[function.name.lower()] = function
+        return function
 
     def schema_of(self, name: Name) -> Schema | None:
         """The columns of a stream, table or view; None if there is none of that name."""

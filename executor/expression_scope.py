@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from cql.errors import Position
 from cql.planner.expr import Call, Cast, Expr, Literal
+from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
 
@@ -22,13 +23,26 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """How to compute a failed value once more, in Python, to learn what went wrong: ``expr`` over
+    Column(i) of ``types[i]``, which the kernel left in its words from ``first`` on; behind them,
+    if ``masked``, their statuses (0 NULL, 1 valid, 2 failed)."""
+
+    expr: Expr
+    types: tuple[DataType, ...]
+    first: int
+    masked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ErrorSite:
-    """A place in a kernel where a row can fail; ``kind`` is overflow, division by zero, cast or
-    value."""
+    """A place in a kernel where a row can fail; ``kind`` is overflow, division by zero, cast, value
+    or function (of a user: ``again`` finds the message)."""
 
     kind: str
     message: str
     pos: Position | None
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,23 @@ class Scope(Protocol):
 
     def host(self, site: HostSite) -> tuple[str, str]:
         """Value and status expressions of this row."""
+        ...
+
+    def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
+        """Value and status expressions of the arguments of this row."""
+        ...
+
+    def keep(self, words: Sequence[str], room: int = 0) -> int:
+        """Emits the storing of 64-bit words into ones of the kernel's own, which nobody else writes
+        to; returns the number of the first. ``room`` more stand behind them."""
+        ...
+
+    def word(self, number: int) -> str:
+        """A word of the kernel's own, as an expression."""
+        ...
+
+    def call(self, function: UserFunction, arguments: int, results: int) -> str:
+        """The call of a function whose words begin at these numbers: an expression, its status."""
         ...
 
     def need_table(self, table: DictionaryTable, code: str) -> str:

@@ -16,6 +16,8 @@ _LONG_LIST = 16
 def is_text_node(expr: Expr) -> bool:
     """Whether ``expr`` itself makes or reads text in a way that codes alone cannot answer."""
     match expr:
+        case Call(function=function) if function is not None:
+            return function.has_text
         case Call():
             if expr.fn == "in_list":
                 return expr.args[0].type.is_text and len(expr.args) > _LONG_LIST
@@ -73,6 +75,8 @@ def _strict(expr: Expr) -> bool:
     if not is_text_node(expr):
         return True
     named = isinstance(expr, Call) and expr.fn == "concat_ws"
+    if isinstance(expr, Call) and expr.function is not None:
+        named = expr.function.sees_null
     return not named and all(_strict(c) for c in children(expr))
 
 

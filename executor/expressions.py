@@ -9,6 +9,8 @@ computes before the row loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cql.errors import unreachable
 from cql.executor.expression_calls import emit_call
 from cql.executor.expression_casts import emit_cast
@@ -26,6 +28,7 @@ from cql.executor.expression_scope import (
     zero,
 )
 from cql.executor.expression_text import host_site, host_sites, is_text_node, table_of
+from cql.executor.expression_user import emit_user_call, host_failure, table_failure
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
 from cql.planner.show import show
@@ -80,6 +83,8 @@ def _truth(code: Code) -> str:
 
 
 def _call(call: Call, scope: Scope) -> Code:
+    if call.function is not None:
+        return emit_user_call(call, [_emit(a, scope) for a in call.args], scope)
     match call.fn:
         case "and" | "or":
             return _logic(call, scope)
@@ -250,7 +255,8 @@ def _text(expr: Expr, scope: Scope) -> Code:
     if not site.args:
         return _constant_text(expr, scope)
     value, status = scope.host(site)
-    return _read(expr, scope, value, let(scope, status, "s"), None)
+    name = let(scope, status, "s")
+    return _read(expr, scope, value, name, None, lambda: host_failure(expr, site, scope))
 
 
 def _constant_text(expr: Expr, scope: Scope) -> Code:
@@ -273,13 +279,22 @@ def _lookup(expr: Expr, table: DictionaryTable, leaf: Code, scope: Scope) -> Cod
         with when(scope, f"{status} == 255"):
             scope.line(scope.need_table(table, code))
     boolean = " != 0" if expr.type.kind is Kind.BOOLEAN else ""
-    return _read(expr, scope, f"{values}[{code}]{boolean}", status, leaf)
+    value = f"{values}[{code}]{boolean}"
+    return _read(expr, scope, value, status, leaf, lambda: table_failure(expr, table, code, scope))
 
 
-def _read(expr: Expr, scope: Scope, value: str, status: str, leaf: Code | None) -> Code:
-    """A value beside its status; ``leaf`` None: a host column."""
+def _read(
+    expr: Expr,
+    scope: Scope,
+    value: str,
+    status: str,
+    leaf: Code | None,
+    failure: Callable[[], ErrorSite | None],
+) -> Code:
+    """A value beside its status; ``leaf`` None: a host column. ``failure`` is where a function of
+    the user's fails."""
     with when(scope, f"{status} == 2"):
-        scope.line(scope.fail(_site(expr)))
+        scope.line(scope.fail(failure() or _site(expr)))
     if not expr.nullable:
         return Code(let(scope, value), None)
     valid = let(scope, f"{status} == 1", "v")

@@ -41,7 +41,7 @@ def _entry(expr: Expr, row: Sequence[Value], dictionary: Dictionary) -> tuple[An
     return value, VALID
 
 
-def _text(raw: bytes, kind: DataType) -> Value:
+def text_of(raw: bytes, kind: DataType) -> Value:
     """Bytes of the dictionary as a value of a text type."""
     return raw.decode(errors="replace") if kind.kind is Kind.STRING else raw
 
@@ -115,7 +115,7 @@ class DictionaryTables:
         table, values, status = self._tables[k], self._values[k], self._status[k]
         if status[code] != UNKNOWN:
             return
-        leaf = _text(self._dictionary.value(code), table.leaf)
+        leaf = text_of(self._dictionary.value(code), table.leaf)
         before = len(self._dictionary)
         values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
         if len(self._dictionary) > before:
@@ -177,7 +177,7 @@ def _row(
         elif arg.type.is_text:
             place = (k, values[i])
             if place not in texts:
-                texts[place] = _text(dictionary.value(values[i]), arg.type)
+                texts[place] = text_of(dictionary.value(values[i]), arg.type)
             row.append(texts[place])
         else:
             row.append(bool(values[i]) if arg.type.storage == "bool" else values[i])

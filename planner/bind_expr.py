@@ -320,7 +320,8 @@ class ExprBinder:
             raise self.binder.error(f"{name}(*) is not a function; count(*) is", node)
         if name in _WITH_UNITS and len(arguments) == 3:
             raise self.binder.unsupported(f"{name}(unit, …)", node, _WITH_UNITS[name])
-        return functions.resolve(name, [self.bind(a) for a in arguments], pos)
+        own = self.binder.context.signatures
+        return functions.resolve(name, [self.bind(a) for a in arguments], pos, own)
 
     def _aggregate(self, node: Node) -> Expr:
         row = self.row
@@ -340,7 +341,8 @@ class ExprBinder:
                 raise self.binder.error(f"{name} is no aggregate: FILTER has no place here", call)
             # registered neither as aggregate nor as function: the registry refuses it by name
             args = [self.bind(a) for a in function_arguments(call)]
-            return functions.resolve(name, args, self.binder.pos(call))
+            own = self.binder.context.signatures
+            return functions.resolve(name, args, self.binder.pos(call), own)
         if row is None or not self.aggregates:
             hint = "HAVING is computed after the aggregates" if self.clause == "WHERE" else None
             raise self.binder.error(f"{self.clause} cannot hold the aggregate {name}", call, hint)
@@ -524,6 +526,13 @@ _EXTRACT = {
 _EXTRACT |= {f"{part}s": part for part in tuple(_EXTRACT)}
 _EXTRACT |= {"dow": "dayofweek", "dayofweek": "dayofweek", "doy": "dayofyear"}
 _EXTRACT |= {"dayofyear": "dayofyear", "dayofmonth": "day"}
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name means something here that is no function of the registries."""
+    folded = name.lower()
+    windows = folded in AUXILIARY or folded in ("window", "window_time")
+    return windows or folded in _OVER_ONLY or folded in _WITH_UNITS
 
 
 def function_arguments(node: exp.Expr) -> list[exp.Expr]:

@@ -15,7 +15,9 @@ from cql.planner.catalog import Catalog
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.logical import Logical, Project
 from cql.planner.measure import Sizes
+from cql.planner.signature import Signature
 from cql.planner.statements import Name, NamedQuery
+from cql.planner.user_functions import UserFunction
 from cql.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,14 +43,21 @@ class Context:
 
     ``parameters`` are Python values for ``:name`` (int, float, str, bool, None, datetime, date,
     Decimal, timedelta); ``constants`` come from CREATE CONSTANT; ``views`` and ``streams`` from
-    CREATE VIEW and CREATE STREAM … AS. Their names are matched without regard to case."""
+    CREATE VIEW and CREATE STREAM … AS. Their names are matched without regard to case;
+    ``functions`` are the user's, by names in lower case."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Literal] = field(default_factory=dict)
     views: Mapping[Name, NamedQuery] = field(default_factory=dict)
     streams: Mapping[Name, NamedQuery] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    functions: Mapping[str, UserFunction] = field(default_factory=dict)
     warnings: list[Notice] = field(default_factory=list)
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """How calls of the user's functions are typed."""
+        return {name: function.signature for name, function in self.functions.items()}
 
     def named(self, name: Name) -> tuple[Name, NamedQuery] | None:
         """The view or intermediate stream of that name, as it was declared."""

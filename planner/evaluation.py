@@ -40,6 +40,8 @@ def evaluate(expr: Expr, row: Sequence[Value]) -> Value:
                 if evaluate(condition, row):
                     return evaluate(value, row)
             return None if expr.otherwise is None else evaluate(expr.otherwise, row)
+        case Call(function=function) if function is not None:
+            return function.evaluate([evaluate(a, row) for a in expr.args])
         case Call():
             special = _SPECIAL.get(expr.fn)
             if special is not None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
 from cql.types import DataType
+
+if TYPE_CHECKING:
+    from cql.planner.user_functions import UserFunction
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 
@@ -44,13 +47,15 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or operator of ``cql.planner.functions`` by its registry name."""
+    """A function or operator of ``cql.planner.functions`` by its registry name, or a ``function``
+    of the user's."""
 
     fn: str
     args: tuple[Expr, ...]
     type: DataType
     nullable: bool = True
     pos: Position | None = field(default=None, compare=False)
+    function: UserFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,12 +134,15 @@ def fold(expr: Expr) -> Expr:
 
 def _fold_strict(expr: Call | Cast) -> Expr:
     args = children(expr)
-    if all(isinstance(a, Literal) for a in args):
+    own = expr.function if isinstance(expr, Call) else None
+    if own is None and all(isinstance(a, Literal) for a in args):
         try:
             return Literal(evaluate(expr, ()), expr.type, expr.pos)
         except EvaluationError:
             return expr
     strict = isinstance(expr, Cast) or expr.fn not in NOT_STRICT
+    if own is not None:  # only rows call the functions of users
+        strict = not own.sees_null
     if strict and any(_is_null(a) for a in args) and not any(can_fail(a) for a in args):
         return Literal(None, expr.type, expr.pos)
     return expr
@@ -209,6 +212,10 @@ _RISING = _words(
     timestamp_add_months date_add cbrt exp sinh tanh atan degrees radians sign
     """
 )
+
+
+#: Names that mean something here, be they functions that users can call or not.
+KNOWN_BY_NAME = NOT_STRICT | _ALWAYS | _RISING | frozenset(_PATTERNED)
 
 
 def monotone(expr: Expr, column: int) -> bool:

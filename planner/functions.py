@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.coercion import cast, common_type, unify
 from cql.planner.expr import Expr
-from cql.planner.folding import can_fail, fold, monotone
+from cql.planner.folding import KNOWN_BY_NAME, can_fail, fold, monotone
 from cql.planner.function_library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.function_operators import OPERATORS, case
 from cql.planner.signature import Signature
@@ -46,6 +47,7 @@ _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
     "~": next(s for s in OPERATORS if s.name == "bit_not"),
 }
 
+NOTHING: Mapping[str, Signature] = MappingProxyType({})
 _NESTED = "array create_map map named_struct struct"
 _NOT_REPLAYABLE = """
     now current_timestamp current_date current_time curdate localtimestamp getdate rand random
@@ -54,16 +56,22 @@ _NOT_REPLAYABLE = """
 """
 
 
-def resolve(name: str, args: Sequence[Expr], pos: Position | None) -> Expr:
+def resolve(
+    name: str,
+    args: Sequence[Expr],
+    pos: Position | None,
+    own: Mapping[str, Signature] = NOTHING,
+) -> Expr:
     """The call of a function or operator: casts inserted, type and nullability set.
 
-    ``name`` is matched without regard to case. BindError for an unknown name (with candidates) and
+    ``name`` is matched without regard to case; ``own`` are the user's functions, by names in lower
+    case. BindError for an unknown name (with candidates) and
     for arguments that no form takes (with the usage); NotSupportedError for functions whose value
     would change when a stream is replayed."""
     folded = name.lower()
-    signature = FUNCTIONS.get(folded) or _OPERATORS.get(folded)
+    signature = FUNCTIONS.get(folded) or _OPERATORS.get(folded) or own.get(folded)
     if signature is None:
-        raise _unknown(name, pos)
+        raise _unknown(name, pos, own)
     least, most = signature.arity
     if len(args) < least or (most is not None and len(args) > most):
         wanted = (
@@ -78,7 +86,16 @@ def resolve(name: str, args: Sequence[Expr], pos: Position | None) -> Expr:
     return signature.build(tuple(args), pos)
 
 
-def _unknown(name: str, pos: Position | None) -> BindError | NotSupportedError:
+def is_taken(name: str) -> bool:
+    """Whether no function of a user can have that name."""
+    folded = name.lower()
+    reserved = folded in _NOT_REPLAYABLE.split() or folded in _NESTED.split()
+    return reserved or folded in FUNCTIONS or folded in _OPERATORS or folded in KNOWN_BY_NAME
+
+
+def _unknown(
+    name: str, pos: Position | None, own: Mapping[str, Signature]
+) -> BindError | NotSupportedError:
     folded = name.lower()
     if folded in _NOT_REPLAYABLE.split():
         return NotSupportedError(
@@ -91,5 +108,5 @@ def _unknown(name: str, pos: Position | None) -> BindError | NotSupportedError:
     return BindError(
         f"unknown function {name}",
         position=pos,
-        hint=did_you_mean(folded, FUNCTIONS) or "SHOW FUNCTIONS lists them",
+        hint=did_you_mean(folded, (*FUNCTIONS, *own)) or "SHOW FUNCTIONS lists them",
     )

@@ -20,6 +20,7 @@ COMMANDS = {
     "\\set": "settings",
     "\\timing": "time of each statement",
     "\\i": "run a file",
+    "\\load": "functions of a Python file",
     "\\q": "leave",
 }
 _BEFORE_TABLE = words.word_set("FROM JOIN INTO TABLE STREAM VIEW DESCRIBE DESC UNION")
@@ -31,7 +32,11 @@ _STARTS = words.word_set(
 
 
 class Names(Protocol):
-    """What completion asks of the session. Both answer at once: neither starts a JVM."""
+    """What completion asks of the session. All answer at once: none starts a JVM."""
+
+    def functions(self) -> Sequence[str]:
+        """Functions of the user's."""
+        ...
 
     def tables(self) -> Sequence[str]: ...
     def columns(self, table: str) -> Sequence[tuple[str, str]]:
@@ -88,6 +93,7 @@ class CqlCompleter(Completer):
             for table in dict.fromkeys(_tables_in(whole)):
                 yield from self._names.columns(table)
         if word:
+            yield from ((f, "your function") for f in self._names.functions())
             yield from ((f, "function") for f in sorted(words.functions()))
             yield from ((k, "") for k in sorted(words.keywords()))
 
@@ -114,7 +120,7 @@ class CqlCompleter(Completer):
                 offers = self._names.tables()
             case "\\set":
                 offers = SETTINGS
-            case "\\i":
+            case "\\i" | "\\load":
                 offers = _paths(argument)
             case _:
                 offers = ()

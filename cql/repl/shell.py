@@ -86,6 +86,12 @@ class Shell:
             self._names = self._session.names()
         return self._names
 
+    def functions(self) -> Sequence[str]:
+        """Functions of the user's, for completion."""
+        if self._session is None:
+            return ()
+        return sorted(f.name for f in self._session.functions().values())
+
     def columns(self, table: str) -> Sequence[tuple[str, str]]:
         session = self._session
         if session is None or table.lower() not in {n.lower() for n in self.tables()}:
@@ -208,6 +214,8 @@ class Shell:
                 self._set(argument)
             case "\\i":
                 self._include(argument)
+            case "\\load":
+                self._load_functions(argument)
             case unknown:
                 raise CqlError(
                     f"there is no command {unknown}",
@@ -241,6 +249,15 @@ class Shell:
             self.execute(text)
         except CqlError as error:
             raise error.with_text(text) from None
+
+    def _load_functions(self, source: str) -> None:
+        if not source:
+            raise CqlError("\\load needs a Python file", hint="\\load my_functions.py")
+        from cql.functions import collect
+
+        found = collect(source)
+        self.session.register_functions(found)
+        self.console.print(f"loaded {', '.join(f.name for f in found)}")
 
 
 def read_script(path: Path) -> str:

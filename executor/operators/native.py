@@ -8,11 +8,11 @@ would save: they hold plain numbers, never Python objects.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,11 @@ from cql.executor.operators.rowscope import (
 from cql.executor.operators.stage import StageCode, StageSpec, Table, write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
+from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.planner.expr import Literal
+
+if TYPE_CHECKING:
+    from cql.executor.user_code import UserCode
 
 State = dict[str, npt.NDArray[Any]]
 #: Codes of the query's dictionary, -1 for none.
@@ -120,6 +124,7 @@ class StageOperator:
         self.spec = spec
         self.workspace = workspace
         self.state: State = {}
+        self._functions: Sequence[UserCode] = ()
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
         self.code = write_stage(spec)
         self._slots = self.code.kernel.layout.slots
@@ -171,6 +176,10 @@ class StageOperator:
             self.descriptor[slot] = value if isinstance(value, int) else self._constant_bits(value)
         for slot, value in kernel.window_constants.items():
             self.descriptor[slot] = value
+        if kernel.functions:
+            self._functions = function_codes(kernel.functions)
+            for k, code in enumerate(self._functions):
+                self._set(f"function {k}", code.address)
 
     def _constant_bits(self, literal: Literal) -> int:
         value = literal.value
@@ -387,7 +396,11 @@ class StageOperator:
         self._bind_arrays()
 
     def error(self, unit: Unit) -> ErrorSite:
-        return self.code.kernel.sites[int(unit.words[DETAIL])]
+        site = self.code.kernel.sites[int(unit.words[DETAIL])]
+        if site.again is None:
+            return site
+        raise_interrupt(self._functions)
+        return explained(site, site.again, self.descriptor, self.workspace.dictionary)
 
     def is_fatal(self, unit: Unit) -> bool:
         return int(unit.words[DETAIL]) in self.code.fatal

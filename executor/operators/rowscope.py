@@ -6,13 +6,14 @@ One ``KernelText`` collects the text of one stage's kernel; a ``RowScope`` is on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.codegen import Layout, Text
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
 from cql.executor.kernels.views import VIEWS
 from cql.planner.expr import Literal
+from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
@@ -37,9 +38,11 @@ class KernelText:
     sites: list[ErrorSite] = field(default_factory=list)
     counters: list[str] = field(default_factory=list)
     window_constants: dict[int, int] = field(default_factory=dict)
+    functions: list[UserFunction] = field(default_factory=list)
     uses_rank: bool = False
     _declared: set[str] = field(default_factory=set)
     _temps: int = 0
+    _words: int = 0
 
     def declare(self, name: str, text: str) -> str:
         """A local that is set once, before the loops."""
@@ -115,6 +118,19 @@ class KernelText:
         self.declare(f"hv{k}", f"{view}({self.word(f'host {k} values')}, {rows})")
         self.declare(f"hs{k}", f"as_u8({self.word(f'host {k} status')}, {rows})")
 
+    def function(self, function: UserFunction) -> str:
+        """The local that holds a function's address."""
+        if function not in self.functions:
+            self.functions.append(function)
+        k = self.functions.index(function)
+        return self.declare(f"fn{k}", self.word(f"function {k}"))
+
+    def words(self, count: int) -> int:
+        """The slot of the first of ``count`` words for this place in the text alone."""
+        slots = [self.layout.slot(f"own word {self._words + k}") for k in range(max(count, 1))]
+        self._words += len(slots)
+        return slots[0]
+
     def site(self, site: ErrorSite) -> int:
         self.sites.append(site)
         return len(self.sites) - 1
@@ -158,6 +174,25 @@ class RowScope:
         if site.type.storage == "bool":
             value = f"({value} != 0)"
         return value, f"hs{k}[{self.index}]"
+
+    def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
+        k = self.kernel.host(site)
+        return [
+            (f"ha{k}_{a}[{self.index}]", f"hm{k}_{a}[{self.index}]") for a in range(len(site.args))
+        ]
+
+    def keep(self, words: Sequence[str], room: int = 0) -> int:
+        first = self.kernel.words(len(words) + room)
+        for k, text in enumerate(words):
+            self.line(f"d[{first + k}] = {text}")
+        return first
+
+    def word(self, number: int) -> str:
+        return f"d[{number}]"
+
+    def call(self, function: UserFunction, arguments: int, results: int) -> str:
+        address = self.kernel.function(function)
+        return f"call_operator({address}, desc + {8 * arguments}, desc + {8 * results})"
 
     def need_table(self, table: DictionaryTable, code: str) -> str:
         k = self.kernel.table(table)

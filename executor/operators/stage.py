@@ -506,6 +506,9 @@ class StageScope(RowScope):
     def host(self, site: HostSite) -> tuple[str, str]:
         return super().host(self.writer._hosts[self.level, site])
 
+    def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
+        return super().host_arguments(self.writer._hosts[self.level, site])
+
     @staticmethod
     def schema_type(step: BucketExec) -> str:
         return window_column_type(step.input.schema, step.window).storage

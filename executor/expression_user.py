@@ -1,0 +1,94 @@
+"""Calls of users' functions: by address, with arguments in words of the kernel's descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cql.executor.expression_scope import (
+    Again,
+    Code,
+    DictionaryTable,
+    ErrorSite,
+    HostSite,
+    Scope,
+    all_valid,
+    let,
+    stored,
+    when,
+    zero,
+)
+from cql.planner.expr import Call, Cast, Column, Expr, walk
+from cql.planner.show import show
+from cql.types import DataType, Kind
+
+
+def word(text: str, kind: DataType) -> str:
+    """A value in its storage as the 64-bit word of an argument."""
+    return f"bits_of_f64(float64({text}))" if kind.is_fraction else f"int64({text})"
+
+
+def of_word(text: str, kind: DataType) -> str:
+    """The other way round."""
+    if kind.is_fraction:
+        return stored(f"f64_of_bits({text})", kind)
+    return f"{text} != 0" if kind.kind is Kind.BOOLEAN else stored(text, kind)
+
+
+def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:
+    """A call of a function without text. A function that sees NULL has the flags of its arguments
+    behind them."""
+    function = call.function
+    assert function is not None
+    kinds = tuple(a.type for a in call.args)
+    words = [word(c.value, kind) for c, kind in zip(codes, kinds, strict=True)]
+    if function.sees_null:
+        valid = None
+        words += ["1" if c.valid is None else f"int64({c.valid})" for c in codes]
+    else:
+        valid = all_valid(scope, *codes)
+    value = let(scope, zero(call.type))
+    status = let(scope, "0", "s")
+    with when(scope, valid):
+        first = scope.keep(words, room=1)
+        scope.line(f"{status} = {scope.call(function, first, first + len(words))}")
+        scope.line(f"{value} = {of_word(scope.word(first + len(words)), call.type)}")
+        with when(scope, f"{status} == 2"):
+            columns = tuple(Column(k, f"_{k}", kind) for k, kind in enumerate(kinds))
+            again = Again(
+                Call(call.fn, columns, call.type, function=function),
+                kinds,
+                first,
+                function.sees_null,
+            )
+            scope.line(scope.fail(_site(call, again)))
+    return Code(value, let(scope, f"{status} == 1", "v"))
+
+
+def table_failure(expr: Expr, table: DictionaryTable, code: str, scope: Scope) -> ErrorSite | None:
+    """Where a lookup fails because of a user's function: the text is kept for the message."""
+    if not calls_function(table.expr):
+        return None
+    first = scope.keep([f"int64({code})"])
+    return _site(expr, Again(table.expr, (table.leaf,), first))
+
+
+def host_failure(expr: Expr, site: HostSite, scope: Scope) -> ErrorSite | None:
+    """The same for a host column: the arguments of the row."""
+    if not calls_function(site.call):
+        return None
+    kinds = tuple(a.type for a in site.args)
+    given = scope.host_arguments(site)
+    words = [word(value, kind) for (value, _), kind in zip(given, kinds, strict=True)]
+    first = scope.keep([*words, *(f"int64({status})" for _, status in given)])
+    return _site(expr, Again(site.call, kinds, first, masked=True))
+
+
+def calls_function(expr: Expr) -> bool:
+    return any(isinstance(e, Call) and e.function is not None for e in walk(expr))
+
+
+def _site(expr: Expr, again: Again) -> ErrorSite:
+    pos = expr.pos
+    if isinstance(expr, Cast):  # of a function's result: the function is what fails, mostly
+        pos = expr.arg.pos or pos
+    return ErrorSite("function", f"{show(expr)} failed on this row", pos, again)

@@ -1,0 +1,452 @@
+"""How a kernel calls a function of a user: by address, with its arguments in the descriptor.
+
+The text of a kernel says where the address stands, never what the function does, so that the
+kernels on disk stay right whatever a name stands for today. ``int64 f(int64 arguments, int64
+results)`` reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. It is compiled by
+numba where numba can, and a callback into Python otherwise: the caller cannot tell.
+
+numba fixes what a function captures (globals, closures) when it is compiled, at its first use in a
+query; functions that it calls are compiled with it, with Python's arithmetic (``user_arithmetic``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import threading
+import types as python_types
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numba import cfunc, njit, types
+from numba.core import ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
+from numba.core.untyped_passes import InlineClosureLikes
+from numba.extending import intrinsic
+
+from cql.deep import deep_stack
+from cql.executor import user_arithmetic
+from cql.executor.kernels.memory import bits_of_f64, words
+from cql.planner.evaluation_error import EvaluationError
+from cql.planner.expr import Value
+from cql.planner.user_functions import UserFunction
+from cql.types import DataType, Kind
+
+NULL, VALID, ERROR = 0, 1, 2
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+_COMPILED_KINDS = frozenset(
+    (
+        Kind.BOOLEAN,
+        Kind.TINYINT,
+        Kind.SMALLINT,
+        Kind.INT,
+        Kind.BIGINT,
+        Kind.FLOAT,
+        Kind.DOUBLE,
+    )
+)
+_lock = threading.RLock()  # numba compiles one thing at a time anyway
+
+
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    """``why`` says why it is not compiled; None where it is. ``keep`` holds the machine code;
+    ``interrupted`` what interrupted a callback (Ctrl-C), for the caller to raise."""
+
+    address: int
+    why: str | None
+    keep: object
+    interrupted: list[BaseException] = field(default_factory=list)
+
+
+_known: weakref.WeakKeyDictionary[UserFunction, UserCode] = weakref.WeakKeyDictionary()
+
+
+def code_of(function: UserFunction) -> UserCode:
+    """The code of a scalar function whose arguments and result are no text; made once."""
+    with _lock:
+        found = _known.get(function)
+        if found is None:
+            found = _known[function] = _make(function)
+    return found
+
+
+def why_in_python(function: UserFunction) -> str | None:
+    """Why a function runs in Python; None if it is compiled."""
+    return _refusal(function) or code_of(function).why
+
+
+def _refusal(function: UserFunction) -> str | None:
+    """What the declaration alone says."""
+    if function.sees_null:
+        return "null_handling='call' hands None over"
+    for kind in (*function.types, function.returns):
+        if kind.kind not in _COMPILED_KINDS:
+            return f"a {kind} is an object of Python there"
+    return None
+
+
+def _make(function: UserFunction) -> UserCode:
+    why = _refusal(function)
+    if why is None:
+        compiled = compile_call(function.function, function.types, (function.returns,))
+        if not isinstance(compiled, str):
+            return UserCode(compiled.address, None, compiled)
+        why = compiled
+    return python_code(weak_evaluate(function), function, why)
+
+
+def weak_evaluate(function: UserFunction) -> Callable[[Sequence[Value]], Sequence[Value]]:
+    """``function.evaluate`` that does not keep the declaration alive (its code hangs on it)."""
+    own = weakref.ref(function)
+
+    def evaluate(values: Sequence[Value]) -> Sequence[Value]:
+        declared = own()
+        assert declared is not None
+        return (declared.evaluate(values),)
+
+    return evaluate
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def to_word(value: Value, kind: DataType) -> int:
+    """A stored value as the 64-bit word of an argument; NULL is 0."""
+    if value is None:
+        return 0
+    if kind.is_fraction:
+        return int(struct.unpack("q", struct.pack("d", value))[0])
+    return int(value)
+
+
+def from_word(word: int, kind: DataType) -> Value:
+    if kind.is_fraction:
+        return float(struct.unpack("d", struct.pack("q", word))[0])
+    return word != 0 if kind.kind is Kind.BOOLEAN else word
+
+
+# -- in Python -----------------------------------------------------------------------------------
+
+
+def python_code(
+    evaluate: Callable[[Sequence[Value]], Sequence[Value]], function: UserFunction, why: str
+) -> UserCode:
+    """A callback. Behind the arguments of a function that sees NULL stand their flags."""
+    kinds, result, masked = function.types, function.returns, function.sees_null
+    n = len(kinds)
+    interrupted: list[BaseException] = []
+
+    def callback(arguments: int, results: int) -> int:
+        given = (ctypes.c_int64 * (2 * n if masked else n)).from_address(arguments)
+        row = [from_word(given[k], kind) for k, kind in enumerate(kinds)]
+        if masked:
+            row = [v if given[n + k] else None for k, v in enumerate(row)]
+        try:
+            (value,) = evaluate(row)
+        except EvaluationError:
+            return ERROR
+        except BaseException as error:  # Ctrl-C: told when the kernel is back in Python
+            interrupted.append(error)
+            return ERROR
+        if value is None:
+            return NULL
+        ctypes.c_int64.from_address(results).value = to_word(value, result)
+        return VALID
+
+    made = _CALLBACK(callback)
+    address = ctypes.cast(made, ctypes.c_void_p).value
+    assert address is not None
+    return UserCode(address, why, made, interrupted)
+
+
+# -- compiled ------------------------------------------------------------------------------------
+
+
+def compile_call(
+    function: Callable[..., Any], kinds: Sequence[DataType], returns: Sequence[DataType]
+) -> Any:
+    """The cfunc of ``function``, or the reason why there is none, in a line."""
+    try:
+        with _lock, deep_stack():
+            return _compile(function, kinds, returns)
+    except _RefusedError as refused:
+        return str(refused)
+    except NumbaError as error:
+        return _reason(error)
+    except Exception as error:  # numba's own faults: the function runs in Python
+        return f"{type(error).__name__} in numba: {_first_line(str(error))}"
+
+
+class _RefusedError(Exception):
+    """Why a function is not compiled."""
+
+
+def _compile(
+    function: Callable[..., Any], kinds: Sequence[DataType], returns: Sequence[DataType]
+) -> Any:
+    if not isinstance(_plain(function), python_types.FunctionType):
+        raise _RefusedError(f"a {type(function).__name__} is no function written in Python")
+    _refusals.reason = None
+    inner = _dispatcher(_plain(function))
+    try:
+        inner.compile(tuple(_numba_type(kind) for kind in kinds))
+    except NumbaError:
+        if _refusals.reason is not None:
+            raise _RefusedError(_refusals.reason) from None
+        raise
+    made = inner.overloads[tuple(_numba_type(kind) for kind in kinds)].signature.return_type
+    (result,) = returns
+    _check_result(made, result)
+    load, store = _loader(kinds), _storer(result)
+
+    def call(arguments: int, results: int) -> int:
+        try:
+            value = inner(*load(arguments))
+            if value is None:
+                return NULL
+            return store(results, value)
+        except Exception:
+            return ERROR
+
+    return cfunc("int64(int64, int64)", nopython=True)(call)
+
+
+def _check_result(made: Any, wanted: DataType) -> None:
+    """numba must have found the declared type: 2.5 is no bigint, compiled or not."""
+    inner = types.unliteral(made.type if isinstance(made, types.Optional) else made)
+    if wanted.kind is Kind.BOOLEAN:
+        fits = isinstance(inner, types.Boolean)
+    elif wanted.is_integer:
+        fits = isinstance(inner, types.Boolean) or (
+            isinstance(inner, types.Integer) and (inner.signed or inner.bitwidth < 64)
+        )
+    else:
+        fits = isinstance(inner, types.Boolean | types.Integer | types.Float)
+    if not fits:
+        raise _RefusedError(f"it returns {inner} as numba sees it, not {wanted}")
+
+
+def _numba_type(kind: DataType) -> Any:
+    if kind.kind is Kind.BOOLEAN:
+        return types.boolean
+    return types.float64 if kind.is_fraction else types.int64
+
+
+def _loader(kinds: Sequence[DataType]) -> Any:
+    """``f(address)``: the words there as a tuple of numba's types for ``kinds``."""
+    wanted = types.Tuple(tuple(_numba_type(kind) for kind in kinds))
+
+    @intrinsic
+    def load(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values = []
+            for k, kind in enumerate(wanted.types):
+                word = types.float64 if kind == types.float64 else types.int64
+                pointer = context.get_value_type(word).as_pointer()
+                at = builder.add(args[0], context.get_constant(types.int64, 8 * k))
+                value = builder.load(builder.inttoptr(at, pointer))
+                values.append(context.cast(builder, value, word, kind))
+            return context.make_tuple(builder, wanted, values)
+
+        return wanted(types.int64), codegen
+
+    return load
+
+
+def _storer(kind: DataType) -> Any:
+    """``f(address, value)``: stores a result, if ``kind`` can hold it; returns the status."""
+    if kind.kind is Kind.FLOAT:
+
+        @njit("int64(int64, float64)")
+        def store(results: int, value: float) -> int:
+            words(results, 1)[0] = bits_of_f64(types.float64(types.float32(value)))
+            return VALID
+
+    elif kind.is_fraction:
+
+        @njit("int64(int64, float64)")
+        def store(results: int, value: float) -> int:
+            words(results, 1)[0] = bits_of_f64(value)
+            return VALID
+
+    else:
+        bits = 8 * (1 if kind.kind is Kind.BOOLEAN else int(kind.storage.removeprefix("int")) // 8)
+        least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+        @njit("int64(int64, int64)")
+        def store(results: int, value: int) -> int:
+            if not least <= value <= most:
+                return ERROR
+            words(results, 1)[0] = value
+            return VALID
+
+    return store
+
+
+# -- the code of the user --------------------------------------------------------------------------
+
+
+class _Refusals(threading.local):
+    """What is being compiled, innermost last, and why a function was refused inside numba."""
+
+    def __init__(self) -> None:
+        self.compiling: list[object] = []
+        self.reason: str | None = None
+
+
+_refusals = _Refusals()
+_dispatchers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _plain(value: object) -> Any:
+    """The Python function behind a declared or an already compiled one."""
+    while True:
+        if isinstance(value, UserFunction):
+            value = value.function
+        elif isinstance(value, Dispatcher):
+            value = value.py_func
+        else:
+            return value
+
+
+def _dispatcher(function: Any) -> Any:
+    return njit(function, pipeline_class=_UserCompiler, cache=False, nogil=True)
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _PythonArithmetic(FunctionPass):  # type: ignore[misc]
+    """Puts checked arithmetic in the place of numba's, and compiles the functions that are called.
+
+    A function that calls itself is refused: compiled code would run out of its stack and end the
+    process, where Python raises."""
+
+    _name = "cql_python_arithmetic"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        rewriter = _Rewriter(state)
+        for block in state.func_ir.blocks.values():
+            body: list[Any] = []
+            for statement in block.body:
+                if isinstance(statement, ir.Assign):
+                    rewriter.assign(statement, body)
+                body.append(statement)
+            block.body = body
+        return True
+
+
+class _Rewriter:
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        self.found: dict[str, Any] = {}  # what variables stand for: modules and constants
+        self.count = 0
+
+    def assign(self, statement: Any, before: list[Any]) -> None:
+        value, name = statement.value, statement.target.name
+        match value:
+            case ir.Global() | ir.FreeVar():
+                self._known(statement, value.value)
+            case ir.Const():
+                self.found[name] = value.value
+            case ir.Var():
+                if value.name in self.found:
+                    self.found[name] = self.found[value.name]
+            case ir.Expr(op="getattr") if isinstance(
+                self.found.get(value.value.name), python_types.ModuleType
+            ):
+                module = self.found[value.value.name]
+                if hasattr(module, value.attr):
+                    self._known(statement, getattr(module, value.attr))
+            case ir.Expr(op="binop" | "inplace_binop"):
+                self._operator(statement, value.fn, (value.lhs, value.rhs), before)
+            case ir.Expr(op="unary"):
+                self._operator(statement, value.fn, (value.value,), before)
+
+    def _known(self, statement: Any, value: Any) -> None:
+        """A global: what takes its place, if something does."""
+        name, loc = statement.target.name, statement.value.loc
+        self.found[name] = value
+        checked = user_arithmetic.FUNCTIONS.get(id(value))
+        if checked is not None:
+            statement.value = ir.Global(getattr(value, "__name__", "f"), checked, loc)
+            return
+        plain = _plain(value)
+        if not isinstance(plain, python_types.FunctionType):
+            return
+        if plain is value and self._numba_knows(value):
+            return
+        if any(plain is other for other in _refusals.compiling):
+            _refusals.reason = f"{plain.__name__} calls itself"
+            raise NumbaError(_refusals.reason)
+        if plain not in _dispatchers:
+            _dispatchers[plain] = _dispatcher(plain)
+        statement.value = ir.Global(plain.__name__, _dispatchers[plain], loc)
+
+    def _numba_knows(self, value: Any) -> bool:
+        try:
+            self.state.typingctx.resolve_value_type(value)
+        except Exception:
+            return False
+        return True
+
+    def _operator(
+        self, statement: Any, operator: Any, args: tuple[Any, ...], before: list[Any]
+    ) -> None:
+        function = user_arithmetic.OPERATORS.get(operator)
+        if function is None:
+            return
+        if function is user_arithmetic.checked_pow:
+            power = self.found.get(args[1].name)
+            if isinstance(power, int) and power >= 0:
+                function = user_arithmetic.checked_power
+        scope, loc = statement.target.scope, statement.loc
+        self.count += 1
+        called = ir.Var(scope, f"$checked_{self.count}", loc)
+        scope.localvars.define(called.name, called)
+        before.append(ir.Assign(ir.Global(function.__name__, function, loc), called, loc))
+        statement.value = ir.Expr.call(called, args, (), loc)
+
+
+class _UserCompiler(CompilerBase):  # type: ignore[misc]
+    def define_pipelines(self) -> list[Any]:
+        built = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        built.add_pass_after(_PythonArithmetic, InlineClosureLikes)
+        built.finalize()
+        return [built]
+
+    def compile_extra(self, func: Any) -> Any:
+        _refusals.compiling.append(func)
+        try:
+            return super().compile_extra(func)
+        finally:
+            _refusals.compiling.pop()
+
+
+# -- reasons -------------------------------------------------------------------------------------
+
+_NOISE = re.compile(r"\x1b\[[0-9;]*m")
+_SKIPPED = ("Failed in", "File ", "During:", "Invalid use of", "[", "Known signatures", " *")
+
+
+def _first_line(text: str) -> str:
+    """The line of numba's report that says most."""
+    lines = [" ".join(line.split()) for line in _NOISE.sub("", text).splitlines()]
+    causes = [k for k, line in enumerate(lines) if "raised a specific error" in line]
+    if causes:
+        lines = [line.partition("Error: ")[2] or line for line in lines[causes[-1] + 1 :]]
+    kept = [line for line in lines if line and not line.startswith(_SKIPPED)]
+    found = next(iter(kept or [line for line in lines if line]), "no reason given")
+    return found if len(found) <= 200 else found[:197] + "..."
+
+
+def _reason(error: NumbaError) -> str:
+    return f"numba: {_first_line(str(error))}"

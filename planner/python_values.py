@@ -1,0 +1,207 @@
+"""Values between their storage form and the Python objects that a user's function sees.
+
+int for the integer types, float for float and double, bool, str, bytes, ``datetime.date``,
+``datetime.datetime`` (in UTC; without a zone for timestamp_ntz), ``datetime.timedelta`` and
+``decimal.Decimal``; NULL is None.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import numbers
+import operator
+from collections.abc import Callable
+from decimal import Decimal
+
+from cql.planner.evaluation_error import EvaluationError
+from cql.planner.expr import Value
+from cql.types import DataType, Kind
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
+_DAY_ZERO = dt.date(1970, 1, 1).toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
+
+#: What a function has to return for each type, in words.
+EXPECTED = {
+    Kind.BOOLEAN: "a bool",
+    Kind.FLOAT: "a float",
+    Kind.DOUBLE: "a float",
+    Kind.DECIMAL: "a Decimal",
+    Kind.DATE: "a date",
+    Kind.TIMESTAMP: "a datetime",
+    Kind.TIMESTAMP_NTZ: "a datetime",
+    Kind.INTERVAL: "a timedelta",
+    Kind.STRING: "a str",
+    Kind.BINARY: "bytes",
+}
+
+
+def to_python(value: Value, kind: DataType) -> object:
+    """The Python object of a stored value. Raises EvaluationError for a time before year 1 or after
+    9999, which Python's types do not hold."""
+    if value is None:
+        return None
+    try:
+        match kind.kind:
+            case Kind.TIMESTAMP:
+                return _EPOCH_UTC + int(value) * _MICROSECOND
+            case Kind.TIMESTAMP_NTZ:
+                return _EPOCH + int(value) * _MICROSECOND
+            case Kind.DATE:
+                return dt.date.fromordinal(int(value) + _DAY_ZERO)
+            case Kind.INTERVAL:
+                return int(value) * _MICROSECOND
+            case Kind.DECIMAL:
+                return Decimal(int(value)).scaleb(-kind.scale)
+    except (OverflowError, ValueError):
+        raise EvaluationError("function", f"Python has no {kind} of year {_year(value)}") from None
+    return value
+
+
+def _year(value: Value) -> str:
+    return "0 or less" if int(value or 0) < 0 else "10000 or more"
+
+
+def from_python(value: object, kind: DataType, what: str) -> Value:
+    """The stored form of what ``what`` gave. Raises EvaluationError for another type of object and
+    for a value that ``kind`` does not hold; nothing is rounded but a float to binary32."""
+    if value is None:
+        return None
+    try:
+        return _CONVERT[kind.kind](value, kind, what)
+    except TypeError:
+        wanted = EXPECTED.get(kind.kind, "an int")
+        raise EvaluationError(
+            "function", f"{what} {_shown(value)}, which is {_article(value)}, not {wanted}"
+        ) from None
+
+
+def _article(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _misfit(value: object, kind: DataType, what: str) -> EvaluationError:
+    article = "an" if str(kind)[0] in "aeiou" else "a"
+    return EvaluationError(
+        "function", f"{what} {_shown(value)}, which {article} {kind} cannot hold"
+    )
+
+
+def _integer(value: object, kind: DataType, what: str) -> int:
+    found = operator.index(value)  # type: ignore[arg-type]
+    bits = _BITS[kind.kind]
+    if not -(1 << (bits - 1)) <= found < 1 << (bits - 1):
+        raise (
+            _misfit(found, kind, what)
+            if found.bit_length() < 1000
+            else EvaluationError(
+                "function", f"{what} an int of {found.bit_length()} bits, which {kind} cannot hold"
+            )
+        )
+    return found
+
+
+def _real(value: object, kind: DataType, what: str) -> float:
+    if not isinstance(value, numbers.Real):
+        raise TypeError
+    try:
+        found = float(value)
+    except OverflowError:
+        raise _misfit(value, kind, what) from None
+    if kind.kind is Kind.FLOAT:
+        from cql.planner.evaluation import single
+
+        return single(found)
+    return found
+
+
+def _boolean(value: object, kind: DataType, what: str) -> bool:
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's, too
+        return bool(value)
+    raise TypeError
+
+
+def _string(value: object, kind: DataType, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise EvaluationError(
+            "function", f"{what} text with half a character (a surrogate)"
+        ) from None
+    return str(value)
+
+
+def _binary(value: object, kind: DataType, what: str) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return bytes(value)
+
+
+def _date(value: object, kind: DataType, what: str) -> int:
+    if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
+        raise TypeError
+    return value.toordinal() - _DAY_ZERO
+
+
+def _timestamp(value: object, kind: DataType, what: str) -> int:
+    """A datetime without a zone is taken as UTC."""
+    if not isinstance(value, dt.datetime):
+        raise TypeError
+    if kind.kind is Kind.TIMESTAMP_NTZ and value.tzinfo is not None:
+        raise EvaluationError(
+            "function", f"{what} a datetime with a time zone, which a timestamp_ntz has not"
+        )
+    zoned = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+    return (zoned - _EPOCH_UTC) // _MICROSECOND
+
+
+def _interval(value: object, kind: DataType, what: str) -> int:
+    if not isinstance(value, dt.timedelta):
+        raise TypeError
+    found = value // _MICROSECOND
+    if not -(1 << 63) <= found < 1 << 63:
+        raise _misfit(value, kind, what)
+    return found
+
+
+def _decimal(value: object, kind: DataType, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, Decimal | int):
+        raise TypeError
+    number = Decimal(value)
+    if not number.is_finite() or abs(number) >= 10 ** (kind.precision - kind.scale):
+        raise _misfit(value, kind, what)
+    sign, digits, exponent = number.as_tuple()
+    shift = int(exponent) + kind.scale
+    unscaled = int("".join(map(str, digits)))
+    if shift < 0 and unscaled % 10**-shift:
+        raise _misfit(value, kind, what)
+    unscaled = unscaled * int(10**shift) if shift >= 0 else unscaled // int(10**-shift)
+    return -unscaled if sign else unscaled
+
+
+_CONVERT: dict[Kind, Callable[[object, DataType, str], Value]] = {
+    **dict.fromkeys(_BITS, _integer),
+    Kind.FLOAT: _real,
+    Kind.DOUBLE: _real,
+    Kind.BOOLEAN: _boolean,
+    Kind.STRING: _string,
+    Kind.BINARY: _binary,
+    Kind.DATE: _date,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMP_NTZ: _timestamp,
+    Kind.INTERVAL: _interval,
+    Kind.DECIMAL: _decimal,
+}

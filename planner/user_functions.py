@@ -1,0 +1,89 @@
+"""Functions that users wrote in Python, as the planner and the slow evaluation see them.
+
+They are pure functions of their arguments: a result may be kept, computed again, or not computed at
+all where nobody reads it. How a kernel calls one is the executor's business (``user_code``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cql.errors import Position
+from cql.planner.evaluation_error import EvaluationError
+from cql.planner.expr import Call, Expr, Value
+from cql.planner.python_values import from_python, to_python
+from cql.planner.signature import Signature, argument
+from cql.types import DataType
+
+#: The category of SHOW FUNCTIONS.
+CATEGORY = "user"
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class UserFunction:
+    """A scalar function. Two declarations are never equal: a plan keeps the one that it was made
+    with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call."""
+
+    name: str
+    function: Callable[..., Any]
+    parameters: tuple[tuple[str, DataType], ...]
+    returns: DataType
+    sees_null: bool = False
+    help: str = ""
+    __wrapped__: Callable[..., Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__wrapped__", self.function)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The Python function itself."""
+        return self.function(*args, **named)
+
+    @property
+    def types(self) -> tuple[DataType, ...]:
+        return tuple(kind for _, kind in self.parameters)
+
+    @property
+    def usage(self) -> str:
+        inner = ", ".join(f"{name} {kind}" for name, kind in self.parameters)
+        return f"{self.name}({inner}) → {self.returns}"
+
+    @property
+    def has_text(self) -> bool:
+        """Whether text goes in or comes out: only Python computes it then."""
+        return any(kind.is_text for kind in (*self.types, self.returns))
+
+    def evaluate(self, values: Sequence[Value]) -> Value:
+        """Its value for stored arguments. Raises EvaluationError for whatever goes wrong in it."""
+        if not self.sees_null and any(v is None for v in values):
+            return None
+        given = [to_python(v, kind) for v, kind in zip(values, self.types, strict=True)]
+        made = called(self.name, self.function, *given)
+        return from_python(made, self.returns, f"{self.name} returned")
+
+    def build(self, args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        typed = tuple(
+            argument(arg, kind, self.usage, k, pos)
+            for k, (arg, kind) in enumerate(zip(args, self.types, strict=True), 1)
+        )
+        return Call(self.name, typed, self.returns, True, pos, self)
+
+    @property
+    def signature(self) -> Signature:
+        arity = len(self.parameters)
+        return Signature(self.name, CATEGORY, self.usage, self.help, (arity, arity), self.build)
+
+
+def called(name: str, function: Callable[..., Any], *args: object) -> object:
+    """``function(*args)``; what it raises becomes an EvaluationError that names it."""
+    try:
+        return function(*args)
+    except EvaluationError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = " ".join(str(error).split())
+        text = text if len(text) <= 200 else text[:197] + "..."
+        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise EvaluationError("function", f"{name} raised {said}") from None
