@@ -9,26 +9,25 @@ from typing import Any
 from cql.planner.expr import Call, Case, Cast, Column, Literal, walk
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.physical import Physical, inputs
-from cql.planner.user_functions import UserFunction
 
 
 def notes(root: Physical) -> tuple[str, ...]:
-    """A line for each function of the user's that the plan calls."""
-    return tuple(_line(function) for function in dict.fromkeys(_functions(root)))
+    """A line for each function of the user's that the plan calls, and each way to compute it."""
+    return tuple(dict.fromkeys(_line(call) for call in _calls(root)))
 
 
-def _functions(node: Physical) -> Iterator[UserFunction]:
+def _calls(node: Physical) -> Iterator[Call]:
     for field in dataclasses.fields(node):
         yield from _in(getattr(node, field.name))
     for child in inputs(node):
-        yield from _functions(child)
+        yield from _calls(child)
 
 
-def _in(value: Any) -> Iterator[UserFunction]:
+def _in(value: Any) -> Iterator[Call]:
     match value:
         case Column() | Literal() | Call() | Case() | Cast():
             calls = (e for e in walk(value) if isinstance(e, Call))
-            yield from (c.function for c in calls if c.function is not None)
+            yield from (c for c in calls if c.function is not None)
         case AggregateCall():
             yield from _in((*value.args, value.where))
         case SortKey():
@@ -38,15 +37,18 @@ def _in(value: Any) -> Iterator[UserFunction]:
                 yield from _in(part)
 
 
-def _line(function: UserFunction) -> str:
+def _line(call: Call) -> str:
+    from cql.executor.expression_text import table_of
     from cql.executor.user_code import why_in_python
 
+    function = call.function
+    assert function is not None
     why = why_in_python(function)
     if why is None:
         return f"function {function.name}: compiled, called from the kernel"
     if not function.has_text:
         how = "once per row that gets there"
-    elif [kind.is_text for kind in function.types] == [True] and not function.sees_null:
+    elif table_of(call) is not None:
         how = "once per distinct text"
     else:
         how = "once per distinct row of a morsel"

@@ -217,6 +217,7 @@ def _annotated(name: str, what: str, annotation: Any) -> DataType:
         inner = [a for a in typing.get_args(annotation) if a is not type(None)]
         annotation = inner[0] if len(inner) == 1 else annotation
     if isinstance(annotation, str):  # under ``from __future__ import annotations``
+        annotation = annotation.strip("'\"")
         word = annotation.removesuffix("| None").strip().rpartition(".")[2]
         if word in _PYTHON_TYPES:
             return _PYTHON_TYPES[word]

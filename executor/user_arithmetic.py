@@ -32,6 +32,8 @@ _overload = partial(overload, strict=False)
 
 
 def _signed(kind: Any) -> bool:
+    if isinstance(kind, types.Integer) and not kind.signed and kind.bitwidth == 64:
+        raise TypingError("an integer without a sign")  # with one that has it: a double, to numba
     return isinstance(kind, types.Integer) and kind.signed
 
 

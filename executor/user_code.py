@@ -18,8 +18,8 @@ import threading
 import types as python_types
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 from numba import cfunc, njit, types
 from numba.core import ir
@@ -32,7 +32,7 @@ from numba.extending import intrinsic
 
 from cql.deep import deep_stack
 from cql.executor import user_arithmetic
-from cql.executor.kernels.memory import bits_of_f64, words
+from cql.executor.kernels.memory import bits_of_f64, call_operator, words
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
 from cql.planner.user_functions import UserFunction
@@ -94,12 +94,13 @@ def _refusal(function: UserFunction) -> str | None:
 
 def _make(function: UserFunction) -> UserCode:
     why = _refusal(function)
-    if why is None:
-        compiled = compile_call(function.function, function.types, (function.returns,))
-        if not isinstance(compiled, str):
-            return UserCode(compiled.address, None, compiled)
-        why = compiled
-    return python_code(weak_evaluate(function), function, why)
+    in_python = python_code(weak_evaluate(function), function, why)
+    if why is not None:
+        return in_python
+    compiled = compile_call(function.function, function.types, function.returns, in_python.address)
+    if isinstance(compiled, str):
+        return replace(in_python, why=compiled)
+    return replace(in_python, address=compiled.address, keep=(compiled, in_python.keep))
 
 
 def weak_evaluate(function: UserFunction) -> Callable[[Sequence[Value]], Sequence[Value]]:
@@ -136,7 +137,9 @@ def from_word(word: int, kind: DataType) -> Value:
 
 
 def python_code(
-    evaluate: Callable[[Sequence[Value]], Sequence[Value]], function: UserFunction, why: str
+    evaluate: Callable[[Sequence[Value]], Sequence[Value]],
+    function: UserFunction,
+    why: str | None,
 ) -> UserCode:
     """A callback. Behind the arguments of a function that sees NULL stand their flags."""
     kinds, result, masked = function.types, function.returns, function.sees_null
@@ -170,12 +173,13 @@ def python_code(
 
 
 def compile_call(
-    function: Callable[..., Any], kinds: Sequence[DataType], returns: Sequence[DataType]
+    function: Callable[..., Any], kinds: Sequence[DataType], returns: DataType, in_python: int
 ) -> Any:
-    """The cfunc of ``function``, or the reason why there is none, in a line."""
+    """The cfunc of ``function``, or the reason why there is none, in a line. What it raises is left
+    to the function at the address ``in_python``: Python has the last word on what is an error."""
     try:
         with _lock, deep_stack():
-            return _compile(function, kinds, returns)
+            return _compile(function, kinds, returns, in_python)
     except _RefusedError as refused:
         return str(refused)
     except NumbaError as error:
@@ -189,7 +193,7 @@ class _RefusedError(Exception):
 
 
 def _compile(
-    function: Callable[..., Any], kinds: Sequence[DataType], returns: Sequence[DataType]
+    function: Callable[..., Any], kinds: Sequence[DataType], returns: DataType, in_python: int
 ) -> Any:
     if not isinstance(_plain(function), python_types.FunctionType):
         raise _RefusedError(f"a {type(function).__name__} is no function written in Python")
@@ -202,18 +206,19 @@ def _compile(
             raise _RefusedError(_refusals.reason) from None
         raise
     made = inner.overloads[tuple(_numba_type(kind) for kind in kinds)].signature.return_type
-    (result,) = returns
-    _check_result(made, result)
-    load, store = _loader(kinds), _storer(result)
+    _check_result(made, returns)
+    load, store = _loader(kinds), _storer(returns)
 
     def call(arguments: int, results: int) -> int:
         try:
             value = inner(*load(arguments))
             if value is None:
                 return NULL
-            return store(results, value)
+            if store(results, value):
+                return VALID
         except Exception:
-            return ERROR
+            pass
+        return call_operator(in_python, arguments, results)
 
     return cfunc("int64(int64, int64)", nopython=True)(call)
 
@@ -261,31 +266,31 @@ def _loader(kinds: Sequence[DataType]) -> Any:
 
 
 def _storer(kind: DataType) -> Any:
-    """``f(address, value)``: stores a result, if ``kind`` can hold it; returns the status."""
+    """``f(address, value)``: stores a result and says whether ``kind`` can hold it."""
     if kind.kind is Kind.FLOAT:
 
-        @njit("int64(int64, float64)")
-        def store(results: int, value: float) -> int:
+        @njit("boolean(int64, float64)")
+        def store(results: int, value: float) -> bool:
             words(results, 1)[0] = bits_of_f64(types.float64(types.float32(value)))
-            return VALID
+            return True
 
     elif kind.is_fraction:
 
-        @njit("int64(int64, float64)")
-        def store(results: int, value: float) -> int:
+        @njit("boolean(int64, float64)")
+        def store(results: int, value: float) -> bool:
             words(results, 1)[0] = bits_of_f64(value)
-            return VALID
+            return True
 
     else:
         bits = 8 * (1 if kind.kind is Kind.BOOLEAN else int(kind.storage.removeprefix("int")) // 8)
         least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
-        @njit("int64(int64, int64)")
-        def store(results: int, value: int) -> int:
+        @njit("boolean(int64, int64)")
+        def store(results: int, value: int) -> bool:
             if not least <= value <= most:
-                return ERROR
+                return False
             words(results, 1)[0] = value
-            return VALID
+            return True
 
     return store
 
@@ -303,6 +308,12 @@ class _Refusals(threading.local):
 
 _refusals = _Refusals()
 _dispatchers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _refuse(reason: str) -> NoReturn:
+    """Leaves the compilation, out of which numba lets only errors of its own."""
+    _refusals.reason = reason
+    raise NumbaError(reason)
 
 
 def _plain(value: object) -> Any:
@@ -356,6 +367,7 @@ class _Rewriter:
             case ir.Global() | ir.FreeVar():
                 self._known(statement, value.value)
             case ir.Const():
+                self._constant(value.value)
                 self.found[name] = value.value
             case ir.Var():
                 if value.name in self.found:
@@ -371,9 +383,14 @@ class _Rewriter:
             case ir.Expr(op="unary"):
                 self._operator(statement, value.fn, (value.value,), before)
 
+    def _constant(self, value: Any) -> None:
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            _refuse(f"the constant {value} has more than 64 bits")
+
     def _known(self, statement: Any, value: Any) -> None:
         """A global: what takes its place, if something does."""
         name, loc = statement.target.name, statement.value.loc
+        self._constant(value)
         self.found[name] = value
         checked = user_arithmetic.FUNCTIONS.get(id(value))
         if checked is not None:
@@ -385,8 +402,7 @@ class _Rewriter:
         if plain is value and self._numba_knows(value):
             return
         if any(plain is other for other in _refusals.compiling):
-            _refusals.reason = f"{plain.__name__} calls itself"
-            raise NumbaError(_refusals.reason)
+            _refuse(f"{plain.__name__} calls itself")
         if plain not in _dispatchers:
             _dispatchers[plain] = _dispatcher(plain)
         statement.value = ir.Global(plain.__name__, _dispatchers[plain], loc)

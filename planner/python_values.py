@@ -80,7 +80,7 @@ def from_python(value: object, kind: DataType, what: str) -> Value:
 
 def _article(value: object) -> str:
     name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _shown(value: object) -> str:

@@ -17,6 +17,7 @@ from naive_registry import FUNCTIONS, NULL_AWARE
 from naive_values import BadRowError
 
 from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
+from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 
 # Importing these fills FUNCTIONS.
 _FILLED_BY = (naive_functions, naive_texts, naive_times)
@@ -42,6 +43,8 @@ def evaluate(expr: Expr, row: Sequence[object]) -> object:
             return _connective(expr, row)
         case Call(fn="coalesce"):
             return _coalesce(expr, row)
+        case Call(function=function) if function is not None:
+            return _own(expr, row)
         case Call():
             return _call(expr, row)
 
@@ -103,6 +106,41 @@ def _connective(expr: Call, row: Sequence[object]) -> object:
 def _coalesce(expr: Call, row: Sequence[object]) -> object:
     """The first that is not NULL; those behind it are not evaluated."""
     return next((v for v in (evaluate(a, row) for a in expr.args) if v is not None), None)
+
+
+def _own(expr: Call, row: Sequence[object]) -> object:
+    """A function of the user's: NULL for a NULL argument unless it asked to see it; a bad row where
+    it raises, or returns what is not of its type. (Of the types whose storage is Python's own.)
+
+    >>> from cql.planner.user_functions import UserFunction
+    >>> from cql.types import BIGINT
+    >>> half = UserFunction("half", lambda a: 12 // a, (("a", BIGINT),), BIGINT)
+    >>> call = Call("half", (Column(0, "a", BIGINT),), BIGINT, function=half)
+    >>> evaluate(call, (4,)), evaluate(call, (None,))
+    (3, None)
+    >>> evaluate(call, (0,))
+    Traceback (most recent call last):
+        ...
+    naive_values.BadRowError: ZeroDivisionError
+    """
+    assert expr.function is not None
+    values = [evaluate(a, row) for a in expr.args]
+    if not expr.function.sees_null and any(v is None for v in values):
+        return None
+    try:
+        made = expr.function.function(*values)
+    except Exception as error:
+        raise BadRowError(type(error).__name__) from error
+    if isinstance(made, float) and not expr.type.is_fraction:
+        raise BadRowError("a float is not of the type")
+    return made if made is None else cast(made, _type_of(made), expr.type)
+
+
+def _type_of(value: object) -> DataType:
+    kinds = {bool: BOOLEAN, int: BIGINT, float: DOUBLE, str: STRING}
+    if type(value) not in kinds or (type(value) is int and abs(value) >= 2**63):  # type: ignore
+        raise BadRowError(f"{type(value).__name__} is not of the type")
+    return kinds[type(value)]
 
 
 def _call(expr: Call, row: Sequence[object]) -> object:
