@@ -147,6 +147,9 @@ def test_highlighting() -> None:
 
 
 class Known:
+    def functions(self) -> Sequence[str]:
+        return ("fahrenheit",)
+
     def tables(self) -> Sequence[str]:
         return ("flights", "weather", "db.late")
 
@@ -162,6 +165,7 @@ def offered(before: str, after: str = "") -> list[str]:
 
 
 def test_completion() -> None:
+    assert offered("SELECT fahr") == ["fahrenheit"]
     assert offered("SEL") == ["SELECT"]
     assert offered("sel") == ["select"]
     assert offered("SELECT * FROM ") == ["flights", "weather", "db.late"]
