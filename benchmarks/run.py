@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from benchmarks import bare, bids, engine_bench, first, harness, machine, q4, q4_spark
+from benchmarks import bare, bids, engine_bench, figure, first, harness, machine, q4, q4_spark
+from benchmarks.figure import Figure
 from benchmarks.harness import Benchmark, Options
 
 #: What a name runs: each is given the rows and the folder of the data.
@@ -23,12 +24,17 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }
+#: Figures of the papers: each is given the rows (None: those of the paper's setting).
+FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {}
 BANDWIDTH = "bandwidth"
 
 
 @click.command()
 @click.argument(
-    "names", nargs=-1, required=True, type=click.Choice([*BENCHMARKS, BANDWIDTH, "all"])
+    "names",
+    nargs=-1,
+    required=True,
+    type=click.Choice([*BENCHMARKS, *FIGURES, BANDWIDTH, "all", "figures"]),
 )
 @click.option("--runs", type=click.IntRange(1), default=5, help="Rounds that count.")
 @click.option("--rows", type=click.IntRange(1000), help="Rows to make (default 10,000,000).")
@@ -39,6 +45,9 @@ BANDWIDTH = "bandwidth"
     default=harness.RESULTS,
     help="Where the JSON goes.",
 )
+@click.option(
+    "--plots", type=click.Path(path_type=Path), help="Where pictures of figures go (matplotlib)."
+)
 @click.option("--cpu", type=click.IntRange(0), help="CPU of one-thread runs (default: the last).")
 def main(
     names: tuple[str, ...],
@@ -46,6 +55,7 @@ def main(
     rows: int | None,
     data: Path | None,
     results: Path,
+    plots: Path | None,
     cpu: int | None,
 ) -> None:
     """Runs benchmarks, prints medians and ratios, and writes JSON. Ends with 1 if an answer was
@@ -56,12 +66,16 @@ def main(
     elif cpu is not None:
         raise click.UsageError("this system cannot confine a thread to a CPU")
     options = Options(runs=runs, cpu=cpu, console=console)
-    wanted = [*BENCHMARKS, BANDWIDTH] if "all" in names else list(dict.fromkeys(names))
+    groups = {"all": [*BENCHMARKS, BANDWIDTH], "figures": list(FIGURES)}
+    wanted = list(dict.fromkeys(each for name in names for each in groups.get(name, [name])))
     right = True
     for name in wanted:
         if name == BANDWIDTH:
             for what, speed in bare.bandwidth().items():
                 console.print(f"{what:<26} {speed:6.1f} GB/s", highlight=False)
+            continue
+        if name in FIGURES:
+            right &= _draw(FIGURES[name](rows), console, results, plots)
             continue
         for make in BENCHMARKS[name]:
             machine.give_back()
@@ -83,6 +97,18 @@ def _run(benchmark: Benchmark, options: Options, results: Path) -> bool:
     harness.show(record, options.console)
     options.console.print(f"saved as {harness.save(record, results)}", highlight=False)
     return harness.is_right(record)
+
+
+def _draw(figures: Iterator[Figure], console: Console, results: Path, plots: Path | None) -> bool:
+    right = True
+    for made in figures:
+        figure.show(made, console)
+        saved = [str(harness.save(figure.record_of(made), results))]
+        if plots is not None:
+            saved.append(str(figure.plot(made, plots)))
+        console.print(f"saved as {' and '.join(saved)}", highlight=False)
+        right &= made.right
+    return right
 
 
 if __name__ == "__main__":

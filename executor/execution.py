@@ -417,7 +417,11 @@ class Execution:
             }
             for f in self._feeds
         ]
-        return rows + [ledger.entry(op, self._refused.get(op.name, {})) for op in graph.operators]
+        peaks = self._workspace.peaks
+        return rows + [
+            ledger.entry(op, self._refused.get(op.name, {}), peaks.get(op.name, 0))
+            for op in graph.operators
+        ]
 
     def late(self) -> pa.Table:
         """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)

@@ -28,8 +28,9 @@ def kind_of(operator: StageOperator, failure: Failure) -> str:
     return "bad_pairs" if words[SUB] > 0 else "bad"
 
 
-def entry(operator: Operator, refused: Mapping[str, int]) -> dict[str, Any]:
-    """The operator's line in the metrics; ``refused`` counts its bad rows by kind."""
+def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str, Any]:
+    """The operator's line in the metrics; ``refused`` counts its bad rows by kind, ``peak`` is the
+    most bytes of state that it took."""
     counters = operator.counters()
     found: dict[str, Any] = {"operator": operator.name}
     for name in ("rows_in", "rows_out"):
@@ -41,6 +42,7 @@ def entry(operator: Operator, refused: Mapping[str, int]) -> dict[str, Any]:
     elif isinstance(operator, MergeOperator):
         found |= {"bad": 0, **refused}
     found["state_bytes"] = getattr(operator, "state_bytes", 0)
+    found["peak_bytes"] = peak
     return found
 
 

@@ -176,7 +176,7 @@ def imported(*patterns: str) -> dict[str, str]:
     [
         (("pandas", "polars"), ("cql/**/*.py", *(f"{f}/**/*.py" for f in FOLDERS))),
         (("test",), ("tests/*.py",)),
-        (("bench",), ("benchmarks/*.py",)),
+        (("bench", "plots"), ("benchmarks/*.py",)),
     ],
     ids=["package", "tests", "benchmarks"],
 )

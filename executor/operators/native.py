@@ -69,7 +69,8 @@ _SCALARS = (
 
 @dataclass(slots=True)
 class Workspace:
-    """What the operators of one query share. ``limit`` is ``max_state`` in bytes."""
+    """What the operators of one query share. ``limit`` is ``max_state`` in bytes; ``peaks`` are the
+    most bytes that each of them took, by its name."""
 
     dictionary: Dictionary
     folder: Path
@@ -77,6 +78,8 @@ class Workspace:
     limit: int
     used: int = 0
     peak: int = 0
+    peaks: dict[str, int] = field(default_factory=dict)
+    _taken: dict[str, int] = field(default_factory=dict)
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class Workspace:
             )
         self.used = total
         self.peak = max(self.peak, total)
+        mine = self._taken[what] = self._taken.get(what, 0) + after - before
+        self.peaks[what] = max(self.peaks.get(what, 0), mine)
 
 
 class Operator(Protocol):
