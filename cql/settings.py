@@ -251,7 +251,8 @@ class Settings(Mapping[str, Any]):
         "Operator for windowed aggregates; auto lets the planner choose and say why in EXPLAIN.",
         "wid",
         "panes",
-        later=("buffered", "two_stacks"),
+        "two_stacks",
+        later=("buffered",),
     )
     union_operator: str = _choice(
         "auto",

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cql.errors import NotSupportedError
 from cql.planner.expr import Literal
 from cql.planner.logical import Scan
 from cql.planner.physical import (
     Physical,
     UnionExec,
     WidAggregateExec,
+    WindowOperator,
     bounded,
     progressing,
     sources,
@@ -24,6 +26,9 @@ from cql.window import WindowKind
 #: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
 #: it saves.
 FEWEST = 3
+#: Panes of a window, per pane of its slide, from which on they are stacked: two stacks merge a
+#: group about five times per window.
+MANY = 12
 
 
 def runtime(settings: Mapping[str, Any]) -> tuple[str, str]:
@@ -70,10 +75,11 @@ def why_union(union: UnionExec) -> str:
 
 
 def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
-    """``node`` in panes or as WID, with the reason.
+    """``node`` with the operator that keeps its groups, and the reason.
 
     A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
-    window's panes, which are at most as many updates as WID's (every row a group of its own)."""
+    window's panes, which are at most as many updates as WID's (every row a group of its own). Two
+    stacks merge a group about five times per window, however many panes it has."""
     window = node.window
     wanted = str(settings["window_operator"])
     forced = "" if wanted == "auto" else f" (SET window_operator = '{wanted}')"
@@ -98,11 +104,24 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         why = f"{many}; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)
     pane = math.gcd(window.range or 0, window.slide or 0)
-    why = (
-        f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
-        f" {(window.range or 0) // pane} of these are merged into a window when {closes[:-5]} it"
-    )
-    return replace(node, pane=pane, why=why + forced)
+    panes = (window.range or 0) // pane
+    why = f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
+    beside = next((c for c in node.calls if c.distinct), None)
+    if wanted == "two_stacks" and beside is not None:
+        raise NotSupportedError(
+            f"{beside.fn}(DISTINCT …) in two stacks is not supported: values are kept beside the"
+            " groups, and only whole panes of them can be merged",
+            position=beside.pos,
+            hint="SET window_operator = 'panes'",
+        )
+    many_panes = beside is None and panes >= MANY * (window.slide or 0) // pane
+    if wanted == "two_stacks" or (wanted == "auto" and many_panes):
+        operator = WindowOperator.TWO_STACKS
+        why += f" the {panes} of a window are merged as they come and go, when {closes[:-5]} it"
+    else:
+        operator = WindowOperator.PANES
+        why += f" {panes} of these are merged into a window when {closes[:-5]} it"
+    return replace(node, pane=pane, operator=operator, why=why + forced)
 
 
 def duration(units: int, kind: DataType) -> str:

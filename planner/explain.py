@@ -223,7 +223,8 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     if node.pane is None:
         name, parts, many = "WidAggregate", "windows", node.window.overlap
     else:
-        name, parts, many = "PaneAggregate", "panes", (node.window.range or 0) // node.pane
+        name = "PaneAggregate" if node.operator is ph.WindowOperator.PANES else "TwoStacksAggregate"
+        parts, many = "panes", (node.window.range or 0) // node.pane
     state = f"groups x open {parts} (at most {many} per instant, and those that punctuation has not"
     notes = (
         f"over {window_text(node.window, node.input.schema)}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TypeAlias
 
 from cql.errors import Position
@@ -102,6 +103,14 @@ class UnionExec:
         return Schema(tuple(fields))
 
 
+class WindowOperator(StrEnum):
+    """How the groups of windows are kept; all but WID cut time into panes."""
+
+    WID = "wid"  # each row goes to the groups of each of its windows
+    PANES = "panes"  # to those of its pane; a window that closes merges its panes
+    TWO_STACKS = "two_stacks"  # the same, but panes are merged as they come and go
+
+
 @dataclass(frozen=True, slots=True)
 class MergeUnionExec:
     """Order-preserving union, IOP's Merge (§2): rows wait until every input has passed the time in
@@ -156,8 +165,8 @@ class SlackExec:
 @dataclass(frozen=True, slots=True)
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
-    None is one window over the whole input, closed at its end. ``pane``: rows are aggregated in
-    panes of that width, which windows share."""
+    None is one window over the whole input, closed at its end. ``pane`` is the width of the panes
+    that windows share, None where ``operator`` has none."""
 
     input: Physical
     window: Window | None
@@ -165,6 +174,7 @@ class WidAggregateExec:
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
     pane: int | None = None
+    operator: WindowOperator = WindowOperator.WID
     why: str = ""
 
     @property

@@ -20,6 +20,7 @@ from cql.executor.kernels.memory import call_operator
 from cql.executor.kernels.windows import find_slot
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.sessions import SessionOperator
+from cql.executor.operators.two_stacks import FRONT
 from cql.executor.unit import (
     CAPACITY,
     DETAIL_ROW,
@@ -53,6 +54,7 @@ from cql.planner.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
+    WindowOperator,
     inputs,
     progressing,
 )
@@ -299,13 +301,50 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
         slot = find_slot(state["places"], state["window_ids"], mask, id_)
         base, size = int(state["bases"][slot]), int(state["counts"][slot])
         times = 1 if node.pane is None else _windows_to_come(node, id_, operator)
+        if node.operator is WindowOperator.TWO_STACKS:
+            front = operator.scalars()["front"]
+            if id_ >= FRONT or (id_ % 2 == 0 and id_ >> 1 <= front):
+                times = 0  # BACK's panes are counted themselves, the front below
         held += times * int(counts[base : base + size].sum())
+    if node.operator is WindowOperator.TWO_STACKS:
+        held += _held_in_front(operator, node, counts)
+    return held
+
+
+def _held_in_front(operator: StageOperator, node: WidAggregateExec, counts: Any) -> int:
+    """The same over the groups of the front of two stacks: FRONT holds those of the next window, a
+    pane what remains of a group when it leaves."""
+    window, pane, state = node.window, node.pane, operator.state
+    assert window is not None
+    assert window.slide
+    assert pane
+    words = [name for name, _ in operator.code.tables[0].columns if name.startswith("key")]
+    keys = np.stack([operator.column(name) for name in words])
+    nulls, live = state.get("nulls"), operator.column("live")
+
+    def groups(id_: int) -> dict[tuple[int, ...], int]:
+        slot = find_slot(state["places"], state["window_ids"], state["places"].size - 1, id_)
+        if slot < 0:
+            return {}
+        base, size = int(state["bases"][slot]), int(state["counts"][slot])
+        return {
+            (*keys[:, e].tolist(), 0 if nulls is None else int(nulls[e])): int(counts[e] * live[e])
+            for e in range(base, base + size)
+        }
+
+    scalars, slide = operator.scalars(), window.slide // pane
+    if scalars["front"] == NEVER:
+        return 0
+    now, held = groups(FRONT), 0
+    for place in range(scalars["next_window"] * slide, scalars["front"] + 1):
+        held += sum(now.values()) if place % slide == 0 else 0
+        now |= groups(2 * place)
     return held
 
 
 def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) -> int:
     """In how many windows that have not left yet the region ``id_`` of an operator in panes is: a
-    window's own region, or a pane."""
+    window's own region, or a pane (of two stacks: behind the front)."""
     window, pane = node.window, node.pane
     assert window is not None
     assert window.range

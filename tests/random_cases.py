@@ -87,7 +87,10 @@ def make_case(shape_index: int, seed: int) -> Case:
     settings["fuse"] = rng.random() < 0.8
     params = made.draw(rng)
     keep = rng.random() < 0.85
-    settings["window_operator"] = rng.choice(("auto", "wid", "panes"))
+    operators = ["auto", "wid", "panes"]
+    if "DISTINCT" not in made.text:  # no two stacks of sets of values
+        operators.append("two_stacks")
+    settings["window_operator"] = rng.choice(operators)
     settings |= _order_settings(rng, made)
     return Case(f"{shape_index}:{seed}", made, streams, params, keep, settings)
 

@@ -15,7 +15,7 @@ from random_windows import WINDOW_SHAPES
 
 SHAPES = 300
 
-#: (range, slide, offset) in ticks: tumbling, overlap up to 6, gaps, offsets.
+#: (range, slide, offset) in ticks: tumbling, overlap up to 23, gaps, offsets.
 WINDOWS = (
     (20, 20, 0),
     (20, 10, 0),
@@ -26,6 +26,7 @@ WINDOWS = (
     (30, 10, -4),
     (1, 1, 0),
     (3, 2, 1),
+    (45, 2, 0),
 )
 _DOMAINS: dict[str, Callable[[random.Random], object]] = {
     "int": lambda rng: rng.choice((0, 1, 2, 3, 7, 50, 1000)),

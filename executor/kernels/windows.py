@@ -12,9 +12,9 @@ most, and told apart by those bits, nearly every row's branches are predicted: o
 full took 13 ns a row, a quarter full 7.3, an eighth 6.7, since a mispredicted branch waits for the
 memory that it depends on.
 
-Generated kernels reach ``open_window``, ``grow_region`` and ``close_window`` by address, with their
-descriptor, whose first words are laid out as below: inlined into the row loop, they would cost it
-its registers. Arrays are flat int64 but for the index (int32).
+Generated kernels reach the functions of ``CALLED`` by address, with their descriptor, whose first
+words are laid out as below: inlined into the row loop, they would cost it its registers. Arrays are
+flat int64 but for the index (int32).
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ ENTRIES, BASES, CLASSES_AT, COUNTS, INDEX, HEADS, TOP, RECORDS, WIDTH, HASHED, N
 )
 FIRST_TABLE = len(DIRECTORY)
 BLOCK = len(TABLE)
+
+#: The functions that generated kernels reach by address.
+CALLED = ("open_window", "find_window", "grow_region", "close_window", "empty_region")
 
 NO_SLOT = -1  # open_window: the directory is full; -2 - t: table t lacks room
 
@@ -311,3 +314,15 @@ def grow_region(block: Any, slot: Any) -> Any:
     bases[slot] = new
     classes[slot] = new_class
     return new
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def empty_region(block: Any, slot: Any) -> Any:
+    """Takes all entries out of a window's region of one table; the region stays as large."""
+    t = words(block, BLOCK)
+    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
+    index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
+    for i in range(index.size):
+        index[i] = 0
+    words(t[COUNTS], slot + 1)[slot] = 0
+    return 0

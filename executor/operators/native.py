@@ -64,6 +64,9 @@ _SCALARS = (
     "used",
     "free",
     "born",
+    "stage",
+    "front",
+    "back",
 )
 
 
@@ -230,7 +233,7 @@ class StageOperator:
             self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
         self._slots_open(INITIAL_SLOTS)
-        for name in ("watermark", "promised", "next_window"):
+        for name in ("watermark", "promised", "next_window", "front", "back"):
             self._set(name, NEVER)
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)
@@ -292,7 +295,7 @@ class StageOperator:
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
             self._set("tables", len(self.code.tables))
-            for name in ("open_window", "find_window", "grow_region", "close_window"):
+            for name in windows.CALLED:
                 self._set(name, getattr(windows, name).address)
         self._bind_tables()
 

@@ -115,11 +115,7 @@ class PaneTerminal(AggregateTerminal):
         has panes, if punctuation has passed its end."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
-        find, close = kernel.word("find_window"), kernel.word("close_window")
-        with body.block(f"while {opened} > 0:"):
-            with body.block(f"if {self._last_window('(heap[0] >> 1)')} >= {following}:"):
-                body.line("break")
-            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+        self._purge()
         with body.block(f"if {opened} == 0:"):
             body.line("break")
         body.line(f"v = max({following}, {self._first_window('(heap[0] >> 1)')})")
@@ -129,6 +125,16 @@ class PaneTerminal(AggregateTerminal):
         self._open_window(leave="break")
         body.lines(f"{closing} = slot", f"{group} = 0")
         body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
+
+    def _purge(self) -> None:
+        """Gives back the regions whose last window has left."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        find, close = kernel.word("find_window"), kernel.word("close_window")
+        with body.block(f"while {kernel.word('open')} > 0:"):
+            last = self._last_window("(heap[0] >> 1)")
+            with body.block(f"if {last} >= {kernel.word('next_window')}:"):
+                body.line("break")
+            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
 
     def _window_of_slot(self) -> None:
         self.writer.kernel.body.line(f"w = (window_ids[slot] >> 1) // {self._slide_panes}")
@@ -166,8 +172,11 @@ class PaneTerminal(AggregateTerminal):
             with body.block("if kn != 0:"):
                 body.line(f"hashed = hash_end(hash_next({chain}, kn))")
         self._find_group(["break"])
-        if self._group_columns():
+        if self.distinct:
             body.line("into[m] = int64(g) - base")
+        self._merge_states()
+
+    def _merge_states(self) -> None:
         for k, code in enumerate(self._codes):
             if k not in self.distinct:
                 self._emit(k, code.merge, "break")

@@ -45,6 +45,7 @@ from cql.planner.physical import (
     FilterExec,
     ProjectExec,
     WidAggregateExec,
+    WindowOperator,
     progress_origin,
 )
 from cql.types import BIGINT, DataType
@@ -117,6 +118,7 @@ class Origin:
 def write_stage(spec: StageSpec) -> StageCode:
     """The text of a stage's kernel."""
     from cql.executor.operators.panes import PaneTerminal
+    from cql.executor.operators.two_stacks import TwoStacksTerminal
     from cql.executor.operators.wid import AggregateTerminal
 
     writer = StageWriter(spec)
@@ -127,8 +129,12 @@ def write_stage(spec: StageSpec) -> StageCode:
         from cql.executor.operators.sessions import SessionTerminal
 
         return writer.write(SessionTerminal(writer, node=spec.aggregate))
-    terminal = AggregateTerminal if spec.aggregate.pane is None else PaneTerminal
-    return writer.write(terminal(writer, node=spec.aggregate))
+    terminals: dict[WindowOperator, type[AggregateTerminal]] = {
+        WindowOperator.WID: AggregateTerminal,
+        WindowOperator.PANES: PaneTerminal,
+        WindowOperator.TWO_STACKS: TwoStacksTerminal,
+    }
+    return writer.write(terminals[spec.aggregate.operator](writer, node=spec.aggregate))
 
 
 @dataclass(slots=True)

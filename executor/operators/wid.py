@@ -135,6 +135,10 @@ class AggregateTerminal(RowTerminal):
         """Columns of a group beside its key and the states of its calls."""
         return ()
 
+    def _init_lines(self) -> list[str]:
+        """What a new group begins with."""
+        return [line for code in self._codes for line in code.init]
+
     def _code_columns(self) -> Iterator[tuple[str, str, int]]:
         """Every place in the state that holds codes of the dictionary (see StageCode)."""
         for key, part in zip(self.node.keys, self._parts, strict=True):
@@ -486,9 +490,7 @@ class AggregateTerminal(RowTerminal):
                 body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
                 if self._nullable_keys:
                     body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
-                for code in self._codes:
-                    body.lines(*code.init)
-                body.line("break")
+                body.lines(*self._init_lines(), "break")
             body.line("p = (p + 1) & mask")
         with body.block("if unlikely(status != 0):"):
             body.line(leave[0])
