@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 
+#: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
+MAX_EVENT_TIME = 1 << 61
+
+
 class WindowKind(Enum):
     SLIDING = "sliding"  # RANGE with SLIDE; tumbling when they are equal
     RANGE = "range"  # RANGE without SLIDE: CQL's relation of [t - r, t]

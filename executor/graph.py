@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.slack import SlackOperator
+from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.relation import relation_operator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
+from cql.executor.operators.to_stream import stream_operator
+from cql.executor.operators.top import TopOperator
 from cql.executor.operators.union import UnionOperator
+from cql.executor.operators.weights import WeightsOperator
 from cql.executor.unit import Unit
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, walk
 from cql.planner.physical import (
     BucketExec,
+    ChangeAggregateExec,
     FilterExec,
     MergeUnionExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     SlackExec,
+    OnTimeExec,
+    RelationExec,
+    SetOperationExec,
     SortExec,
     SourceExec,
+    StreamExec,
+    TopExec,
     UnionExec,
     ValuesExec,
     WidAggregateExec,
@@ -36,6 +48,10 @@ from cql.planner.physical import (
 from cql.window import WindowKind
 
 SINK = -1
+#: Nodes that run in Python, over whole batches of rows.
+Rows: TypeAlias = (
+    SortExec | RelationExec | ChangeAggregateExec | SetOperationExec | TopExec | StreamExec
+)
 #: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
 #: more than twice as long to compile.
 MOST_NODES = 250
@@ -130,16 +146,39 @@ class _Builder:
                 )
                 self._edge(node.input, below, index, 0)
                 return index
-            case SortExec():
+            case (
+                SortExec()
+                | RelationExec()
+                | ChangeAggregateExec()
+                | SetOperationExec()
+                | TopExec()
+                | StreamExec()
+            ):
                 below = self._operator_below(node.input)
-                operator = SortOperator(f"sort#{len(self.graph.operators)}", node, self.workspace)
-                index = self._add(operator, node.schema, node.schema)
+                operator = self._python_operator(node)
+                index = self._add(operator, node.schema, node.input.schema)
                 self._edge(node.input, below, index, 0)
                 return index
             case SourceExec() | ValuesExec():
                 raise AssertionError("a source is fed, not built")
             case _:
                 return self._stage(node)
+
+    def _python_operator(self, node: Rows) -> Operator:
+        name = f"{_word(node)}#{len(self.graph.operators)}"
+        match node:
+            case SortExec():
+                return SortOperator(name, node, self.workspace)
+            case RelationExec():
+                return relation_operator(name, node, self.workspace)
+            case ChangeAggregateExec() if node.method != "weights":
+                return ChangeAggregateOperator(name, node, self.workspace)
+            case ChangeAggregateExec() | SetOperationExec():
+                return WeightsOperator(name, node, self.workspace)
+            case TopExec():
+                return TopOperator(name, node, self.workspace)
+            case StreamExec():
+                return stream_operator(name, node, self.workspace)
 
     def _union(self, node: UnionExec) -> int:
         ports = [self._operator_below(child) for child in node.inputs]
@@ -184,7 +223,7 @@ class _Builder:
         """Everything from ``node`` down that one kernel can hold."""
         post: list[Step] = []
         cursor = node
-        while isinstance(cursor, FilterExec | ProjectExec | BucketExec):
+        while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec):
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
             if isinstance(cursor, BucketExec) and any(isinstance(s, BucketExec) for s in post):
@@ -231,7 +270,7 @@ class _Builder:
 
     def _can_follow(self, post: list[Step]) -> bool:
         """Whether the steps can run in the loop that empties a window."""
-        if any(isinstance(step, BucketExec) for step in post):
+        if any(isinstance(step, BucketExec | OnTimeExec) for step in post):
             return False
         return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
 
@@ -307,13 +346,24 @@ def _identity(node: Physical) -> ProjectExec:
     return ProjectExec(node, columns, node.schema.names)
 
 
+def _word(node: Rows) -> str:
+    """The start of an operator's name."""
+    match node:
+        case StreamExec() | SetOperationExec():
+            return node.kind
+        case ChangeAggregateExec():
+            return "aggregate"
+        case _:
+            return type(node).__name__.removesuffix("Exec").lower()
+
+
 def _exprs(step: Step) -> tuple[Expr, ...]:
     match step:
         case FilterExec():
             return (step.condition,)
         case ProjectExec():
             return tuple(e for e in step.exprs if not isinstance(e, Column))
-        case BucketExec():
+        case BucketExec() | OnTimeExec():
             return ()
 
 

@@ -19,6 +19,7 @@ from cql.executor.unit import (
     CAPACITY,
     INFINITY,
     NEVER,
+    PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
@@ -201,11 +202,15 @@ class Feed:
         return max((min(value + slack, INFINITY) for value in promises), default=NEVER)
 
     def end(self, serial: int, sequence: int) -> Unit:
-        """The empty unit that ends this input: every window may close."""
-        words = self.unit.words
-        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 1
+        """The empty unit that ends this input: it says how far the input has come, and that no row
+        follows."""
+        words, made = self.unit.words, self.unit.punctuations
+        highest = [(a.column, int(a.words[cut.HIGHEST])) for a in self.attributes]
+        promises = [(c, t) for c, t in highest if t > NEVER]
+        for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
+            made[PUNCTUATION_WORDS * k : PUNCTUATION_WORDS * k + 3] = column, value, -1
+        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, len(promises) + 1
         words[SERIAL], words[SEQUENCE] = serial, sequence
-        self.unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
         return self.unit
 
 

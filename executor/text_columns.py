@@ -21,6 +21,7 @@ from cql.planner.physical import (
     PunctuatedSortExec,
     SlackExec,
     SortExec,
+    OnTimeExec,
     SourceExec,
     UnionExec,
     ValuesExec,
@@ -69,11 +70,7 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
     match node:
         case SourceExec():
             return {(order[id(node)], column)}
-        case ValuesExec() | WidAggregateExec() | SortExec():
-            return None
-        case MergeUnionExec() | PunctuatedSortExec():
-            return None
-        case FilterExec() | SlackExec():
+        case FilterExec() | SlackExec() | OnTimeExec():
             return _origin(node.input, column, order)
         case ProjectExec():
             expr = node.exprs[column]
@@ -89,6 +86,8 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
                     return None
                 found |= places
             return found
+        case _:
+            return None
 
 
 def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: set[Place]) -> None:
@@ -106,7 +105,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
             used = _text_of(computed, node.input.schema)
             _demand(node.input, passed | used, order, encoded)
-        case BucketExec() | SlackExec():
+        case BucketExec() | SlackExec() | OnTimeExec():
             _demand(node.input, needed, order, encoded)
         case UnionExec():
             for child in node.inputs:
@@ -118,8 +117,8 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
         case MergeUnionExec():  # rows that wait outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)
-        case SortExec() | PunctuatedSortExec():
-            _demand(node.input, _text(node.schema), order, encoded)
+        case _:  # an operator that keeps whole rows
+            _demand(node.input, _text(node.input.schema), order, encoded)
 
 
 def _text(schema: Schema) -> set[int]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from cql.dialect import nodes
-from cql.model import Field, Schema
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
-from cql.planner.bind_select import bind_select, count_of, order_item
+from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr
-from cql.planner.logical import RelationToStream, Sort, SortKey, Unsupported
+from cql.planner.logical import SetOperation, Sort, SortKey, Union
+from cql.planner.relations import clock
 from cql.planner.scope import Scope, ScopeColumn
 
 #: Clauses of a whole statement, which a query inside another one cannot have.
@@ -110,16 +110,28 @@ def _set_operation(binder: Binder, node: exp.SetOperation, env: Env) -> Bound:
         if node.args.get("distinct"):
             bound = distinct(binder, bound, node)
     else:
-        word = "EXCEPT" if isinstance(node, exp.Except) else "INTERSECT"
-        both = unite(binder, members, names, node).shown()
-        inputs = tuple(m.shown() for m in members)
-        fields = tuple(Field(f.name, f.type, f.nullable) for f in both.schema)
-        bound = Bound(Unsupported(inputs, word, Schema(fields), None, binder.pos(node)))
+        bound = _difference(binder, node, members, names)
     bound = _ordered(binder, node, bound, env)
     operator = node.args.get(nodes.R2S)
-    if operator:
-        bound = Bound(RelationToStream(bound.shown(), operator.name, binder.pos(operator)))
-    return bound
+    return to_stream(binder, bound, operator) if operator else bound
+
+
+def _difference(
+    binder: Binder, node: exp.SetOperation, members: Sequence[Bound], names: Sequence[str]
+) -> Bound:
+    """EXCEPT and INTERSECT; of bags behind ALL, and between two names as STREAM writes it."""
+    kind = "except" if isinstance(node, exp.Except) else "intersect"
+    both = unite(binder, [Bound(m.shown()) for m in members], names, node).plan
+    assert isinstance(both, Union)
+    left, right = both.inputs
+    made = SetOperation(left, right, kind, bool(node.args.get("distinct")), binder.pos(node))
+    try:
+        clock(made)
+    except ValueError as error:
+        raise binder.error(
+            f"the sides of {kind.upper()} count time differently: {error}", node
+        ) from None
+    return Bound(made)
 
 
 def _ordinal(k: int) -> str:

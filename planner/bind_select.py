@@ -26,6 +26,7 @@ from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import as_int
 from cql.planner.logical import Logical, RelationToStream, Windowed
+from cql.planner.relations import clock
 from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
@@ -35,6 +36,7 @@ from cql.planner.scope import (
     Scope,
     window_columns,
 )
+from cql.types import BIGINT
 from cql.window import Window
 
 
@@ -64,9 +66,19 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
     _order_by(block)
     bound = place(binder, block.parts, block.scope)
     operator = node.args.get(nodes.R2S)
-    if operator:
-        bound = Bound(RelationToStream(bound.shown(), operator.name, binder.pos(operator)))
-    return bound
+    return bound if not operator else to_stream(binder, bound, operator)
+
+
+def to_stream(binder: Binder, bound: Bound, operator: exp.Expr) -> Bound:
+    """ISTREAM, DSTREAM or RSTREAM of a query; the instant is a hidden column."""
+    plan = bound.shown()
+    try:
+        time = clock(plan)
+    except ValueError as error:
+        raise binder.error(
+            f"the inputs of {operator.name} count time differently: {error}", operator
+        ) from None
+    return Bound(RelationToStream(plan, operator.name, time or BIGINT, binder.pos(operator)), 1)
 
 
 # ------------------------------------------------------------------ the window of the block

@@ -316,7 +316,9 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
     kind, args = node.window_kind, node.args
     partition = tuple(find(column) for column in args.get("partition") or ())
     if kind == "UNBOUNDED" or isinstance(args.get("range"), exp.Var):
-        return Window(WindowKind.UNBOUNDED, partition_by=partition)
+        named = args.get("wa")
+        first = find(named) if named is not None else next(iter(progressing(plan)), None)
+        return Window(WindowKind.UNBOUNDED, first, partition_by=partition)
     if kind == "ROWS":
         return _rows_window(binder, node, plan, find, partition)
     wa = _wa(binder, node, plan, find)

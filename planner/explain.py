@@ -7,7 +7,7 @@ The physical tree says, per operator: what it does, why it was chosen, the prope
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from cql.deep import deep_stack
@@ -15,7 +15,7 @@ from cql.model import Schema
 from cql.planner import logical as lg
 from cql.planner import physical as ph
 from cql.planner.choose import duration
-from cql.planner.expr import Expr
+from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.show import show
 from cql.window import Window, WindowKind
@@ -117,6 +117,8 @@ def _logical_line(node: Node) -> Line:
         case lg.Join():
             on = f" on {show(node.condition)}" if node.condition is not None else ""
             return Line("Join", f"{node.kind}{on}")
+        case lg.SetOperation():
+            return Line(node.kind.capitalize(), "" if node.distinct else "all")
         case lg.RelationToStream():
             return Line(node.kind.capitalize(), "")
         case lg.Unsupported():
@@ -196,6 +198,22 @@ def _physical_line(node: Node) -> Line:
             )
         case ph.WidAggregateExec():
             return _wid_line(node)
+        case ph.OnTimeExec():
+            return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
+        case ph.RelationExec():
+            window = window_text(node.window, node.input.schema)
+            return Line("Relation", window, (node.why, _relation_state(node.window)))
+        case ph.ChangeAggregateExec():
+            return _change_aggregate_line(node)
+        case ph.SetOperationExec():
+            kind = node.kind.capitalize() + ("" if node.distinct else "All")
+            return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))
+        case ph.TopExec():
+            text = _sort_text(node.keys, node.limit, node.offset)
+            return Line("Top", text, (node.why, "state: the rows of the relation, in order"))
+        case ph.StreamExec():
+            state = "the rows of the relation" if node.kind == "rstream" else "none"
+            return Line(node.kind.capitalize(), "", (node.why, f"state: {state}"))
         case ph.SortExec():
             state = "state: the rows of open windows" if node.window_end is not None else ""
             text = _sort_text(node.keys, node.limit, node.offset)
@@ -233,6 +251,35 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
         f"append-only{_progress_text(node)}",
     )
     return Line(name, text, notes)
+
+
+def _relation_state(window: Window) -> str:
+    if window.kind is WindowKind.UNBOUNDED:
+        return "state: rows that wait for their instant to be over"
+    return "state: the rows of the window, and those that wait for their instant to be over"
+
+
+def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
+    columns = node.input.schema
+    keys = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(columns))[: node.keys]
+    below = node.input
+    if isinstance(below, ph.ProjectExec):
+        text = _aggregate_text(
+            below.exprs[: node.keys], tuple(_written(c, below.exprs) for c in node.calls)
+        )
+    else:
+        text = _aggregate_text(keys, node.calls)
+    held = {
+        "append_only": "one entry per group",
+        "weights": "one weight per group",
+    }.get(node.method, "one entry per group, and one per row of the relation")
+    return Line("ChangeAggregate", text, (f"why: {node.why}", f"state: {held}"))
+
+
+def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
+    """The call with its arguments as they were computed below it."""
+    where = None if call.where is None else substitute(call.where, exprs)
+    return replace(call, args=tuple(substitute(a, exprs) for a in call.args), where=where)
 
 
 def _progress_text(node: ph.Physical) -> str:

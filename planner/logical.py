@@ -200,16 +200,37 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class RelationToStream:
-    """ISTREAM, DSTREAM or RSTREAM (``kind``)."""
+class SetOperation:
+    """EXCEPT or INTERSECT (``kind``) of two relations with equal column types; ``distinct``: of
+    their sets, else of their bags."""
 
-    input: Logical
+    left: Logical
+    right: Logical
     kind: str
+    distinct: bool
     pos: Position | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema
+        return Union((self.left, self.right)).schema
+
+
+#: The instant of a row of ISTREAM, DSTREAM or RSTREAM, and of a change; how often a change holds.
+TIME, WEIGHT = "_time", "_weight"
+
+
+@dataclass(frozen=True, slots=True)
+class RelationToStream:
+    """ISTREAM, DSTREAM or RSTREAM (``kind``): the input's columns, then the instant."""
+
+    input: Logical
+    kind: str
+    time: DataType
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, Field(TIME, self.time, False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +255,7 @@ Logical: TypeAlias = (
     | Sort
     | Windowed
     | Join
+    | SetOperation
     | RelationToStream
     | Unsupported
 )
@@ -245,7 +267,7 @@ def inputs(node: Logical) -> tuple[Logical, ...]:
             return ()
         case Union() | Unsupported():
             return node.inputs
-        case Join():
+        case Join() | SetOperation():
             return (node.left, node.right)
         case _:
             return (node.input,)

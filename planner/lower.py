@@ -14,6 +14,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose, order
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.expr import Column, Expr
+from cql.planner.lower_relation import changes, for_reading, on_time, stream_of
 from cql.planner.logical import (
     Aggregate,
     Bucket,
@@ -23,6 +24,7 @@ from cql.planner.logical import (
     Project,
     RelationToStream,
     Scan,
+    SetOperation,
     Sort,
     SortKey,
     Union,
@@ -48,6 +50,7 @@ from cql.planner.physical import (
     window_columns,
 )
 from cql.planner.properties import progressing as logical_progress
+from cql.planner.relations import clock, is_append_only, is_relation
 from cql.window import Window, WindowKind
 
 
@@ -59,10 +62,20 @@ def plan(
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
-    root = order.choose_unions(_lower(logical, settings), settings)
     runtime, why = choose.runtime(settings)
+
+    def lower(node: Logical) -> Physical:
+        return order.choose_unions(_lower(node, settings), settings)
+
+    changelog = is_relation(logical) and not is_append_only(logical)
+    keys: tuple[SortKey, ...] = ()
+    if changelog:
+        root = for_reading(changes(logical, clock(logical), lower))
+        keys = logical.keys if isinstance(logical, Sort) else ()
+    else:
+        root = lower(logical)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
-    return PhysicalPlan(root, runtime, why, keep)
+    return PhysicalPlan(root, runtime, why, keep, changelog=changelog, order=keys)
 
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -85,8 +98,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
             raise _refusal(node.clause, node.pos, node.hint)
         case Join():
             raise _refusal("join" if node.kind != "asof" else "ASOF join", node.pos, None)
-        case RelationToStream():
-            raise _refusal(node.kind.upper(), node.pos, None)
         case Windowed():
             _refuse_window(node)
         case Aggregate() | Bucket():
@@ -94,6 +105,12 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                 _refuse_session(node)
             elif node.window is not None and node.window.kind is not WindowKind.SLIDING:
                 raise _refuse_kind(node.window, node.pos)
+            if node.window is not None and not is_append_only(node.input):
+                raise NotSupportedError(
+                    "a window over a relation is not supported by this version",
+                    position=node.pos,
+                    hint="ISTREAM(…) of the relation is a stream",
+                )
         case _:
             pass
     under_window = under_window or getattr(node, "window", None) is not None
@@ -153,11 +170,19 @@ def _refuse_window(node: Windowed) -> None:
     inner = _inner_refusal(node.input)
     if inner is not None:
         raise inner
-    if node.window.kind is WindowKind.SLIDING:
+    window = node.window
+    if window.kind is WindowKind.SLIDING:
         raise _lonely("a window with SLIDE", node.pos)
-    if node.window.kind is WindowKind.SESSION:
+    if window.kind is WindowKind.SESSION:
         raise _lonely("a session window", node.pos)
-    raise _refuse_kind(node.window, node.pos)
+    if window.slide is not None or (window.kind is WindowKind.ROWS and window.range is not None):
+        raise _refuse_kind(window, node.pos)
+    if window.wa is None:
+        raise PlanError(
+            "a relation needs a clock, and no column of the window's input progresses",
+            position=node.pos,
+            hint="declare ORDERED BY or WATERMARK on every input of the query",
+        )
 
 
 def _inner_refusal(node: Logical) -> NotSupportedError | None:
@@ -204,8 +229,12 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             )
         case Sort():
             return _sort(node, settings)
-        case Windowed() | Join() | RelationToStream() | Unsupported():
-            raise AssertionError("refused above")
+        case Windowed():
+            return on_time(node, lambda n: _lower(n, settings))
+        case RelationToStream():
+            return stream_of(node, lambda n: _lower(n, settings))
+        case SetOperation() | Join() | Unsupported():
+            raise AssertionError("refused above, or a relation")
 
 
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec:

@@ -16,8 +16,8 @@ from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner import functions
 from cql.planner.catalog import Relation
 from cql.planner.expr import Call, Expr, Literal, columns_of
-from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, SortKey
-from cql.types import BIGINT
+from cql.planner.logical import TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
+from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
 
@@ -187,6 +187,104 @@ class WidAggregateExec:
 
 
 @dataclass(frozen=True, slots=True)
+class OnTimeExec:
+    """Leaves out, and counts, the rows that are stragglers on column ``wa``."""
+
+    input: Physical
+    wa: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class RelationExec:
+    """A stream as CQL's relation under a window without SLIDE, in the form of its changes: each row
+    enters and leaves at an instant of ``window.wa``. Output: the input's columns, ``_time`` and
+    ``_weight`` (1 or -1), in the order of time."""
+
+    input: Physical
+    window: Window
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        assert self.window.wa is not None
+        wa = self.input.schema[self.window.wa].type
+        return Schema((*self.input.schema, *change_fields(BIGINT if wa.is_integer else wa)))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAggregateExec:
+    """Aggregates over a changing relation: at each instant, the old row of a group that changes
+    leaves and the new one enters. The input's columns are the keys, then whatever the calls read,
+    then the change's own; ``method`` is how states forget rows: nothing ever leaves
+    ("append_only"), rows leave in the order in which they came ("two_stacks"), or in any order
+    ("rescan")."""
+
+    input: Physical
+    keys: int
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    method: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        typed = [*((f.type, f.nullable) for f in self.input.schema.fields[: self.keys])]
+        typed += [(c.type, c.nullable) for c in self.calls]
+        fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+        return Schema((*fields, *self.input.schema.fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperationExec:
+    """EXCEPT and INTERSECT of changing relations, by the weights of each row on both sides. The
+    input is their union, with a column before the change's own that says which side: 0 or 1."""
+
+    input: Physical
+    kind: str
+    distinct: bool
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema((*fields[:-3], *fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
+class TopExec:
+    """The first ``limit`` rows after ``offset`` of a changing relation, by ``keys`` (columns);
+    ties by the order in which rows entered."""
+
+    input: Physical
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    offset: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class StreamExec:
+    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant."""
+
+    input: Physical
+    kind: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.input.schema.fields[:-1])
+
+
+@dataclass(frozen=True, slots=True)
 class SortExec:
     """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
     ``offset``; ``window_end`` None: the whole input, at its end."""
@@ -215,7 +313,16 @@ Physical: TypeAlias = (
     | SlackExec
     | WidAggregateExec
     | SortExec
+    | OnTimeExec
+    | RelationExec
+    | ChangeAggregateExec
+    | SetOperationExec
+    | TopExec
+    | StreamExec
 )
+
+#: Operators that take changes and give them, instant by instant.
+Changes: TypeAlias = ChangeAggregateExec | SetOperationExec | TopExec
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +330,8 @@ class PhysicalPlan:
     """A whole query: its operators, the runtime that drives them, and the policies it runs under.
 
     ``keep_bad_rows``: bad rows go to the ledger and the query goes on; else the first one fails it.
+    ``changelog``: the output is a relation, given as its changes: ``_time`` and ``_weight`` come
+    before its own columns; ``order`` is that of the final relation's rows.
     """
 
     root: Physical
@@ -230,6 +339,8 @@ class PhysicalPlan:
     why_runtime: str
     keep_bad_rows: bool
     notes: tuple[str, ...] = ()
+    changelog: bool = False
+    order: tuple[SortKey, ...] = ()
 
 
 def inputs(node: Physical) -> tuple[Physical, ...]:
@@ -259,7 +370,7 @@ def sources(node: Physical) -> tuple[SourceExec, ...]:
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave late rows out."""
     return any(
-        isinstance(n, BucketExec | MergeUnionExec | PunctuatedSortExec)
+        isinstance(n, BucketExec | OnTimeExec | MergeUnionExec | PunctuatedSortExec)
         or (isinstance(n, WidAggregateExec) and n.window is not None)
         for n in walk(node)
     )
@@ -278,8 +389,12 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(i for i, f in enumerate(node.schema) if f.name.lower() in declared)
         case ValuesExec():
             return ()
-        case FilterExec():
+        case FilterExec() | OnTimeExec():
             return progressing(node.input)
+        case RelationExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+            return (len(node.schema) - 2,)
+        case StreamExec():
+            return (len(node.schema) - 1,)
         case SortExec():
             # Rows wait for their window's end, so only the window columns keep their promise.
             return () if node.window_end is None else window_columns(node.input)
@@ -315,7 +430,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)
         case BucketExec():
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
-        case FilterExec() | SortExec():
+        case FilterExec() | SortExec() | OnTimeExec():
             return window_columns(node.input)
         case ProjectExec():
             live = window_columns(node.input)
@@ -363,6 +478,11 @@ def needs_sequence(calls: tuple[AggregateCall, ...]) -> bool:
 
 def is_identity(expr: Expr) -> bool:
     return not isinstance(expr, Call)
+
+
+def change_fields(time: DataType) -> tuple[Field, Field]:
+    """The columns of a change."""
+    return Field(TIME, time, False), Field(WEIGHT, BIGINT, False)
 
 
 def _window_fields(schema: Schema, window: Window) -> list[Field]:

@@ -23,11 +23,13 @@ from cql.planner.logical import (
     Project,
     RelationToStream,
     Scan,
+    SetOperation,
     Sort,
     Union,
     Unsupported,
     Values,
     Windowed,
+    inputs,
 )
 from cql.window import WindowKind
 
@@ -51,8 +53,12 @@ def progressing(node: Logical) -> Progressing:
             return _of_scan(node)
         case Values():
             return {}
-        case Filter() | Windowed() | Sort() | RelationToStream():
+        case Filter() | Windowed() | Sort():
             return progressing(node.input)
+        case RelationToStream():
+            return {len(node.input.schema): _instants(node.input)}
+        case SetOperation():
+            return {}
         case Project():
             return _of_project(node)
         case Union():
@@ -120,6 +126,19 @@ def _window_columns(below: Progressing, wa: int | None, first: int) -> Progressi
     assert wa is not None
     info = below.get(wa, ProgressInfo(None, "WA"))
     return {first + k: info for k in range(len(WINDOW_COLUMNS))}
+
+
+def _instants(node: Logical) -> ProgressInfo:
+    """The clock of a relation is that of the first window in it."""
+    match node:
+        case Windowed() if node.window.wa is not None:
+            below = progressing(node.input)
+            return below.get(node.window.wa, ProgressInfo(None, "WA"))
+        case _:
+            below = progressing(node)
+            if below or not inputs(node):
+                return next(iter(below.values()), ProgressInfo(None, "WA"))
+            return _instants(inputs(node)[0])
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:

@@ -21,6 +21,7 @@ from cql.planner.logical import (
     Project,
     RelationToStream,
     Scan,
+    SetOperation,
     Sort,
     Union,
     Unsupported,
@@ -77,6 +78,9 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _sort(node, wanted)
         case Join():
             return _join(node, wanted)
+        case SetOperation():
+            both = replace(node, left=prune_columns(node.left), right=prune_columns(node.right))
+            return both, _same(node)
         case RelationToStream():
             # the difference of two instants is one of whole rows: all columns count
             return replace(node, input=prune_columns(node.input)), _same(node)

@@ -24,6 +24,7 @@ from cql.planner.logical import (
     Logical,
     Project,
     Scan,
+    SetOperation,
     Sort,
     Union,
     Unsupported,
@@ -59,7 +60,7 @@ def with_inputs(node: Logical, fn: Rule) -> Logical:
             return node
         case Union():
             return replace(node, inputs=tuple(fn(i) for i in node.inputs))
-        case Join():
+        case Join() | SetOperation():
             return replace(node, left=fn(node.left), right=fn(node.right))
         case _:
             return replace(node, input=fn(node.input))

@@ -28,6 +28,12 @@ def call_operator(typingctx: Any, address: Any, descriptor: Any, unit: Any) -> A
     return types.int64(types.int64, types.int64, types.int64), codegen
 
 
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def call_address(address: int, descriptor: int, unit: int) -> int:
+    """``call_operator`` from Python."""
+    return call_operator(address, descriptor, unit)
+
+
 @intrinsic
 def prefetch(typingctx: Any, address: Any) -> Any:
     """Asks for the cache line of an address, which is going to be read and written."""

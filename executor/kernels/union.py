@@ -28,8 +28,9 @@ from cql.executor.unit import (
     STRAGGLERS,
 )
 
-# Descriptor: columns, ports, attributes, rows, then attribute columns, then last sent per
-# attribute, then "all ended" sent, then the watermark of (port, attribute).
+# Descriptor: columns, ports, attributes, rows, "all ended" sent; then per attribute its column, what
+# was last sent, and the furthest that any input has come; then the watermark of (port, attribute),
+# then whether each port has ended.
 COLUMNS = 0
 PORTS = 1
 ATTRIBUTES = 2
@@ -44,7 +45,7 @@ def union(desc: Any, unit: Any) -> Any:
     columns = d[COLUMNS]
     ports = d[PORTS]
     attributes = d[ATTRIBUTES]
-    d = words(desc, FIRST + 2 * attributes + ports * attributes + ports)
+    d = words(desc, FIRST + 3 * attributes + ports * attributes + ports)
     u = words(unit, HEADER + 2 * columns)
     o = words(u[OUT], HEADER + 2 * columns)
     o[ROWS] = u[ROWS]
@@ -57,7 +58,8 @@ def union(desc: Any, unit: Any) -> Any:
         o[k] = u[k]
     d[ROWS_SEEN] += u[ROWS]
     sent = FIRST + attributes
-    marks = sent + attributes
+    furthest = sent + attributes
+    marks = furthest + attributes
     done = marks + ports * attributes
     port = u[PORT]
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
@@ -73,6 +75,8 @@ def union(desc: Any, unit: Any) -> Any:
             if attribute < 0 or d[FIRST + a] == attribute:
                 at = marks + port * attributes + a
                 d[at] = max(d[at], INFINITY if attribute < 0 else value)
+                if attribute >= 0:
+                    d[furthest + a] = max(d[furthest + a], value)
     n = 0
     ended = 0
     for q in range(ports):
@@ -80,10 +84,16 @@ def union(desc: Any, unit: Any) -> Any:
     if ended == ports:
         if d[ENDED] == 0:
             d[ENDED] = 1
-            leaving[0] = -1
-            leaving[1] = INFINITY
-            leaving[2] = -1
-            n = 1
+            for a in range(attributes):
+                if d[furthest + a] > d[sent + a]:
+                    leaving[PUNCTUATION_WORDS * n] = d[FIRST + a]
+                    leaving[PUNCTUATION_WORDS * n + 1] = d[furthest + a]
+                    leaving[PUNCTUATION_WORDS * n + 2] = -1
+                    n += 1
+            leaving[PUNCTUATION_WORDS * n] = -1
+            leaving[PUNCTUATION_WORDS * n + 1] = INFINITY
+            leaving[PUNCTUATION_WORDS * n + 2] = -1
+            n += 1
     else:
         for a in range(attributes):
             low = INFINITY

@@ -43,22 +43,21 @@ from cql.planner.expr import Column, Expr, substitute
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    OnTimeExec,
     ProjectExec,
     WidAggregateExec,
     WindowOperator,
     progress_origin,
 )
 from cql.types import BIGINT, DataType
-from cql.window import Window, WindowKind
+from cql.window import MAX_EVENT_TIME, Window, WindowKind
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
-Step: TypeAlias = FilterExec | ProjectExec | BucketExec
+Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec
 
 #: The attribute of the punctuation that ends the input: no later row at all.
 END_OF_INPUT = -1
-#: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
-MAX_EVENT_TIME = 1 << 61
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
@@ -343,10 +342,37 @@ class StageWriter:
                     scope = scope.next(scope.columns)
                 case ProjectExec():
                     scope = scope.next([emit(e, scope) for e in step.exprs])
+                case OnTimeExec():
+                    self._on_time(step, scope)
+                    scope = scope.next(scope.columns)
                 case BucketExec():
                     self._bucket(step, steps[k + 1 :], scope, last)
                     return
         last(scope)
+
+    def _on_time(self, step: OnTimeExec, scope: StageScope) -> None:
+        """A straggler is left out: its own watermark has passed its event time."""
+        t = self.event_time(scope, step.wa, step.input.schema)
+        before = self.spec.steps[: self.spec.steps.index(step)]
+        origin = self.origins(before, attribute_origins(self.spec)).get(step.wa)
+        late = self.kernel.counter("late_pairs")
+        if origin is None:
+            return
+        with self.kernel.body.block("if late_at >= 0:"):
+            self.own_watermark(origin)
+            with self.kernel.body.block(f"if {t} < own:"):
+                self.kernel.body.lines(f"{late} += 1", "continue")
+
+    def own_watermark(self, origin: Origin) -> None:
+        """Of a straggler; sets ``own``."""
+        body = self.kernel.body
+        body.line("own = NEVER")
+        with (
+            body.block("for e in range(late_at, straggler):"),
+            body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {origin.attribute}:"),
+        ):
+            body.line(f"punct = late[{STRAGGLER_WORDS} * e + 2]")
+            body.line(f"own = int64({self.mapped(origin)})")
 
     def _bucket(
         self,
@@ -423,7 +449,7 @@ class StageWriter:
         live = start
         for step in steps:
             match step:
-                case FilterExec():
+                case FilterExec() | OnTimeExec():
                     pass
                 case ProjectExec():
                     found: dict[int, Origin] = {}
@@ -547,13 +573,15 @@ class RowTerminal:
         spec = self.writer.spec
         if not self.in_chunks or not isinstance(spec.steps[0], FilterExec):
             return None
-        if any(isinstance(s, FilterExec) for s in spec.steps[1:]):
+        if any(isinstance(s, FilterExec | OnTimeExec) for s in spec.steps[1:]):
             return None
         return next((k for k, f in enumerate(spec.output) if _size(f.type) >= 4), None)
 
     @property
     def asks_stragglers(self) -> Asks:
-        return "each row" if self.writer.spec.carry_stragglers else None
+        spec = self.writer.spec
+        asks = spec.carry_stragglers or any(isinstance(s, OnTimeExec) for s in spec.steps)
+        return "each row" if asks else None
 
     @property
     def resumes_inside(self) -> bool:
@@ -572,7 +600,8 @@ class RowTerminal:
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
         filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
-        if len(filters) == 1 and not self.resumes_inside:
+        drops = self.resumes_inside or any(isinstance(s, OnTimeExec) for s in spec.steps)
+        if len(filters) == 1 and not drops:
             self.writer.by_difference = f"filtered_{filters[0]}"
         if not any(isinstance(s, BucketExec) for s in spec.steps):
             with body.block("if stop > first + capacity - j:"):
@@ -752,7 +781,7 @@ def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
                 found.append([step.condition])
             case ProjectExec():
                 found.append(list(step.exprs))
-            case BucketExec():
+            case BucketExec() | OnTimeExec():
                 found.append([])
     return found
 

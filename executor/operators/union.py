@@ -19,11 +19,11 @@ class UnionOperator:
     def __init__(self, name: str, columns: int, ports: int, attributes: tuple[int, ...]) -> None:
         self.name = name
         n = len(attributes)
-        self.descriptor: Words = np.zeros(kernel.FIRST + 2 * n + ports * n + ports, np.int64)
+        self.descriptor: Words = np.zeros(kernel.FIRST + 3 * n + ports * n + ports, np.int64)
         self.descriptor[:3] = columns, ports, n
         self.descriptor[kernel.FIRST : kernel.FIRST + n] = attributes
         first = kernel.FIRST + n
-        self.descriptor[first : first + n + ports * n] = NEVER
+        self.descriptor[first : first + 2 * n + ports * n] = NEVER
         self.address = int(kernel.union.address)
 
     def call(self, unit: Unit, out: Unit) -> int:

@@ -49,7 +49,6 @@ from cql.executor.unit import (
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
-    STRAGGLER_WORDS,
 )
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall
@@ -232,15 +231,7 @@ class AggregateTerminal(RowTerminal):
 
     def _own_watermark(self, wa: int) -> None:
         """Of a straggler; sets ``own``."""
-        body = self.writer.kernel.body
-        attribute = self._attribute_of(wa)
-        body.line("own = NEVER")
-        with (
-            body.block("for e in range(late_at, straggler):"),
-            body.block(f"if late[{STRAGGLER_WORDS} * e + 1] == {attribute.attribute}:"),
-        ):
-            body.line(f"punct = late[{STRAGGLER_WORDS} * e + 2]")
-            body.line(f"own = int64({self.writer.mapped(attribute)})")
+        self.writer.own_watermark(self._attribute_of(wa))
 
     def _attribute_of(self, wa: int) -> Origin:
         origins = self.writer.origins(self.writer.spec.steps, attribute_origins(self.writer.spec))

@@ -1,0 +1,214 @@
+"""The running aggregate over a changing relation (see ``change_aggregate_code``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.errors import NotSupportedError
+from cql.executor import codegen
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels.memory import call_address
+from cql.executor.operators import change_aggregate_code as writing
+from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.instants import InstantOperator, Times
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.rows import map_texts, nbytes, no_rows, take
+from cql.executor.operators.weights import weights_of
+from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, Unit
+from cql.model import Schema
+from cql.planner.physical import ChangeAggregateExec
+
+#: Entries that one change may need beside its own: the group's, and one to compute in.
+_SPARE = 2
+
+
+class ChangeAggregateOperator(InstantOperator):
+    """State: keys and counts per group; aggregates per entry."""
+
+    def __init__(self, name: str, node: ChangeAggregateExec, workspace: Workspace) -> None:
+        schema, output = node.input.schema, node.schema
+        super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
+        self.node = node
+        self._keys = Schema(schema.fields[: node.keys])
+        self._types = [f.type for f in self._keys]
+        self._index = GroupIndex(self._types)
+        self._key_rows = no_rows(self._keys)
+        self.code = writing.write(node)
+        self._module = codegen.load(self.code.text, workspace.folder)
+        self._groups = {n: np.zeros(0, _dtype(t)) for n, t in writing.OF_GROUP}
+        self._results = {n: np.zeros(0, _dtype(t)) for n, t in self.code.results}
+        entry = (*writing.OF_ENTRY, *self.code.state)
+        self._entries = {n: np.zeros(0, _dtype(t)) for n, t in entry}
+        self._words: Times = np.zeros(len(self.code.slots), np.int64)
+        self._detail = 0
+        for call, made in zip(node.calls, _codes(node), strict=True):
+            if not made and node.method != writing.APPEND_ONLY:
+                raise NotSupportedError(
+                    f"{call.fn} over a relation whose rows leave is not supported",
+                    position=call.pos,
+                )
+
+    @property
+    def held_bytes(self) -> int:
+        arrays = (*self._groups.values(), *self._results.values(), *self._entries.values())
+        return self._index.nbytes + nbytes([self._key_rows]) + sum(a.nbytes for a in arrays)
+
+    def counters(self) -> dict[str, int]:
+        groups = int(self._index.live.size) if self.node.keys else 1
+        return {**super().counters(), "groups": groups}
+
+    def error(self, unit: Unit) -> ErrorSite:
+        return self.code.sites[self._detail]
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        map_texts([self._key_rows], self._keys, change)
+        self._index.map_codes(change)
+        for name in self.code.texts:
+            self._change(self._entries[name], change)
+        for k, call in enumerate(self.node.calls):
+            if call.type.is_text:
+                self._change(self._results[f"r{k}"], change)
+
+    @staticmethod
+    def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:
+        held = codes >= 0
+        codes[held] = change(codes[held])
+
+    def take_in(self, unit: Unit) -> int | None:
+        super().take_in(unit)
+        if self._failed:
+            unit.words[DETAIL], unit.words[DETAIL_ROW] = self._detail, 0
+            return ERROR
+        return None
+
+    _failed = False
+
+    def at_end(self) -> State:
+        """An aggregate without keys has a row, whatever came."""
+        if self.node.keys or (self._groups["shown"].size and self._groups["shown"][0]):
+            return no_rows(self.output)
+        return self._run(no_rows(self.schema), np.zeros(1, np.int64), idle=True)
+
+    def advance(self, rows: State, times: Times) -> State:
+        return self._run(rows, times)
+
+    def _run(self, rows: State, times: Times, *, idle: bool = False) -> State:
+        n = times.size
+        if n == 0:
+            return no_rows(self.output)
+        if idle:  # one change of weight 0
+            rows = {name: np.zeros(1, c.dtype) for name, c in rows.items()}
+        ids, fresh = self._owners(rows, n)
+        weights = weights_of(rows, self.schema)
+        self._make_room(int(np.abs(weights).sum()) + n + _SPARE)
+        room = 2 * n
+        out = {"out_owner": np.int64, "out_time": np.int64, "out_weight": np.int64}
+        outputs = {name: np.empty(room, t) for name, t in out.items()}
+        outputs |= {f"out_{n}": np.empty(room, _dtype(t)) for n, t in self.code.results}
+        self._bind(rows, np.ascontiguousarray(times), weights, ids, outputs, room)
+        status = call_address(int(self._module.op.address), int(self._words.ctypes.data), 0)
+        if status != 0:
+            self._failed, self._detail = True, self._word("detail")
+            return no_rows(self.output)
+        made = {name: a[: self._word("out")] for name, a in outputs.items()}
+        found = self._rows(made)
+        self._forget(np.unique(ids))
+        return found
+
+    def _owners(self, rows: State, n: int) -> tuple[Times, Times]:
+        if not self.node.keys:
+            self._grow_groups(1)
+            return np.zeros(n, np.int64), np.zeros(0, np.int64)
+        ids, fresh = self._index.ids(key_words(rows, range(self.node.keys), self._types, n))
+        self._grow_groups(self._index.capacity)
+        new = np.flatnonzero(fresh)
+        for name, column in self._key_rows.items():
+            column[ids[new]] = rows[name][new]
+        return ids, new
+
+    def _grow_groups(self, size: int) -> None:
+        fill = {"back": -1, "front": -1, "newest": -1}
+        self._groups = {n: grown(a, size, fill.get(n, 0)) for n, a in self._groups.items()}
+        self._results = {n: grown(a, size) for n, a in self._results.items()}
+        self._key_rows = {n: grown(a, size) for n, a in self._key_rows.items()}
+
+    def _make_room(self, wanted: int) -> None:
+        old = self._entries["free"].size
+        free = self._word("free top")
+        if free >= wanted:
+            return
+        size = max(64, 2 * old, old + wanted - free)
+        self._entries = {n: grown(a, size) for n, a in self._entries.items()}
+        self._entries["free"][free : free + size - old] = np.arange(size - 1, old - 1, -1)
+        self._words[self.code.slots["free top"]] = free + size - old
+
+    def _word(self, name: str) -> int:
+        return int(self._words[self.code.slots[name]])
+
+    def _bind(
+        self, rows: State, times: Times, weights: Times, ids: Times, outputs: State, room: int
+    ) -> None:
+        touched = np.empty(times.size, np.int64)
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "times": times, "weights": weights, "owners": ids, "touched": touched,
+            **self._groups, **self._results, **self._entries, **outputs,
+        }  # fmt: skip
+        for name in self.code.slots:
+            if name.startswith(("in", "im")) and name[2:].isdigit():
+                arrays[name] = np.ascontiguousarray(rows[f"{'c' if name[1] == 'n' else 'm'}{name[2:]}"])
+        if self.code.uses_rank:
+            rank = self.workspace.dictionary.rank()
+            arrays["rank"] = rank
+            self._words[self.code.slots["codes"]] = rank.size
+        for name, array in arrays.items():
+            if name in self.code.slots:
+                self._words[self.code.slots[name]] = array.ctypes.data
+        numbers = {"n": times.size, "groups": self._groups["live"].size, "room": room}
+        numbers["entries"] = self._entries["free"].size
+        for name, value in numbers.items():
+            self._words[self.code.slots[name]] = value
+        self._keep = arrays
+
+    def _rows(self, made: State) -> State:
+        """What the kernel told, as rows."""
+        owners, keys = made["out_owner"], self.node.keys
+        rows = take(self._key_rows, owners)
+        for k in range(len(self.node.calls)):
+            rows[f"c{keys + k}"] = made[f"out_r{k}"]
+            rows[f"m{keys + k}"] = made[f"out_v{k}"]
+        at = keys + len(self.node.calls)
+        time = no_rows(self.output)[f"c{at}"].dtype
+        rows[f"c{at}"] = made["out_time"].astype(time, copy=False)
+        rows[f"c{at + 1}"] = made["out_weight"]
+        rows[f"m{at}"] = rows[f"m{at + 1}"] = np.ones(owners.size, np.uint8)
+        return rows
+
+    def _forget(self, ids: Times) -> None:
+        """Groups without rows give back what they hold."""
+        if not self.node.keys:
+            return
+        gone = ids[self._groups["live"][ids] == 0]
+        entries = self._groups["back"][gone]
+        entries = entries[entries >= 0]
+        top = self._word("free top")
+        self._entries["free"][top : top + entries.size] = entries
+        self._words[self.code.slots["free top"]] = top + entries.size
+        self._groups["back"][gone] = -1
+        self._groups["dirty"][gone] = 0
+        self._index.give_back(gone)
+
+
+def _codes(node: ChangeAggregateExec) -> list[bool]:
+    """Whether the state of each call can be merged."""
+    from cql.executor.operators.aggregates import aggregate_code
+
+    return [bool(aggregate_code(c, k, f"x{k}", True).merge) for k, c in enumerate(node.calls)]
+
+
+def _dtype(storage: str) -> np.dtype[Any]:
+    return np.dtype(np.uint8 if storage == "bool" else storage)

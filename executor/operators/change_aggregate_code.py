@@ -1,0 +1,350 @@
+"""The kernel that aggregates a changing relation, as text: groups gain and lose rows, and at the end
+of each instant those that changed say so.
+
+States are entries of one slab: one for each group and, where rows leave, one for each row. Three
+methods. ``append_only``: rows are added to their group. ``two_stacks``: rows leave in the order in
+which they came, so a group keeps two stacks of them; an entry of the front stack holds the
+aggregate of itself and all below it, the group's own entry that of the back stack; each row is
+merged twice in its life and nothing is ever subtracted. ``rescan``: rows leave in any order; a
+group that lost one is aggregated anew from those that are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor import codegen
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.aggregates import AggregateCode, aggregate_code
+from cql.planner.expr import Column
+from cql.planner.physical import ChangeAggregateExec
+from cql.types import DataType
+
+APPEND_ONLY, TWO_STACKS, RESCAN = "append_only", "two_stacks", "rescan"
+#: Arrays beside the groups and beside the entries: name and dtype.
+OF_GROUP = (
+    ("live", "int64"),
+    ("back", "int64"),
+    ("front", "int64"),
+    ("newest", "int64"),
+    ("shown", "bool"),
+    ("marked", "bool"),
+    ("dirty", "bool"),
+)
+OF_ENTRY = (("link", "int64"), ("free", "int64"))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAggregateCode:
+    """``slots``: the descriptor's words by name. ``state``: columns of an entry. ``results``: of a
+    group, a pair (value, valid) for each call, as (name, dtype). ``sites``: errors by number."""
+
+    text: str
+    slots: dict[str, int]
+    state: tuple[tuple[str, str], ...]
+    results: tuple[tuple[str, str], ...]
+    sites: tuple[ErrorSite, ...]
+    uses_rank: bool
+    texts: tuple[str, ...]  # state columns that hold codes
+
+
+def write(node: ChangeAggregateExec) -> ChangeAggregateCode:
+    return _Writer(node).write()
+
+
+class _Writer:
+    def __init__(self, node: ChangeAggregateExec) -> None:
+        self.node = node
+        self.layout = codegen.Layout()
+        self.head, self.body = codegen.Text(), codegen.Text()
+        self.sites: list[ErrorSite] = []
+        self.codes: list[AggregateCode] = []
+        for k, call in enumerate(node.calls):
+            loose = not node.keys or call.where is not None or any(a.nullable for a in call.args)
+            # a group that lost all its rows with a value has seen one, and has none
+            loose = loose or node.method != APPEND_ONLY
+            self.codes.append(aggregate_code(call, k, f"x{k}", loose))
+
+    def write(self) -> ChangeAggregateCode:
+        self._declare()
+        body = self.body
+        body.lines("i = 0", "out = 0", "status = 0", "detail = 0", "sequence = d[%d]" % self._slot("sequence"))
+        with body.block("while i < n:"):
+            body.lines("now = times[i]", "many = 0")
+            with body.block("while i < n and times[i] == now:"):
+                body.lines("r = uint64(i)", "q = uint64(owners[r])", "w = weights[r]")
+                with body.block("if marked[q] == 0:"):
+                    body.lines("marked[q] = 1", "touched[many] = int64(q)", "many += 1")
+                self._arguments()
+                self._apply()
+                with body.block("if status != 0:"):
+                    body.line("break")
+                body.line("i += 1")
+            with body.block("if status != 0:"):
+                body.line("break")
+            with body.block("for k in range(many):"):
+                body.lines("q = uint64(touched[k])", "marked[q] = 0")
+                self._show()
+                with body.block("if status != 0:"):
+                    body.line("break")
+            with body.block("if status != 0:"):
+                body.line("break")
+        body.lines(
+            f"d[{self._slot('out')}] = out", f"d[{self._slot('detail')}] = detail",
+            f"d[{self._slot('free top')}] = free_top",
+            f"d[{self._slot('sequence')}] = sequence + n", "return status",
+        )  # fmt: skip
+        words = len(self.layout)
+        opening = f"    d = words(desc, {words})\n    n = d[{self._slot('n')}]\n"
+        head = "".join(f"    {line}\n" for line in str(self.head).splitlines())
+        lines = "".join(f"    {line}\n" for line in str(self.body).splitlines())
+        text = f"{codegen.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{lines}"
+        return ChangeAggregateCode(
+            codegen.module_text(text),
+            self.layout.slots,
+            self._state(),
+            self._results(),
+            tuple(self.sites),
+            any(c.uses_rank for c in self.codes),
+            tuple(name for c in self.codes for name in c.codes),
+        )
+
+    def _slot(self, name: str) -> int:
+        return self.layout.slot(name)
+
+    def _state(self) -> tuple[tuple[str, str], ...]:
+        return tuple(column for code in self.codes for column in code.columns)
+
+    def _results(self) -> tuple[tuple[str, str], ...]:
+        found: list[tuple[str, str]] = []
+        for k, call in enumerate(self.node.calls):
+            found += [(f"r{k}", call.type.storage), (f"v{k}", "bool")]
+        return tuple(found)
+
+    def _array(self, name: str, dtype: str, size: str) -> None:
+        self.head.line(f"{name} = {VIEWS[dtype]}(d[{self._slot(name)}], {size})")
+
+    def _declare(self) -> None:
+        head = self.head
+        for name in ("times", "weights", "owners", "touched"):
+            self._array(name, "int64", "n")
+        head.line(f"groups = d[{self._slot('groups')}]")
+        head.line(f"entries = d[{self._slot('entries')}]")
+        head.line(f"room = d[{self._slot('room')}]")
+        head.line(f"free_top = d[{self._slot('free top')}]")
+        for name, dtype in OF_GROUP:
+            self._array(name, dtype, "groups")
+        for name, dtype in (*OF_ENTRY, *self._state()):
+            self._array(name, dtype, "entries")
+        for name, dtype in self._results():
+            self._array(name, dtype, "groups")
+            self._array(f"out_{name}", dtype, "room")
+        for name in ("out_owner", "out_time", "out_weight"):
+            self._array(name, "int64", "room")
+        for column, type_ in self._read().items():
+            self._array(f"in{column}", type_.storage, "n")
+            self._array(f"im{column}", "bool", "n")
+        if any(c.uses_rank for c in self.codes):
+            head.line(f"rank = as_i32(d[{self._slot('rank')}], d[{self._slot('codes')}])")
+
+    def _read(self) -> dict[int, DataType]:
+        exprs = [e for c in self.node.calls for e in (*c.args, *((c.where,) if c.where else ()))]
+        return {e.index: e.type for e in exprs if isinstance(e, Column)}
+
+    # -- a row -----------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        """``x<k>`` is the argument of call k, ``f<k>`` whether the call sees the row."""
+        body = self.body
+        body.lines("T = now", "Q = sequence + i")
+        for k, call in enumerate(self.node.calls):
+            conditions = []
+            if call.where is not None:
+                at = _column(call.where)
+                conditions.append(f"im{at}[r] != 0 and in{at}[r] != 0")
+            for arg in call.args:
+                at = _column(arg)
+                boolean = " != 0" if arg.type.storage == "bool" else ""
+                body.line(f"x{k} = in{at}[r]{boolean}")
+                body.line(f"x{k}_ok = im{at}[r] != 0")
+                if call.fn not in ("first", "last"):  # they keep NULLs
+                    conditions.append(f"x{k}_ok")
+            body.line(f"f{k} = {' and '.join(conditions) or 'True'}")
+
+    def _update(self) -> None:
+        """Adds the row to entry ``g``."""
+        for k, code in enumerate(self.codes):
+            with self.body.block(f"if f{k}:"):
+                self._emit(k, code.update)
+
+    def _merge(self) -> None:
+        """Adds entry ``m`` to entry ``g``."""
+        for k, code in enumerate(self.codes):
+            self._emit(k, code.merge)
+
+    def _init(self) -> None:
+        for code in self.codes:
+            self.body.lines(*code.init)
+
+    def _emit(self, k: int, lines: tuple[str, ...]) -> None:
+        site = -1
+        fatal = self.codes[k].fatal
+        if fatal is not None:
+            made = ErrorSite("overflow", fatal, self.node.calls[k].pos)
+            if made not in self.sites:
+                self.sites.append(made)
+            site = self.sites.index(made)
+        leave = f"status = 3; detail = {site}; break"
+        self.body.lines(*(line.replace("{leave}", leave) for line in lines))
+
+    def _new_entry(self, name: str) -> None:
+        self.body.lines("free_top -= 1", f"{name} = free[free_top]", f"g = uint64({name})")
+        self._init()
+
+    def _own_entry(self) -> None:
+        """``g`` is the group's own entry."""
+        with self.body.block("if back[q] < 0:"):
+            self._new_entry("e")
+            self.body.line("back[q] = e")
+        self.body.line("g = uint64(back[q])")
+
+    def _apply(self) -> None:
+        body = self.body
+        body.line("live[q] += w")
+        if self.node.method == APPEND_ONLY:
+            self._own_entry()
+            with body.block("for copy in range(w):"):
+                self._update()
+            return
+        with body.block("for copy in range(w):"):
+            self._new_entry("e")
+            self._update()
+            with body.block("if status != 0:"):
+                body.line("break")
+            body.lines("link[e] = newest[q]", "newest[q] = e", "fresh = e")
+            self._own_entry()
+            with body.block("if dirty[q] == 0:"):
+                body.line("m = uint64(fresh)")
+                self._merge()
+        with body.block("for copy in range(-w):"):
+            if self.node.method == TWO_STACKS:
+                self._pop()
+            else:
+                self._remove()
+
+    def _pop(self) -> None:
+        """The row that came first leaves; if the front stack is empty, the back one is turned."""
+        body = self.body
+        with body.block("if front[q] < 0:"):
+            body.lines("e = newest[q]", "below = int64(-1)")
+            with body.block("while e >= 0:"):
+                body.line("following = link[e]")
+                with body.block("if below >= 0:"):
+                    body.lines("g = uint64(e)", "m = uint64(below)")
+                    self._merge()
+                body.lines("link[e] = below", "below = e", "e = following")
+            with body.block("if status != 0:"):
+                body.line("break")
+            body.lines("front[q] = below", "newest[q] = -1", "g = uint64(back[q])")
+            self._init()
+        body.lines("e = front[q]", "front[q] = link[e]", "free[free_top] = e", "free_top += 1")
+
+    def _remove(self) -> None:
+        """The latest row with an equal state leaves."""
+        body = self.body
+        self._new_entry("s")
+        self._update()
+        with body.block("if status != 0:"):
+            body.line("break")
+        body.lines("before = int64(-1)", "e = newest[q]", "m = uint64(s)")
+        with body.block("while e >= 0:"):
+            body.lines("g = uint64(e)")
+            with body.block(f"if {self._equal()}:"):
+                body.line("break")
+            body.lines("before = e", "e = link[e]")
+        body.lines("free[free_top] = s", "free_top += 1")
+        with body.block("if e >= 0:"):
+            with body.block("if before < 0:"):
+                body.line("newest[q] = link[e]")
+            with body.block("else:"):
+                body.line("link[before] = link[e]")
+            body.lines("free[free_top] = e", "free_top += 1", "dirty[q] = 1")
+
+    def _equal(self) -> str:
+        tests = []
+        for code in self.codes:
+            for name, dtype in code.columns:
+                if code.ordered and name[-1] in "tq":  # when it came
+                    continue
+                same = f"{name}[g] == {name}[m]"
+                if dtype.startswith("float"):
+                    same = f"({same} or ({name}[g] != {name}[g] and {name}[m] != {name}[m]))"
+                tests.append(same)
+        return " and ".join(tests) or "True"
+
+    # -- an instant is over ----------------------------------------------------------------------
+
+    def _show(self) -> None:
+        body = self.body
+        grouped = bool(self.node.keys)
+        body.line(f"there = {'live[q] > 0' if grouped else 'True'}")
+        self._total()
+        with body.block("if status != 0:"):
+            body.line("break")
+        same = ["shown[q] != 0", "there"]
+        for k, (code, call) in enumerate(zip(self.codes, self.node.calls, strict=True)):
+            body.lines(*code.final_lines)
+            value = code.result.value
+            valid = code.result.valid or "True"
+            body.lines(f"y{k} = {value}", f"z{k} = {valid}")
+            equal = f"y{k} == r{k}[q]"
+            if call.type.storage == "bool":
+                equal = f"y{k} == (r{k}[q] != 0)"
+            if call.type.is_fraction:
+                equal = f"({equal} or (y{k} != y{k} and r{k}[q] != r{k}[q]))"
+            same.append(f"z{k} == (v{k}[q] != 0) and (not z{k} or {equal})")
+        with body.block(f"if not ({' and '.join(f'({s})' for s in same)}):"):
+            with body.block("if shown[q] != 0:"):
+                self._tell(-1)
+            with body.block("if there:"):
+                for k in range(len(self.codes)):
+                    body.lines(f"r{k}[q] = y{k}", f"v{k}[q] = z{k}")
+                self._tell(1)
+            body.line("shown[q] = there")
+        if self.node.method == TWO_STACKS:
+            body.lines("free[free_top] = s", "free_top += 1")
+
+    def _total(self) -> None:
+        """``g`` is an entry with the aggregate of all rows."""
+        body = self.body
+        if self.node.method == TWO_STACKS:
+            self._new_entry("s")
+            for stack in ("front", "back"):
+                with body.block(f"for once in range({stack}[q] >= 0):"):
+                    body.line(f"m = uint64({stack}[q])")
+                    self._merge()
+            return
+        self._own_entry()
+        if self.node.method == RESCAN:
+            with body.block("if dirty[q] != 0:"):
+                self._init()
+                body.lines("dirty[q] = 0", "e = newest[q]")
+                with body.block("while e >= 0:"):
+                    body.line("m = uint64(e)")
+                    self._merge()
+                    body.line("e = link[e]")
+
+    def _tell(self, weight: int) -> None:
+        body = self.body
+        body.lines(
+            "out_owner[out] = int64(q)", "out_time[out] = now", f"out_weight[out] = {weight}"
+        )
+        for name, _ in self._results():
+            body.line(f"out_{name}[out] = {name}[q]")
+        body.line("out += 1")
+
+
+def _column(expr: object) -> int:
+    assert isinstance(expr, Column)
+    return expr.index

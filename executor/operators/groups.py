@@ -1,0 +1,109 @@
+"""Groups of rows that are equal in some columns: NULL equals NULL, NaN equals NaN, -0.0 is 0.0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.kernels import groups as kernel
+from cql.executor.operators.native import CodeColumn, State
+from cql.types import DataType
+
+Words = npt.NDArray[np.int64]
+_FLAGS = 62  # NULL flags in a word
+_NAN = np.float64(np.nan).view(np.int64)
+
+
+def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n: int) -> Words:
+    """A line of words per row: one for each column (0 for NULL), then their NULL flags."""
+    words = np.zeros((n, len(columns) + 1 + len(columns) // _FLAGS), np.int64)
+    for k, (c, t) in enumerate(zip(columns, types, strict=True)):
+        values, mask = rows[f"c{c}"], rows[f"m{c}"]
+        if t.is_fraction:
+            wide = values.astype(np.float64) + 0.0
+            bits = np.where(np.isnan(wide), _NAN, wide.view(np.int64))
+        else:
+            bits = values.astype(np.int64)
+        valid = mask != 0
+        words[:, k] = np.where(valid, bits, 0)
+        words[:, len(columns) + k // _FLAGS] |= np.where(valid, 0, 1 << (k % _FLAGS))
+    return words
+
+
+class GroupIndex:
+    """Dense ids for lines of key words. Ids stay until they are given back; there are at most
+    ``capacity`` of them at a time, and arrays beside the index grow with that."""
+
+    def __init__(self, types: Sequence[DataType]) -> None:
+        self._texts = [k for k, t in enumerate(types) if t.is_text]
+        width = len(types) + 1 + len(types) // _FLAGS
+        self._keys: Words = np.zeros((0, width), np.int64)
+        self._free: Words = np.zeros(0, np.int64)
+        self._control: Words = np.zeros(1, np.int64)
+        self._table: Words = np.zeros(16, np.int64)
+
+    @property
+    def capacity(self) -> int:
+        return self._keys.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        return self._keys.nbytes + self._free.nbytes + self._table.nbytes
+
+    @property
+    def live(self) -> Words:
+        """The ids in use, ascending."""
+        used = np.ones(self.capacity, bool)
+        used[self._free[: self._control[kernel.FREE]]] = False
+        return np.flatnonzero(used)
+
+    def ids(self, words: Words) -> tuple[Words, npt.NDArray[np.uint8]]:
+        """The id of each line, and whether the line made it."""
+        n = words.shape[0]
+        self._make_room(n)
+        ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
+        kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
+        return ids, fresh
+
+    def give_back(self, ids: Words) -> None:
+        kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        if not self._texts:
+            return
+        live = self.live
+        for k in self._texts:
+            column = self._keys[:, k]
+            column[live] = change(column[live].astype(np.int32))
+        self._index_again(self._table.size)
+
+    def _make_room(self, n: int) -> None:
+        free = int(self._control[kernel.FREE])
+        if free < n:
+            old = self.capacity
+            new = max(64, 2 * old, old + n)
+            keys = np.zeros((new, self._keys.shape[1]), np.int64)
+            keys[:old] = self._keys
+            ids = np.empty(new, np.int64)
+            ids[:free] = self._free[:free]
+            ids[free : free + new - old] = np.arange(new - 1, old - 1, -1)
+            self._keys, self._free = keys, ids
+            self._control[kernel.FREE] = free + new - old
+        if self._table.size < 2 * self.capacity:
+            self._index_again(1 << (2 * self.capacity - 1).bit_length())
+
+    def _index_again(self, size: int) -> None:
+        self._table = np.zeros(size, np.int64)
+        kernel.index_groups(self.live, self._table, self._keys)
+
+
+def grown(array: npt.NDArray[Any], size: int, fill: int = 0) -> npt.NDArray[Any]:
+    """``array`` with room for ``size`` values."""
+    if array.shape[0] >= size:
+        return array
+    new = np.full(size, fill, array.dtype)
+    new[: array.size] = array
+    return new

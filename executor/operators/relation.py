@@ -1,0 +1,218 @@
+"""Windows without SLIDE: a stream as a relation, by the changes of each instant.
+
+A row with event time t enters at t. Under ``[RANGE r]`` it leaves at the first instant after t + r
+(``[NOW]`` is ``[RANGE 0]``), under ``[ROWS n]`` when n later rows have come, in the order of event
+time and, at one time, of arrival (CQL paper §6.2; as STREAM shows them, what a RANGE window loses
+at an instant stands before what it gets, in a ROWS window behind it).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from cql.executor.kernels.partitions import push_rows
+from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.instants import InstantOperator, Times
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.rows import count, joined, map_texts, nbytes, no_rows, rest, take
+from cql.executor.unit import INFINITY
+from cql.planner.physical import RelationExec
+from cql.window import MAX_EVENT_TIME, WindowKind
+
+
+def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> RelationOperator:
+    if node.window.kind is WindowKind.ROWS:
+        kind = PartitionedRowsOperator if node.window.partition_by else RowsWindowOperator
+        return kind(name, node, workspace)
+    return RangeOperator(name, node, workspace)
+
+
+class RelationOperator(InstantOperator):
+    """``last``: the latest instant that the input itself has come to."""
+
+    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
+        assert node.window.wa is not None
+        output = node.schema
+        width = len(node.input.schema)
+        super().__init__(name, node.input.schema, node.window.wa, output, width, workspace)
+        self.window = node.window
+        self.last: int | None = None
+        self._weight = f"c{width + 1}"
+
+    def _advance(self) -> State:
+        if self.passed != INFINITY:
+            self.last = self.passed
+        return super()._advance()
+
+    def _changes(self, rows: State, times: Times, weights: Times) -> State:
+        n, width = times.size, len(self.schema)
+        dtype = no_rows(self.output)[f"c{width}"].dtype
+        rows = dict(rows)
+        rows[f"c{width}"], rows[f"m{width}"] = times.astype(dtype), np.ones(n, np.uint8)
+        rows[self._weight], rows[f"m{width + 1}"] = weights, np.ones(n, np.uint8)
+        return rows
+
+
+class RangeOperator(RelationOperator):
+    """[RANGE r], [NOW] and [RANGE UNBOUNDED]. State: the rows of the window, as parts by time."""
+
+    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        unbounded = node.window.kind is WindowKind.UNBOUNDED
+        self.stay = None if unbounded else min(node.window.range or 0, MAX_EVENT_TIME) + 1
+        self._live: deque[State] = deque()
+
+    @property
+    def held_bytes(self) -> int:
+        return nbytes(list(self._live))
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "held": sum(map(count, list(self._live)))}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        map_texts(self._live, self.schema, change)
+
+    def advance(self, rows: State, times: Times) -> State:
+        if self.stay is None:
+            return self._changes(rows, times, np.ones(times.size, np.int64))
+        if times.size:
+            self._live.append(rows)
+            while len(self._live) > 1 and count(self._live[-2]) <= 2 * count(self._live[-1]):
+                last = self._live.pop()
+                self._live[-1] = joined([self._live[-1], last])
+        gone = self._expired()
+        ends = self._times(gone) + self.stay
+        order = np.argsort(np.concatenate([ends, times]), kind="stable")
+        both = np.concatenate([ends, times])[order]
+        weights = np.where(order < ends.size, -1, 1)
+        return self._changes(take(joined([gone, rows]), order), both, weights)
+
+    def _expired(self) -> State:
+        """The rows that left before ``passed``; they are no longer held."""
+        assert self.stay is not None
+        found: list[State] = []
+        limit = self.passed if self.passed == INFINITY else self.passed - self.stay
+        while self._live:
+            part = self._live.popleft()
+            at = int(np.searchsorted(self._times(part), limit))
+            if at:
+                found.append(take(part, slice(0, at)))
+            if at < count(part):
+                self._live.appendleft(rest(part, at))
+                break
+        return joined(found) if found else no_rows(self.schema)
+
+
+class RowsWindowOperator(RelationOperator):
+    """[ROWS n]. State: the last n rows."""
+
+    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        self._live: deque[State] = deque()
+
+    @property
+    def held_bytes(self) -> int:
+        return nbytes(list(self._live))
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "held": sum(map(count, list(self._live)))}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        map_texts(self._live, self.schema, change)
+
+    def advance(self, rows: State, times: Times) -> State:
+        most, n = self.window.rows or 0, times.size
+        held = sum(map(count, self._live))
+        if n:
+            self._live.append(rows)
+        leaving = max(0, held + n - most)
+        gone = self._oldest(leaving)
+        # row i pushes out the one that came ``most`` rows before it
+        pushers = np.arange(n - leaving, n)
+        places = np.concatenate([2 * np.arange(n), 2 * pushers + 1])
+        order = np.argsort(places, kind="stable")
+        weights = np.where(order < n, 1, -1)
+        return self._changes(
+            take(joined([rows, gone]), order), np.concatenate([times, times[pushers]])[order],
+            weights,
+        )  # fmt: skip
+
+    def _oldest(self, n: int) -> State:
+        """Takes the first ``n`` rows out."""
+        found: list[State] = []
+        while n:
+            part = self._live.popleft()
+            found.append(take(part, slice(0, n)))
+            if count(part) > n:
+                self._live.appendleft(rest(part, n))
+                break
+            n -= count(part)
+        return joined(found) if found else no_rows(self.schema)
+
+
+class PartitionedRowsOperator(RelationOperator):
+    """[PARTITION BY k ROWS n]. State: the last n rows of each key, in slots; a list per key."""
+
+    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        self._by = node.window.partition_by
+        self._types = [self.schema[c].type for c in self._by]
+        self._index = GroupIndex(self._types)
+        self._slots: State = no_rows(self.schema)
+        self._free = np.zeros(0, np.int64)
+        self._following = np.zeros(0, np.int64)
+        self._oldest, self._newest, self._held = (np.zeros(0, np.int64) for _ in range(3))
+
+    @property
+    def held_bytes(self) -> int:
+        lists = (self._free, self._following, self._oldest, self._newest, self._held)
+        return nbytes([self._slots]) + sum(a.nbytes for a in lists) + self._index.nbytes
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "held": count(self._slots) - self._free.size}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        map_texts([self._slots], self.schema, change)
+        self._index.map_codes(change)
+
+    def advance(self, rows: State, times: Times) -> State:
+        n = times.size
+        ids, _ = self._index.ids(key_words(rows, self._by, self._types, n))
+        keys = self._index.capacity
+        self._oldest, self._newest = grown(self._oldest, keys), grown(self._newest, keys)
+        self._held = grown(self._held, keys)
+        slots = self._take_slots(n)
+        for name, column in self._slots.items():
+            column[slots] = rows[name]
+        left = np.empty(n, np.int64)
+        push_rows(
+            self.window.rows or 0, ids, slots, self._oldest, self._newest, self._held,
+            self._following, left,
+        )  # fmt: skip
+        pushers = np.flatnonzero(left >= 0)
+        gone = take(self._slots, left[pushers])
+        self._free = np.concatenate([self._free, left[pushers]])
+        places = np.concatenate([2 * np.arange(n), 2 * pushers + 1])
+        order = np.argsort(places, kind="stable")
+        weights = np.where(order < n, 1, -1)
+        return self._changes(
+            take(joined([rows, gone]), order), np.concatenate([times, times[pushers]])[order],
+            weights,
+        )  # fmt: skip
+
+    def _take_slots(self, n: int) -> Times:
+        if self._free.size < n:
+            old = count(self._slots)
+            new = max(64, 2 * old, old + n)
+            self._slots = {name: grown(c, new) for name, c in self._slots.items()}
+            self._following = grown(self._following, new)
+            self._free = np.concatenate([self._free, np.arange(new - 1, old - 1, -1)])
+        slots = self._free[self._free.size - n :]
+        self._free = self._free[: self._free.size - n]
+        return slots

@@ -1,0 +1,156 @@
+"""Rows that an operator holds, as flat arrays: ``c<i>`` and ``m<i>``, data and mask of column i."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.egress import view_address
+from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
+from cql.executor.unit import (
+    CAPACITY,
+    CURSOR,
+    DONE,
+    OUTPUT_FULL,
+    PHASE,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    Unit,
+    data_word,
+    mask_word,
+)
+from cql.model import Schema
+
+Array = npt.NDArray[Any]
+
+
+def columns_of(schema: Schema) -> list[tuple[str, int, np.dtype[Any]]]:
+    """Name, word of a unit, and type of each array of rows of ``schema``."""
+    found = []
+    for i, f in enumerate(schema):
+        dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
+        found.append((f"c{i}", data_word(i), dtype))
+        found.append((f"m{i}", mask_word(i), np.dtype(np.uint8)))
+    return found
+
+
+def no_rows(schema: Schema) -> State:
+    return {name: np.zeros(0, dtype) for name, _, dtype in columns_of(schema)}
+
+
+def rows_of(unit: Unit, schema: Schema) -> State:
+    """A unit's rows, copied."""
+    words = unit.words
+    n = int(words[ROWS])
+    return {name: view_address(int(words[w]), t, n).copy() for name, w, t in columns_of(schema)}
+
+
+def count(rows: State) -> int:
+    """Rows have a column at least."""
+    return int(rows["c0"].size)
+
+
+def take(rows: State, which: Array | slice) -> State:
+    return {name: column[which] for name, column in rows.items()}
+
+
+def rest(rows: State, first: int) -> State:
+    """The rows from ``first`` on, as views; a copy where they would keep twice their memory."""
+    if first == 0:
+        return rows
+    left = take(rows, slice(first, None))
+    base = left["c0"].base
+    whole = base.size if isinstance(base, np.ndarray) else count(rows)
+    return left if 2 * count(left) >= whole else {name: c.copy() for name, c in left.items()}
+
+
+def joined(parts: Sequence[State]) -> State:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def nbytes(parts: Sequence[State]) -> int:
+    return sum(a.nbytes for part in parts for a in list(part.values()))
+
+
+def map_texts(
+    parts: Sequence[State], schema: Schema, change: Callable[[CodeColumn], CodeColumn]
+) -> None:
+    """Puts new codes in the place of the texts of rows; those of NULLs mean nothing."""
+    for i, f in enumerate(schema):
+        if f.type.is_text:
+            for part in parts:
+                codes = np.where(part[f"m{i}"] != 0, part[f"c{i}"], 0)
+                part[f"c{i}"] = change(codes)
+
+
+class RowsOperator(PythonOperator):
+    """Takes units and gives rows that are ``ready``, as many at a time as an output unit holds,
+    then the ``promises`` (attribute, value) that hold behind them."""
+
+    def __init__(self, name: str, output: Schema, workspace: Workspace) -> None:
+        super().__init__(name)
+        self.output = output
+        self.workspace = workspace
+        self.rows_in = self.rows_out = 0
+        self.ready: State = no_rows(output)
+        self.promises: list[tuple[int, int]] = []
+        self._sent = 0  # rows of ``ready``
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        words = unit.words
+        if words[PHASE] == 0:
+            before = self.state_bytes
+            self.rows_in += int(words[ROWS])
+            self._sent = 0
+            self.promises = []
+            failed = self.take_in(unit)
+            self.workspace.resize(before, self.state_bytes, self.name)
+            if failed is not None:
+                return failed
+            words[PHASE] = 1
+        return self._send(words, out)
+
+    def take_in(self, unit: Unit) -> int | None:
+        """Takes a unit's rows and punctuation; sets ``ready`` and ``promises``."""
+        raise NotImplementedError
+
+    @property
+    def state_bytes(self) -> int:
+        return nbytes([self.ready])
+
+    def counters(self) -> dict[str, int]:
+        return {"rows_in": self.rows_in, "rows_out": self.rows_out}
+
+    def _send(self, words: npt.NDArray[np.int64], out: Unit) -> int:
+        first = int(words[CURSOR])
+        total = count(self.ready)
+        n = min(int(out.words[CAPACITY]), total - first)
+        for i in range(len(self.output)):
+            data, mask = out.data[i], out.masks[i]
+            assert data is not None
+            data[:n] = self.ready[f"c{i}"][first : first + n]
+            if mask is not None:
+                mask[:n] = self.ready[f"m{i}"][first : first + n]
+        out.words[ROWS] = n
+        out.words[SERIAL] = words[SERIAL]
+        out.words[SEQUENCE] = self.rows_out
+        self.rows_out += n
+        words[CURSOR] = first + n
+        if first + n < total:
+            return OUTPUT_FULL
+        for k, (attribute, value) in enumerate(self.promises):
+            at = PUNCTUATION_WORDS * k
+            out.punctuations[at : at + 3] = attribute, value, -1
+        out.words[PUNCTUATIONS] = len(self.promises)
+        before = self.state_bytes
+        self.ready = no_rows(self.output)
+        self.workspace.resize(before, self.state_bytes, self.name)
+        return DONE

@@ -1,0 +1,79 @@
+"""ISTREAM, DSTREAM and RSTREAM: a relation as a stream again (CQL paper, §6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cql.executor.kernels import changes as kernel
+from cql.executor.operators.groups import GroupIndex, key_words
+from cql.executor.operators.instants import InstantOperator, Times
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.rows import take
+from cql.executor.operators.weights import RowIndex, weights_of
+from cql.model import Schema
+from cql.planner.physical import StreamExec
+from cql.types import BIGINT
+
+
+def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> InstantOperator:
+    kind = WholeOperator if node.kind == "rstream" else NetOperator
+    return kind(name, node, workspace)
+
+
+class _StreamOperator(InstantOperator):
+    def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
+        schema, output = node.input.schema, node.schema
+        super().__init__(name, schema, len(schema) - 2, output, len(output) - 1, workspace)
+        self.kind = node.kind
+
+
+class NetOperator(_StreamOperator):
+    """ISTREAM and DSTREAM: the bag difference between an instant and the one before. It keeps no
+    rows: the changes of an instant, added up, are that difference."""
+
+    def advance(self, rows: State, times: Times) -> State:
+        n, width = times.size, len(self.output) - 1
+        types = [*(f.type for f in self.output.fields[:width]), BIGINT]
+        keyed = {**rows, f"c{width}": times}
+        words = key_words(keyed, range(width + 1), types, n)
+        ids, fresh = GroupIndex(types).ids(words)
+        first = np.flatnonzero(fresh)
+        net = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
+        np.add.at(net, ids, weights_of(rows, self.schema))
+        copies = net[ids[first]] if self.kind == "istream" else -net[ids[first]]
+        chosen = np.repeat(first, np.maximum(copies, 0))
+        return {name: rows[name][chosen] for name in self.ready}
+
+
+class WholeOperator(_StreamOperator):
+    """RSTREAM: all rows of the relation, at each instant at which it changes. State: these rows."""
+
+    def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        self._rows = RowIndex(Schema(self.output.fields[:-1]), "held")
+
+    @property
+    def held_bytes(self) -> int:
+        return self._rows.nbytes
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        self._rows.map_codes(change)
+
+    def advance(self, rows: State, times: Times) -> State:
+        ids, _ = self._rows.ids(rows, times.size)
+        held, weights = self._rows.counts["held"], weights_of(rows, self.schema)
+        times, top = np.ascontiguousarray(times), self._rows.index.capacity
+        none = np.zeros(0, np.int64)
+        size = kernel.whole_relations(times, weights, ids, held, top, none, none, True)
+        out_ids, out_times = np.empty(size, np.int64), np.empty(size, np.int64)
+        kernel.whole_relations(times, weights, ids, held, top, out_ids, out_times, False)
+        width = len(self.output) - 1
+        made = take(self._rows.rows, out_ids)
+        made[f"c{width}"] = out_times.astype(self.ready[f"c{width}"].dtype, copy=False)
+        made[f"m{width}"] = np.ones(size, np.uint8)
+        seen = np.unique(ids)
+        self._rows.give_back(seen[held[seen] == 0])
+        return made

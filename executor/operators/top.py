@@ -1,0 +1,105 @@
+"""ORDER BY … LIMIT over a changing relation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.kernels import changes as kernel
+from cql.executor.operators.instants import InstantOperator, Times
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.weights import RowIndex, weights_of
+from cql.model import Schema
+from cql.planner.expr import Column
+from cql.planner.logical import SortKey
+from cql.planner.physical import TopExec
+
+_AS_IT_IS, _BY_RANK, _BY_RANK_DOWN = 0, 1, 2
+
+
+class TopOperator(InstantOperator):
+    """State: the rows of the relation, their sort keys as words, and their order."""
+
+    def __init__(self, name: str, node: TopExec, workspace: Workspace) -> None:
+        schema = node.schema
+        super().__init__(name, schema, len(schema) - 2, schema, len(schema) - 2, workspace)
+        self.node = node
+        self._rows = RowIndex(
+            Schema(schema.fields[:-2]), "held", "shown", "now", "arrival", "order", "first",
+            "chosen",
+        )  # fmt: skip
+        self._control = np.zeros(4, np.int64)
+        self._words = np.zeros((0, 2 * len(node.keys)), np.int64)
+        texts = [(_AS_IT_IS, _how(k)) for k in node.keys]
+        self._texts = np.array(texts, np.uint8).reshape(-1)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._rows.nbytes + self._words.nbytes
+
+    def counters(self) -> dict[str, int]:
+        return {**super().counters(), "held_rows": int(self._control[0])}
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        self._rows.map_codes(change)
+        live = self._rows.index.live
+        for word in np.flatnonzero(self._texts):
+            column = self._words[:, word]
+            column[live] = change(column[live].astype(np.int32))
+
+    def advance(self, rows: State, times: Times) -> State:
+        ids, new = self._rows.ids(rows, times.size)
+        size = self._rows.index.capacity
+        if self._words.shape[0] < size:
+            words = np.zeros((size, self._words.shape[1]), np.int64)
+            words[: self._words.shape[0]] = self._words
+            self._words = words
+        for k, key in enumerate(self.node.keys):
+            place, values = _sort_words(key, rows)
+            self._words[ids[new], 2 * k] = place[new]
+            self._words[ids[new], 2 * k + 1] = values[new]
+        weights = weights_of(rows, self.schema)
+        room = 4 * int(np.abs(weights).sum())
+        out_ids, out_times, out_weights = (np.empty(room, np.int64) for _ in range(3))
+        rank = self.workspace.dictionary.rank() if self._texts.any() else np.zeros(1, np.int32)
+        c = self._rows.counts
+        limit = -1 if self.node.limit is None else self.node.limit
+        made = kernel.first_rows(
+            np.ascontiguousarray(times), weights, ids, limit, self.node.offset, self._words,
+            c["arrival"], self._texts, rank, c["order"], c["held"], c["shown"], c["now"],
+            c["first"], c["chosen"], self._control, out_ids, out_times, out_weights,
+        )  # fmt: skip
+        found = self._rows.changes(
+            out_ids[:made], out_times[:made], out_weights[:made], self.output
+        )
+        seen = np.unique(ids)
+        self._rows.give_back(seen[c["held"][seen] == 0])
+        return found
+
+
+def _how(key: SortKey) -> int:
+    if not key.expr.type.is_text:
+        return _AS_IT_IS
+    return _BY_RANK_DOWN if key.descending else _BY_RANK
+
+
+def _sort_words(key: SortKey, rows: State) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Where NULL stands, and the value, as words that sort ascending; texts are codes, and code 0
+    where NULL."""
+    assert isinstance(key.expr, Column)
+    values, valid = rows[f"c{key.expr.index}"], rows[f"m{key.expr.index}"] != 0
+    place = np.where(valid, 0, -1 if key.nulls_first else 1)
+    if key.expr.type.is_fraction:
+        wide = np.where(valid, values, 0.0).astype(np.float64) + 0.0
+        bits = np.where(np.isnan(wide), np.float64(np.nan).view(np.int64), wide.view(np.int64))
+        values = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)  # NaN is the largest
+    values = np.where(valid, values.astype(np.int64), 0)
+    if key.descending and not key.expr.type.is_text:
+        values = ~values
+    return place, values
+
+

@@ -1,0 +1,276 @@
+"""Relations as physical operators over their changes.
+
+A change is a row with the instant ``_time`` and a ``_weight``: how many copies of the row enter
+(or, below zero, leave). Filters, projections and unions take changes like other rows; the operators
+that look at a relation as a whole take and give them instant by instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from cql.errors import NotSupportedError, PlanError
+from cql.planner.expr import Column, Expr, Literal
+from cql.planner.logical import (
+    TIME,
+    WEIGHT,
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Logical,
+    Project,
+    RelationToStream,
+    SetOperation,
+    Sort,
+    SortKey,
+    Union,
+    Windowed,
+)
+from cql.planner.physical import (
+    ChangeAggregateExec,
+    FilterExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    RelationExec,
+    SetOperationExec,
+    StreamExec,
+    TopExec,
+    UnionExec,
+    bounded,
+    progressing,
+)
+from cql.planner.relations import clock, is_relation
+from cql.types import BIGINT, DataType, Kind
+from cql.window import MAX_EVENT_TIME, Window, WindowKind
+
+Lower: TypeAlias = Callable[[Logical], Physical]
+
+_WHY_WINDOW = {
+    WindowKind.RANGE: "a row leaves when RANGE has passed",
+    WindowKind.NOW: "a row leaves at the next instant",
+    WindowKind.UNBOUNDED: "no row ever leaves",
+    WindowKind.ROWS: "a row leaves when ROWS later ones have come, in event time",
+}
+
+
+def stream_of(node: RelationToStream, lower: Lower) -> Physical:
+    """ISTREAM, DSTREAM or RSTREAM."""
+    why = {
+        "ISTREAM": "of each instant the rows that are new, net of those that leave",
+        "DSTREAM": "of each instant the rows that leave, net of those that are new",
+        "RSTREAM": "the whole relation at each instant at which it changes",
+    }[node.kind.upper()]
+    return StreamExec(changes(node.input, node.time, lower), node.kind.lower(), why)
+
+
+def on_time(node: Windowed, lower: Lower) -> Physical:
+    """A window at the top of a query without any operator that asks for a relation: each row
+    once."""
+    child = lower(node.input)
+    if node.window.wa is None or node.window.wa not in progressing(child):
+        return child
+    return OnTimeExec(child, node.window.wa, "each row once: nothing above asks what leaves")
+
+
+def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
+    """``node`` as a relation, by its changes: its columns, then ``_time`` and ``_weight``.
+    ``lower`` makes the operators of what is a stream."""
+    time = time or BIGINT
+    match node:
+        case Windowed():
+            return _windowed(node, lower)
+        case Filter() if is_relation(node):
+            return FilterExec(changes(node.input, time, lower), node.condition)
+        case Project() if is_relation(node):
+            below = changes(node.input, time, lower)
+            return ProjectExec(
+                below, (*node.exprs, *_of_change(below)), (*node.names, TIME, WEIGHT)
+            )
+        case Union():
+            parts = tuple(changes(i, time, lower) for i in node.inputs)
+            why = "changes of all inputs, as they come"
+            return UnionExec(parts, (*node.schema.names, TIME, WEIGHT), why)
+        case Aggregate() if is_relation(node):
+            return _aggregate(node, time, lower)
+        case SetOperation():
+            return _set_operation(node, time, lower)
+        case Sort() if is_relation(node):
+            return _top(node, time, lower)
+        case _:
+            return _whole(node, time, lower)
+
+
+def _of_change(below: Physical) -> tuple[Expr, Expr]:
+    fields = below.schema.fields
+    made = [
+        Column(k, fields[k].name, fields[k].type, False)
+        for k in (len(fields) - 2, len(fields) - 1)
+    ]
+    return made[0], made[1]
+
+
+def _windowed(node: Windowed, lower: Lower) -> Physical:
+    child, window = lower(node.input), node.window
+    assert window.wa is not None
+    if window.wa not in progressing(child):
+        raise PlanError(
+            "the window attribute does not progress in this plan: no instant would ever be over",
+            position=node.pos,
+            hint="declare ORDERED BY or WATERMARK on every input of the query",
+        )
+    kept = OnTimeExec(child, window.wa, "stragglers are left out: their instant may be over")
+    return RelationExec(kept, window, _WHY_WINDOW[window.kind])
+
+
+def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
+    """A stream without a window is the relation of all its rows so far; a table holds from the
+    beginning."""
+    child = lower(node)
+    live = progressing(child)
+    if live:
+        window = Window(WindowKind.UNBOUNDED, live[0])
+        kept = OnTimeExec(child, live[0], "stragglers are left out: their instant may be over")
+        return RelationExec(kept, window, _WHY_WINDOW[window.kind])
+    if not bounded(child):
+        raise PlanError(
+            "an unbounded input in which nothing progresses is no relation: no instant would ever"
+            " be over",
+            position=getattr(node, "pos", None),
+            hint="declare ORDERED BY or WATERMARK on every input of the query",
+        )
+    columns = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema))
+    change = (Literal(_beginning(time), time), Literal(1, BIGINT))
+    return ProjectExec(
+        child, (*columns, *change), (*child.schema.names, TIME, WEIGHT), "a table: it never changes"
+    )
+
+
+def _beginning(time: DataType) -> int:
+    """An instant before those of streams: the first day of the calendar, for times and dates."""
+    if time.is_timestamp:
+        return -719_162 * 86_400_000_000
+    return -719_162 if time.kind is Kind.DATE else -MAX_EVENT_TIME
+
+
+def never_shrinks(node: Physical) -> bool:
+    """Whether all weights are above zero."""
+    match node:
+        case RelationExec():
+            return node.window.kind is WindowKind.UNBOUNDED
+        case FilterExec():
+            return never_shrinks(node.input)
+        case ProjectExec():
+            weight = node.exprs[-1]
+            return isinstance(weight, Literal) or never_shrinks(node.input)
+        case UnionExec():
+            return all(never_shrinks(i) for i in node.inputs)
+        case _:
+            return False
+
+
+def first_in_first_out(node: Physical) -> bool:
+    """Whether rows leave in the order in which they entered."""
+    match node:
+        case RelationExec():
+            return True
+        case FilterExec() | ProjectExec():
+            return first_in_first_out(node.input)
+        case _:
+            return False
+
+
+def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
+    """Keys and arguments are computed below, so that the aggregate reads columns only."""
+    below = changes(node.input, time, lower)
+    exprs: list[Expr] = list(node.keys)
+
+    def column(expr: Expr) -> Column:
+        if expr not in exprs[len(node.keys) :]:
+            exprs.append(expr)
+        at = exprs.index(expr, len(node.keys))
+        return Column(at, f"c{at}", expr.type, expr.nullable)
+
+    calls = []
+    for call in node.calls:
+        if call.distinct:
+            raise NotSupportedError(
+                f"{call.fn}(DISTINCT …) over a relation is not supported by this version",
+                position=call.pos,
+                hint="aggregate over a subquery in FROM: (SELECT DISTINCT …)",
+            )
+        where = None if call.where is None else column(call.where)
+        calls.append(replace(call, args=tuple(column(a) for a in call.args), where=where))
+    names = (*(f"c{k}" for k in range(len(exprs))), TIME, WEIGHT)
+    inner = ProjectExec(below, (*exprs, *_of_change(below)), names, "computes keys and arguments")
+    method, why = _method(inner, calls)
+    return ChangeAggregateExec(inner, len(node.keys), tuple(calls), node.names, method, why)
+
+
+def _method(below: Physical, calls: Sequence[AggregateCall]) -> tuple[str, str]:
+    if not calls:
+        return "weights", "distinct: a row is there while its weight is above zero"
+    if never_shrinks(below):
+        return "append_only", "rows only come: each is added to the state of its group"
+    if first_in_first_out(below):
+        return "two_stacks", "rows leave in the order in which they came: two stacks per group"
+    return "rescan", "rows leave in any order: a group that lost one is aggregated anew"
+
+
+def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical:
+    sides = []
+    for side, part in enumerate((node.left, node.right)):
+        below = changes(part, time, lower)
+        columns = [
+            Column(k, f.name, f.type, f.nullable) for k, f in enumerate(below.schema.fields[:-2])
+        ]
+        exprs = (*columns, Literal(side, BIGINT), *_of_change(below))
+        names = (*node.schema.names, "side", TIME, WEIGHT)
+        sides.append(ProjectExec(below, exprs, names, "says which side"))
+    union = UnionExec(tuple(sides), sides[0].names, "changes of both sides, as they come")
+    why = "by the weights of each row on both sides"
+    return SetOperationExec(union, node.kind, node.distinct, why)
+
+
+def _top(node: Sort, time: DataType, lower: Lower) -> Physical:
+    """Sort keys become columns, as in a Sort. Without LIMIT and OFFSET a relation has no order."""
+    below = changes(node.input, time, lower)
+    if node.limit is None and not node.offset:
+        return below
+    width = len(below.schema) - 2
+    exprs: list[Expr] = [
+        Column(k, f.name, f.type, f.nullable) for k, f in enumerate(below.schema.fields[:-2])
+    ]
+    keys: list[SortKey] = []
+    for key in node.keys:
+        if isinstance(key.expr, Column):
+            keys.append(key)
+            continue
+        keys.append(
+            replace(key, expr=Column(len(exprs), "sort_key", key.expr.type, key.expr.nullable))
+        )
+        exprs.append(key.expr)
+    names = [*below.schema.names[:-2], *(f"sort_key_{k}" for k in range(width, len(exprs)))]
+    if len(exprs) > width:
+        below = ProjectExec(
+            below, (*exprs, *_of_change(below)), (*names, TIME, WEIGHT), "computes the sort keys"
+        )
+    why = "a row that enters the first ones makes another leave them"
+    top = TopExec(below, tuple(keys), node.limit, node.offset, why)
+    if len(exprs) == width:
+        return top
+    shown = (*exprs[:width], *_of_change(top))
+    return ProjectExec(top, shown, (*names[:width], TIME, WEIGHT), "drops the sort keys")
+
+
+def for_reading(root: Physical) -> Physical:
+    """A relation's changes as users see them: ``_time`` and ``_weight`` first."""
+    fields = root.schema.fields
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
+    shown = (*columns[-2:], *columns[:-2])
+    return ProjectExec(root, shown, tuple(c.name for c in shown), "the change before its row")
+
+
+__all__ = ["changes", "clock", "for_reading", "on_time", "stream_of"]

@@ -1,0 +1,83 @@
+"""Which logical plans are relations that change, and on what clock.
+
+A window without SLIDE makes a stream a relation: a bag of rows at each instant. Filters and
+projections of it are relations, and so are aggregates, DISTINCT, EXCEPT, INTERSECT and LIMIT over
+it; ISTREAM, DSTREAM and RSTREAM make a stream again (Arasu, Babu and Widom: The CQL Continuous
+Query Language, 2006).
+"""
+
+from __future__ import annotations
+
+from cql.planner.logical import (
+    Aggregate,
+    Filter,
+    Logical,
+    Project,
+    SetOperation,
+    Sort,
+    Union,
+    Windowed,
+)
+from cql.planner.properties import progressing
+from cql.types import BIGINT, DataType
+from cql.window import WindowKind
+
+
+def is_relation(node: Logical) -> bool:
+    """Whether rows may also leave ``node``'s output."""
+    match node:
+        case Windowed():
+            return node.window.kind is not WindowKind.SLIDING
+        case Filter() | Project() | Sort():
+            return is_relation(node.input)
+        case Aggregate():
+            return node.window is None and is_relation(node.input)
+        case Union():
+            return any(is_relation(i) for i in node.inputs)
+        case SetOperation():
+            return True
+        case _:
+            return False
+
+
+def is_append_only(node: Logical) -> bool:
+    """Whether a relation at the top of a query is only a stream under windows: selected, projected
+    and united. What users ask for are its rows, each once."""
+    match node:
+        case Filter() | Project() | Windowed():
+            return is_append_only(node.input)
+        case Union():
+            return all(is_append_only(i) for i in node.inputs)
+        case _:
+            return not is_relation(node)
+
+
+def clock(node: Logical) -> DataType | None:
+    """The type of the instants at which ``node``, read as a relation, changes; None where nothing
+    in it progresses (a table, which holds from the beginning). ValueError where its inputs count
+    time differently."""
+    match node:
+        case Windowed() if node.window.wa is not None:
+            return _counted(node.input.schema[node.window.wa].type)
+        case Filter() | Project() | Sort() if is_relation(node):
+            return clock(node.input)
+        case Aggregate() if is_relation(node):
+            return clock(node.input)
+        case Union():
+            return _common([clock(i) for i in node.inputs])
+        case SetOperation():
+            return _common([clock(node.left), clock(node.right)])
+        case _:
+            first = next(iter(progressing(node)), None)
+            return None if first is None else _counted(node.schema[first].type)
+
+
+def _counted(type_: DataType) -> DataType:
+    return BIGINT if type_.is_integer else type_
+
+
+def _common(clocks: list[DataType | None]) -> DataType | None:
+    known = [c for c in clocks if c is not None]
+    if any(c != known[0] for c in known[1:]):
+        raise ValueError(" and ".join(dict.fromkeys(map(str, known))))
+    return known[0] if known else None
