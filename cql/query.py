@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cql.executor.protocols import Sink
+    from cql.planner.logical import SortKey
 
 T = TypeVar("T", bound=type)
 
@@ -64,6 +65,8 @@ class Run(Protocol):
     def late(self) -> pa.Table: ...
     def bad_rows(self) -> pa.Table: ...
     def kernel_sources(self) -> Mapping[str, str]: ...
+    @property
+    def last_instant(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ class Recipe:
     """How a query is run and explained: what the session hands over. ``text`` is the statement,
     ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
     are left out of windows. ``event_time_type`` is the type of the first progressing column among
-    its inputs."""
+    its inputs. ``changelog``: the rows are the changes of a relation, and ``order`` is that of the
+    relation itself."""
 
     text: str
     source: str
@@ -100,6 +104,8 @@ class Recipe:
     run: Callable[[], Run]
     explain: Callable[[str, Run | None], str]
     event_time_type: DataType | None = None
+    changelog: bool = False
+    order: tuple[SortKey, ...] = ()
 
 
 EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
@@ -186,7 +192,8 @@ class Query:
     # ----------------------------------------------------------------- reading rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Arrow batches as they come; closing the iterator ends the query."""
+        """Arrow batches as they come; closing the iterator ends the query. A relation comes as its
+        changes: ``_time``, ``_weight`` (how many copies of the row enter; below zero: leave)."""
         if self._target is not None:
             raise RunError(
                 "an INSERT gives no rows",
@@ -214,15 +221,28 @@ class Query:
         return self.batches()
 
     def to_arrow(self) -> pa.Table:
-        """All rows. An INSERT runs (unless it has) and gives one row: how many were written.
-        Refused for a query that does not end by itself."""
+        """All rows; of a relation (a window without SLIDE under an aggregate, say) those that it
+        has at the end of its input. An INSERT runs (unless it has) and gives one row: how many were
+        written. Refused for a query that does not end by itself."""
         import pyarrow as pa
 
         if self._target is not None:
             self._finish_insert()
             return pa.table({"rows": pa.array([self._row_count], pa.int64())})
         self._must_end()
+        if self._recipe.changelog:
+            return self._relation()
         return pa.Table.from_batches(list(self.batches()), schema=self.schema.to_arrow())
+
+    def _relation(self) -> pa.Table:
+        """The relation as of the last instant of its input."""
+        from cql.executor.changelog import FinalRelation
+
+        relation = FinalRelation(self.schema.to_arrow())
+        for batch in self.batches():
+            relation.add(batch)
+        assert self._run is not None
+        return relation.table(self._run.last_instant, self._recipe.order)
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame (the extra ``pandas``)."""

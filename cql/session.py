@@ -248,6 +248,12 @@ class Session:
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
         recipe = self._recipe(bound.query, origin)
+        if recipe.changelog or bound.query.emit_changes is not None:
+            raise PlanError(
+                "rows of this query also change and leave: a table takes rows that stay",
+                position=bound.query.pos or bound.pos,
+                hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter",
+            )
         name, schema = bound.target, recipe.schema
         epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000
 
@@ -275,7 +281,12 @@ class Session:
         from cql.planner import lower, physical, rules
 
         logical = rules.optimize(bound.plan)
-        plan = lower.plan(logical, origin.settings, keep_bad_rows=bound.keep_bad_rows)
+        plan = lower.plan(
+            logical,
+            origin.settings,
+            keep_bad_rows=bound.keep_bad_rows,
+            emit_changes=bound.emit_changes,
+        )
 
         def run() -> Run:
             return self._run(plan, origin.settings)
@@ -289,6 +300,8 @@ class Session:
             run=run,
             explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
             event_time_type=_event_time_type(plan),
+            changelog=plan.changelog and not plan.emits_changes,
+            order=plan.order,
         )
 
     def queries(self) -> list[Query]:

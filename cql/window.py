@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-
 #: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
 MAX_EVENT_TIME = 1 << 61
 

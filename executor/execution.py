@@ -24,6 +24,7 @@ from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
+from cql.executor.operators.relation import RelationOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
@@ -105,6 +106,8 @@ class Execution:
         self._total_rows: int | None = None
         self._over: _Over | None = None
         self._refreshing: list[StageOperator | MergeOperator] = []
+        #: The latest instant to which the inputs of relations have come.
+        self.last_instant: int | None = None
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -137,6 +140,8 @@ class Execution:
         for operator in self._graph.operators if self._graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
+            elif isinstance(operator, RelationOperator) and operator.last is not None:
+                self.last_instant = max(self.last_instant or operator.last, operator.last)
         self._graph = self._runtime = None
         self._feeds, self._readers, self._refreshing = [], [], []
         self._results.clear()

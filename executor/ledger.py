@@ -1,10 +1,11 @@
 """Where rows and pairs went, per operator: what the conservation laws are stated in.
 
-Stateless: in = out + filtered + bad. Sort and merging union: in = out + over_limit + held, and
-where progress releases them + late_rows + bad. Rows that are repeated for
-each of their windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
+Stateless: in = out + filtered + bad + late. Sort and merging union: in = out + over_limit + held,
+and where progress releases them + late_rows + bad. Rows that are repeated for each of their
+windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
-out + filtered_after + bad_results. What rows would have to pay for is derived when it is asked for.
+out + filtered_after + bad_results. A relation: in = entered + waiting, entered = left + held,
+out = entered + left. What rows would have to pay for is derived when it is asked for.
 """
 
 from __future__ import annotations

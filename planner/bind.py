@@ -22,6 +22,7 @@ from cql.planner.bind_query import bind_outermost, bind_query
 from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
 from cql.planner.logical import Logical, Unsupported
+from cql.planner.relations import as_relation, is_append_only, is_relation
 from cql.planner.statements import (
     Describe,
     Drop,
@@ -103,23 +104,25 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
         binder.warn(
             "an integer divided by an integer is an integer here, unlike in Spark", binder.divided
         )
+    emit = node.args.get(nodes.EMIT)
+    early = emit is not None and str(emit.this) == "CHANGES"
+    if early or (is_relation(plan) and not is_append_only(plan)):
+        plan = as_relation(plan)
     return Query(
         plan,
         _hints(binder, node),
         None if bad is None else bad.this == "KEEP",
+        binder.pos(emit) if early and emit is not None else None,
         binder.pos(node),
     )
 
 
 def _with_output_clauses(binder: Binder, node: exp.Expr, plan: Logical) -> Logical:
-    """EMIT and LATE OUTPUT over ``plan``; EMIT FINAL is what every query does."""
-    emit, late = node.args.get(nodes.EMIT), node.args.get(nodes.LATE_OUTPUT)
+    """LATE OUTPUT over ``plan``."""
+    late = node.args.get(nodes.LATE_OUTPUT)
     if late is not None:
         hint = "query.late() and SHOW LATE count the late rows of a run"
         plan = Unsupported((plan,), "LATE OUTPUT INTO", plan.schema, hint, binder.pos(late))
-    if emit is not None and str(emit.this) == "CHANGES":
-        hint = "leave it out: each window gives its rows once, when it closes"
-        plan = Unsupported((plan,), "EMIT CHANGES", plan.schema, hint, binder.pos(emit))
     return plan
 
 

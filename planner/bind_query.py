@@ -16,7 +16,7 @@ from cql.planner.bind_values import bind_values
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import SetOperation, Sort, SortKey, Union
-from cql.planner.relations import clock
+from cql.planner.relations import as_relation, clock
 from cql.planner.scope import Scope, ScopeColumn
 
 #: Clauses of a whole statement, which a query inside another one cannot have.
@@ -123,7 +123,7 @@ def _difference(
     kind = "except" if isinstance(node, exp.Except) else "intersect"
     both = unite(binder, [Bound(m.shown()) for m in members], names, node).plan
     assert isinstance(both, Union)
-    left, right = both.inputs
+    left, right = (as_relation(i) for i in both.inputs)
     made = SetOperation(left, right, kind, bool(node.args.get("distinct")), binder.pos(node))
     try:
         clock(made)

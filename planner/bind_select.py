@@ -26,7 +26,7 @@ from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import as_int
 from cql.planner.logical import Logical, RelationToStream, Windowed
-from cql.planner.relations import clock
+from cql.planner.relations import as_relation, clock
 from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
@@ -71,7 +71,7 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
 
 def to_stream(binder: Binder, bound: Bound, operator: exp.Expr) -> Bound:
     """ISTREAM, DSTREAM or RSTREAM of a query; the instant is a hidden column."""
-    plan = bound.shown()
+    plan = replace(bound, plan=as_relation(bound.plan)).shown()
     try:
         time = clock(plan)
     except ValueError as error:

@@ -14,7 +14,6 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose, order
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.expr import Column, Expr
-from cql.planner.lower_relation import changes, for_reading, on_time, stream_of
 from cql.planner.logical import (
     Aggregate,
     Bucket,
@@ -33,6 +32,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
+from cql.planner.lower_relation import changes, for_reading, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -56,9 +56,14 @@ from cql.window import Window, WindowKind
 
 @deep_stack()
 def plan(
-    logical: Logical, settings: Mapping[str, Any], *, keep_bad_rows: bool | None = None
+    logical: Logical,
+    settings: Mapping[str, Any],
+    *,
+    keep_bad_rows: bool | None = None,
+    emit_changes: Position | None = None,
 ) -> PhysicalPlan:
-    """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause.
+    """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
+    ``emit_changes`` the place of EMIT CHANGES.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
@@ -67,7 +72,10 @@ def plan(
     def lower(node: Logical) -> Physical:
         return order.choose_unions(_lower(node, settings), settings)
 
-    changelog = is_relation(logical) and not is_append_only(logical)
+    emits = emit_changes is not None
+    if emits:
+        _refuse_early(logical, emit_changes)
+    changelog = emits or (is_relation(logical) and not is_append_only(logical))
     keys: tuple[SortKey, ...] = ()
     if changelog:
         root = for_reading(changes(logical, clock(logical), lower))
@@ -75,7 +83,9 @@ def plan(
     else:
         root = lower(logical)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
-    return PhysicalPlan(root, runtime, why, keep, changelog=changelog, order=keys)
+    return PhysicalPlan(
+        root, runtime, why, keep, changelog=changelog, order=keys, emits_changes=emits
+    )
 
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -133,6 +143,15 @@ def _lonely(what: str, pos: Position | None) -> NotSupportedError:
         position=pos,
         hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
     )
+
+
+def _refuse_early(node: Logical, pos: Position | None) -> None:
+    """Windows with SLIDE give their rows when they close."""
+    if isinstance(node, Aggregate) and node.window is not None:
+        hint = "leave it out: each window gives its rows once, when it closes"
+        raise _refusal("EMIT CHANGES of a window with SLIDE", pos, hint)
+    for child in inputs(node):
+        _refuse_early(child, pos)
 
 
 def _refuse_stream(scan: Scan, under_window: bool) -> None:

@@ -42,9 +42,9 @@ from cql.planner.physical import (
     bounded,
     progressing,
 )
-from cql.planner.relations import clock, is_relation
+from cql.planner.relations import sees_relation
 from cql.types import BIGINT, DataType, Kind
-from cql.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.window import MAX_EVENT_TIME, WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -82,9 +82,9 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
     match node:
         case Windowed():
             return _windowed(node, lower)
-        case Filter() if is_relation(node):
+        case Filter() if sees_relation(node):
             return FilterExec(changes(node.input, time, lower), node.condition)
-        case Project() if is_relation(node):
+        case Project() if sees_relation(node):
             below = changes(node.input, time, lower)
             return ProjectExec(
                 below, (*node.exprs, *_of_change(below)), (*node.names, TIME, WEIGHT)
@@ -93,11 +93,11 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
             parts = tuple(changes(i, time, lower) for i in node.inputs)
             why = "changes of all inputs, as they come"
             return UnionExec(parts, (*node.schema.names, TIME, WEIGHT), why)
-        case Aggregate() if is_relation(node):
+        case Aggregate() if node.window is None:
             return _aggregate(node, time, lower)
         case SetOperation():
             return _set_operation(node, time, lower)
-        case Sort() if is_relation(node):
+        case Sort():
             return _top(node, time, lower)
         case _:
             return _whole(node, time, lower)
@@ -106,8 +106,7 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
 def _of_change(below: Physical) -> tuple[Expr, Expr]:
     fields = below.schema.fields
     made = [
-        Column(k, fields[k].name, fields[k].type, False)
-        for k in (len(fields) - 2, len(fields) - 1)
+        Column(k, fields[k].name, fields[k].type, False) for k in (len(fields) - 2, len(fields) - 1)
     ]
     return made[0], made[1]
 
@@ -126,14 +125,8 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
 
 
 def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
-    """A stream without a window is the relation of all its rows so far; a table holds from the
-    beginning."""
+    """A table holds from the beginning (``relations.as_relation`` put streams under windows)."""
     child = lower(node)
-    live = progressing(child)
-    if live:
-        window = Window(WindowKind.UNBOUNDED, live[0])
-        kept = OnTimeExec(child, live[0], "stragglers are left out: their instant may be over")
-        return RelationExec(kept, window, _WHY_WINDOW[window.kind])
     if not bounded(child):
         raise PlanError(
             "an unbounded input in which nothing progresses is no relation: no instant would ever"
@@ -271,6 +264,3 @@ def for_reading(root: Physical) -> Physical:
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
     shown = (*columns[-2:], *columns[:-2])
     return ProjectExec(root, shown, tuple(c.name for c in shown), "the change before its row")
-
-
-__all__ = ["changes", "clock", "for_reading", "on_time", "stream_of"]

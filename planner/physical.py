@@ -331,7 +331,8 @@ class PhysicalPlan:
 
     ``keep_bad_rows``: bad rows go to the ledger and the query goes on; else the first one fails it.
     ``changelog``: the output is a relation, given as its changes: ``_time`` and ``_weight`` come
-    before its own columns; ``order`` is that of the final relation's rows.
+    before its own columns; ``order`` is that of the final relation's rows; ``emits_changes``: the
+    changes are what the query asks for.
     """
 
     root: Physical
@@ -341,6 +342,7 @@ class PhysicalPlan:
     notes: tuple[str, ...] = ()
     changelog: bool = False
     order: tuple[SortKey, ...] = ()
+    emits_changes: bool = False
 
 
 def inputs(node: Physical) -> tuple[Physical, ...]:

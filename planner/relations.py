@@ -8,6 +8,8 @@ Query Language, 2006).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -20,7 +22,7 @@ from cql.planner.logical import (
 )
 from cql.planner.properties import progressing
 from cql.types import BIGINT, DataType
-from cql.window import WindowKind
+from cql.window import Window, WindowKind
 
 
 def is_relation(node: Logical) -> bool:
@@ -52,6 +54,42 @@ def is_append_only(node: Logical) -> bool:
             return not is_relation(node)
 
 
+def as_relation(node: Logical) -> Logical:
+    """``node`` read as a relation: a stream in it is that of all its rows so far."""
+    match node:
+        case Filter() | Project() if sees_relation(node.input):
+            return replace(node, input=as_relation(node.input))
+        case Sort():
+            return replace(node, input=as_relation(node.input))
+        case Aggregate() if node.window is None:
+            return replace(node, input=as_relation(node.input))
+        case Union():
+            return replace(node, inputs=tuple(as_relation(i) for i in node.inputs))
+        case SetOperation():
+            left, right = as_relation(node.left), as_relation(node.right)
+            return replace(node, left=left, right=right)
+        case Windowed():
+            return node
+        case _:
+            first = next(iter(progressing(node)), None)
+            if first is None:  # a table: it holds from the beginning
+                return node
+            return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
+
+
+def sees_relation(node: Logical) -> bool:
+    """Whether some operator in ``node`` takes its input as a relation."""
+    match node:
+        case Aggregate():
+            return node.window is None
+        case Filter() | Project():
+            return sees_relation(node.input)
+        case Sort():
+            return True
+        case _:
+            return is_relation(node)
+
+
 def clock(node: Logical) -> DataType | None:
     """The type of the instants at which ``node``, read as a relation, changes; None where nothing
     in it progresses (a table, which holds from the beginning). ValueError where its inputs count
@@ -59,9 +97,9 @@ def clock(node: Logical) -> DataType | None:
     match node:
         case Windowed() if node.window.wa is not None:
             return _counted(node.input.schema[node.window.wa].type)
-        case Filter() | Project() | Sort() if is_relation(node):
+        case Filter() | Project() | Sort() if sees_relation(node):
             return clock(node.input)
-        case Aggregate() if is_relation(node):
+        case Aggregate() if node.window is None:
             return clock(node.input)
         case Union():
             return _common([clock(i) for i in node.inputs])

@@ -185,7 +185,8 @@ def _passes(node: Logical, part: Expr) -> bool:
             below = columns_of(part) <= set(range(len(node.input.schema)))
             return below and _cannot_fail([part]) and _no_null_time(node)
         case Windowed():
-            return node.window.kind is not WindowKind.ROWS and _cannot_fail([part])
+            by_time = node.window.kind is not WindowKind.ROWS
+            return by_time and _cannot_fail([part]) and _no_null_time(node)
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
@@ -202,7 +203,7 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
     return _cannot_fail([part, *node.keys, *inside]) and _no_null_time(node)
 
 
-def _no_null_time(node: Aggregate | Bucket) -> bool:
+def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
     """A row whose event time is NULL is bad: no filter may take it away first."""
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 

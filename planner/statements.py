@@ -31,11 +31,13 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A bound SELECT. ``keep_bad_rows`` None means the default of its inputs."""
+    """A bound SELECT. ``keep_bad_rows`` None means the default of its inputs; ``emit_changes`` is
+    EMIT CHANGES."""
 
     plan: Logical
     hints: tuple[Hint, ...] = ()
     keep_bad_rows: bool | None = None
+    emit_changes: Position | None = field(default=None, compare=False)
     pos: Position | None = field(default=None, compare=False)
 
     @property

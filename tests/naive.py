@@ -23,6 +23,7 @@ from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import Order, before_window, merged, released
+from naive_relations import Relations
 from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
 
@@ -36,6 +37,7 @@ from cql.planner.logical import (
     Project,
     RelationToStream,
     Scan,
+    SetOperation,
     Sort,
     SortKey,
     Union,
@@ -43,6 +45,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
+from cql.planner.relations import is_append_only, is_relation
 from cql.window import Window, WindowKind
 
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
@@ -98,7 +101,10 @@ def evaluate(
     all columns of the relation's schema; ``order`` is what enforces order. Raises QueryFailsError
     where the query must fail."""
     run = _Run(inputs, keep_bad, order or Order())
-    rows = [row.values for row in _rows(plan, run)]
+    if is_relation(plan) and not is_append_only(plan):
+        rows = _final(plan, run)
+    else:
+        rows = [row.values for row in _rows(plan, run)]
     return Answer(rows, run.late, run.bad, run.undetermined, run.left_out)
 
 
@@ -120,7 +126,11 @@ def _rows(node: Logical, run: _Run) -> list[Row]:
             return list(_bucket(node, run))
         case Sort():
             return _sort(node, run)
-        case Windowed() | Join() | RelationToStream() | Unsupported():
+        case Windowed():
+            return _each_once(node, run)
+        case RelationToStream():
+            return _to_stream(node, run)
+        case SetOperation() | Join() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
 
 
@@ -221,6 +231,65 @@ def _union(node: Union, run: _Run) -> list[Row]:
         return [row for part in parts for row in part]
     rows, left_out = merged(node, parts)
     run.left_out += left_out
+    return rows
+
+
+# Relations ----------------------------------------------------------------------------------------
+
+
+def relations(inputs: Inputs) -> Relations:
+    """The relations over these inputs."""
+    return _relations(_Run(inputs, False, Order()))
+
+
+def _relations(run: _Run) -> Relations:
+    def late(rows: int) -> None:
+        run.late += rows
+
+    return Relations(
+        lambda node: _rows(node, run),
+        _grouped,
+        compare_rows,
+        late,
+        run.fails,
+        lambda scan: list(run.inputs[scan.relation.name[-1]]),
+    )
+
+
+def _grouped(node: Aggregate, bag: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """One row per group; without keys always one."""
+    groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
+    for k, values in enumerate(bag):
+        member = _member(node, Row(values, (), k))
+        groups[tuple(map(group_key, member.keys))].append(member)
+    if not node.keys and not groups:
+        groups[()] = []
+    return [_group_row(node, (), members).values for members in groups.values()]
+
+
+def _final(plan: Logical, run: _Run) -> list[tuple[Any, ...]]:
+    """The relation at the last instant to which its inputs have come."""
+    found = _relations(run)
+    last = found.last(plan)
+    for window in found.windows(plan):
+        found.members(window)
+    rows = found.at(plan, 0 if last is None else last)
+    if isinstance(plan, Sort):
+        rows = sorted(rows, key=cmp_to_key(partial(compare_rows, plan.keys)))
+    run.undetermined |= found.undetermined
+    return rows
+
+
+def _each_once(node: Windowed, run: _Run) -> list[Row]:
+    """A window that nothing above asks about: each row that is no straggler, once."""
+    members = _relations(run).members(node)
+    return [Row(row, (NEVER,) * len(row), k) for k, (_, row) in enumerate(members)]
+
+
+def _to_stream(node: RelationToStream, run: _Run) -> list[Row]:
+    found = _relations(run)
+    rows = [Row(row, (NEVER,) * len(row), k) for k, row in enumerate(found.stream(node))]
+    run.undetermined |= found.undetermined
     return rows
 
 

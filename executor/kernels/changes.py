@@ -79,8 +79,7 @@ def combine(
 
 
 @njit(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1],"
-    " boolean)",
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], boolean)",
     nogil=True,
     cache=True,
 )

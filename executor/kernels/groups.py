@@ -20,15 +20,15 @@ def _hash(keys: Any, row: int) -> int:
     h = hash_start(keys[row, 0])
     for w in range(1, keys.shape[1]):
         h = hash_next(h, keys[row, w])
-    return hash_end(h)
+    return int(hash_end(h))
 
 
 @njit("boolean(int64[:, ::1], int64, int64[:, ::1], int64)", nogil=True, cache=True)
 def _same(a: Any, i: int, b: Any, j: int) -> bool:
+    same = True
     for w in range(a.shape[1]):
-        if a[i, w] != b[j, w]:
-            return False
-    return True
+        same &= a[i, w] == b[j, w]
+    return bool(same)
 
 
 @njit(
@@ -62,9 +62,7 @@ def find_groups(
         ids[i] = found
 
 
-@njit(
-    "void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True
-)
+@njit("void(int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def free_groups(gone: Any, table: Any, keys: Any, free: Any, control: Any) -> None:
     """Gives ids back. What stands behind a place that becomes free moves up, so that no search
     ends too early."""

@@ -28,9 +28,9 @@ from cql.executor.unit import (
     STRAGGLERS,
 )
 
-# Descriptor: columns, ports, attributes, rows, "all ended" sent; then per attribute its column, what
-# was last sent, and the furthest that any input has come; then the watermark of (port, attribute),
-# then whether each port has ended.
+# Descriptor: columns, ports, attributes, rows, "all ended" sent; then per attribute its column,
+# what was last sent, and the furthest that any input has come; then the watermark of (port,
+# attribute), then whether each port has ended.
 COLUMNS = 0
 PORTS = 1
 ATTRIBUTES = 2

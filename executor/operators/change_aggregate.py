@@ -103,7 +103,7 @@ class ChangeAggregateOperator(InstantOperator):
             return no_rows(self.output)
         if idle:  # one change of weight 0
             rows = {name: np.zeros(1, c.dtype) for name, c in rows.items()}
-        ids, fresh = self._owners(rows, n)
+        ids = self._owners(rows, n)
         weights = weights_of(rows, self.schema)
         self._make_room(int(np.abs(weights).sum()) + n + _SPARE)
         room = 2 * n
@@ -120,16 +120,17 @@ class ChangeAggregateOperator(InstantOperator):
         self._forget(np.unique(ids))
         return found
 
-    def _owners(self, rows: State, n: int) -> tuple[Times, Times]:
+    def _owners(self, rows: State, n: int) -> Times:
+        """The group of each row."""
         if not self.node.keys:
             self._grow_groups(1)
-            return np.zeros(n, np.int64), np.zeros(0, np.int64)
+            return np.zeros(n, np.int64)
         ids, fresh = self._index.ids(key_words(rows, range(self.node.keys), self._types, n))
         self._grow_groups(self._index.capacity)
         new = np.flatnonzero(fresh)
         for name, column in self._key_rows.items():
             column[ids[new]] = rows[name][new]
-        return ids, new
+        return ids
 
     def _grow_groups(self, size: int) -> None:
         fill = {"back": -1, "front": -1, "newest": -1}
@@ -158,9 +159,10 @@ class ChangeAggregateOperator(InstantOperator):
             "times": times, "weights": weights, "owners": ids, "touched": touched,
             **self._groups, **self._results, **self._entries, **outputs,
         }  # fmt: skip
-        for name in self.code.slots:
-            if name.startswith(("in", "im")) and name[2:].isdigit():
-                arrays[name] = np.ascontiguousarray(rows[f"{'c' if name[1] == 'n' else 'm'}{name[2:]}"])
+        for name in self.code.slots:  # in<c>, im<c>: data and mask of column c
+            if name[:2] in ("in", "im") and name[2:].isdigit():
+                part = "c" if name[:2] == "in" else "m"
+                arrays[name] = np.ascontiguousarray(rows[part + name[2:]])
         if self.code.uses_rank:
             rank = self.workspace.dictionary.rank()
             arrays["rank"] = rank

@@ -1,5 +1,5 @@
-"""The kernel that aggregates a changing relation, as text: groups gain and lose rows, and at the end
-of each instant those that changed say so.
+"""The kernel that aggregates a changing relation, as text: groups gain and lose rows, and at the
+end of each instant those that changed say so.
 
 States are entries of one slab: one for each group and, where rows leave, one for each row. Three
 methods. ``append_only``: rows are added to their group. ``two_stacks``: rows leave in the order in
@@ -69,7 +69,8 @@ class _Writer:
     def write(self) -> ChangeAggregateCode:
         self._declare()
         body = self.body
-        body.lines("i = 0", "out = 0", "status = 0", "detail = 0", "sequence = d[%d]" % self._slot("sequence"))
+        body.lines("i = 0", "out = 0", "status = 0", "detail = 0")
+        body.line(f"sequence = d[{self._slot('sequence')}]")
         with body.block("while i < n:"):
             body.lines("now = times[i]", "many = 0")
             with body.block("while i < n and times[i] == now:"):

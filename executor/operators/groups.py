@@ -47,7 +47,7 @@ class GroupIndex:
 
     @property
     def capacity(self) -> int:
-        return self._keys.shape[0]
+        return len(self._keys)
 
     @property
     def nbytes(self) -> int:

@@ -55,6 +55,10 @@ class InstantOperator(RowsOperator):
         return no_rows(self.output)
 
     @property
+    def waiting_rows(self) -> int:
+        return sum(map(count, list(self._waiting)))
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of state beside the rows that wait."""
         return 0

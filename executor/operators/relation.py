@@ -40,7 +40,12 @@ class RelationOperator(InstantOperator):
         super().__init__(name, node.input.schema, node.window.wa, output, width, workspace)
         self.window = node.window
         self.last: int | None = None
+        self.entered = self.left = 0  # rows
         self._weight = f"c{width + 1}"
+
+    def counters(self) -> dict[str, int]:
+        changes = {"entered": self.entered, "left": self.left, "waiting": self.waiting_rows}
+        return {**super().counters(), **changes, "held": self.entered - self.left}
 
     def _advance(self) -> State:
         if self.passed != INFINITY:
@@ -49,6 +54,8 @@ class RelationOperator(InstantOperator):
 
     def _changes(self, rows: State, times: Times, weights: Times) -> State:
         n, width = times.size, len(self.schema)
+        entered = int((weights > 0).sum())
+        self.entered, self.left = self.entered + entered, self.left + n - entered
         dtype = no_rows(self.output)[f"c{width}"].dtype
         rows = dict(rows)
         rows[f"c{width}"], rows[f"m{width}"] = times.astype(dtype), np.ones(n, np.uint8)
@@ -68,9 +75,6 @@ class RangeOperator(RelationOperator):
     @property
     def held_bytes(self) -> int:
         return nbytes(list(self._live))
-
-    def counters(self) -> dict[str, int]:
-        return {**super().counters(), "held": sum(map(count, list(self._live)))}
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
@@ -117,9 +121,6 @@ class RowsWindowOperator(RelationOperator):
     @property
     def held_bytes(self) -> int:
         return nbytes(list(self._live))
-
-    def counters(self) -> dict[str, int]:
-        return {**super().counters(), "held": sum(map(count, list(self._live)))}
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
@@ -172,9 +173,6 @@ class PartitionedRowsOperator(RelationOperator):
     def held_bytes(self) -> int:
         lists = (self._free, self._following, self._oldest, self._newest, self._held)
         return nbytes([self._slots]) + sum(a.nbytes for a in lists) + self._index.nbytes
-
-    def counters(self) -> dict[str, int]:
-        return {**super().counters(), "held": count(self._slots) - self._free.size}
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)

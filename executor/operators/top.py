@@ -101,5 +101,3 @@ def _sort_words(key: SortKey, rows: State) -> tuple[npt.NDArray[Any], npt.NDArra
     if key.descending and not key.expr.type.is_text:
         values = ~values
     return place, values
-
-

@@ -1,4 +1,4 @@
-"""DISTINCT, EXCEPT and INTERSECT of changing relations: what matters is how often a row is there."""
+"""DISTINCT, EXCEPT and INTERSECT of changing relations: what counts is how often a row is there."""
 
 from __future__ import annotations
 

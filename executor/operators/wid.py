@@ -29,7 +29,6 @@ from cql.executor.operators.aggregates import AggregateCode, aggregate_code, arg
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
-    MAX_EVENT_TIME,
     Asks,
     Origin,
     RowTerminal,
@@ -54,6 +53,7 @@ from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall
 from cql.planner.physical import ProjectExec, WidAggregateExec
 from cql.types import DataType, Kind
+from cql.window import MAX_EVENT_TIME
 
 #: How far ahead of the row at hand the index is asked for, and from how many places on.
 AHEAD_ROWS = 8

@@ -1,0 +1,295 @@
+"""The reference for relations: what a plan without SLIDE holds at each instant, from scratch.
+
+A relation is a bag of rows for every instant. ``at`` computes it by the definition, and the changes
+are the differences between neighbouring instants. Nothing is kept from one instant to the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cmp_to_key, partial
+from typing import Any
+
+from naive_expr import evaluate as value_of
+from naive_expr import is_true
+from naive_values import BadRowError, group_key
+
+from cql.planner.expr import columns_of
+from cql.planner.logical import (
+    Aggregate,
+    Filter,
+    Logical,
+    Project,
+    RelationToStream,
+    Scan,
+    SetOperation,
+    Sort,
+    Union,
+    Windowed,
+    inputs,
+)
+from cql.planner.relations import sees_relation
+from cql.window import WindowKind
+
+Bag = list[tuple[Any, ...]]
+
+
+@dataclass
+class Relations:
+    """``rows_of`` evaluates a stream (with own watermarks), ``grouped`` an aggregate over rows,
+    ``compare`` two rows by sort keys; ``late`` and ``fails`` count what is left out."""
+
+    rows_of: Callable[[Logical], list[Any]]
+    grouped: Callable[[Aggregate, Bag], Bag]
+    compare: Callable[[Any, Any, Any], int]
+    late: Callable[[int], None]
+    fails: Callable[[BadRowError], None]
+    scan: Callable[[Scan], list[tuple[Any, ...]]]
+    undetermined: bool = False
+    _members: dict[int, list[tuple[int, tuple[Any, ...]]]] = field(default_factory=dict)
+
+    # -- which instants there are --------------------------------------------------------------
+
+    def windows(self, node: Logical) -> Iterator[Windowed]:
+        """The windows that make ``node`` a relation."""
+        if isinstance(node, Windowed):
+            yield node
+        elif isinstance(node, SetOperation | Union) or sees_relation(node):
+            for child in inputs(node):
+                yield from self.windows(child)
+
+    def instants(self, node: Logical) -> list[int]:
+        """When a row of some window enters or leaves.
+
+        >>> from naive_tables import stream
+        >>> from cql.window import Window
+        >>> r = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=5))
+        >>> from naive import relations
+        >>> relations({"s": [(1,), (3,)]}).instants(r)
+        [1, 3, 7, 9]
+        """
+        found: set[int] = set()
+        for window in self.windows(node):
+            for time, _ in self.members(window):
+                found.add(time)
+                if window.window.kind in (WindowKind.RANGE, WindowKind.NOW):
+                    found.add(time + (window.window.range or 0) + 1)
+        return sorted(found)
+
+    def members(self, node: Windowed) -> list[tuple[int, tuple[Any, ...]]]:
+        """The rows under a window, by (event time, arrival): stragglers are left out and counted,
+        rows without an event time are bad."""
+        if id(node) not in self._members:
+            found = []
+            wa = node.window.wa
+            assert wa is not None
+            for row in self.rows_of(node.input):
+                time, mark = row.values[wa], row.marks[wa]
+                if time is None:
+                    self.fails(BadRowError("event time is NULL"))
+                elif mark is not None and time < mark:
+                    self.late(1)
+                else:
+                    found.append((time, row.values))
+            self._members[id(node)] = sorted(found, key=lambda pair: pair[0])
+        return self._members[id(node)]
+
+    def last(self, node: Logical) -> int | None:
+        """How far the inputs of the windows have come."""
+        found = [self._furthest(w.input, w.window.wa) for w in self.windows(node)]
+        return max((t for t in found if t is not None), default=None)
+
+    def _furthest(self, node: Logical, column: int | None) -> int | None:
+        assert column is not None
+        match node:
+            case Scan():
+                at = node.columns[column]
+                times = [row[at] for row in self.scan(node) if row[at] is not None]
+                return max(times, default=None)
+            case Project():
+                expr = node.exprs[column]
+                (below,) = columns_of(expr)
+                time = self._furthest(node.input, below)
+                if time is None:
+                    return None
+                row: list[Any] = [None] * len(node.input.schema)
+                row[below] = time
+                moved = value_of(expr, tuple(row))
+                assert isinstance(moved, int)
+                return moved
+            case Union():
+                times = [self._furthest(i, column) for i in node.inputs]
+                return max((t for t in times if t is not None), default=None)
+            case _:
+                return self._furthest(inputs(node)[0], column)
+
+    # -- what a relation holds -------------------------------------------------------------------
+
+    def at(self, node: Logical, now: int) -> Bag:
+        """The rows of ``node`` at an instant.
+
+        >>> from naive import relations
+        >>> from naive_tables import stream
+        >>> from cql.window import Window
+        >>> s = stream("s", "t bigint")
+        >>> data = relations({"s": [(1,), (3,), (4,)]})
+        >>> data.at(Windowed(s, Window(WindowKind.RANGE, 0, range=2)), 3)
+        [(1,), (3,)]
+        >>> data.at(Windowed(s, Window(WindowKind.ROWS, 0, rows=1)), 9)
+        [(4,)]
+        """
+        match node:
+            case Windowed():
+                return self._window(node, now)
+            case Filter():
+                return [row for row in self.at(node.input, now) if is_true(node.condition, row)]
+            case Project():
+                rows = self.at(node.input, now)
+                return [tuple(value_of(e, row) for e in node.exprs) for row in rows]
+            case Union():
+                return [row for part in node.inputs for row in self.at(part, now)]
+            case Aggregate() if node.window is None:
+                return self.grouped(node, self.at(node.input, now))
+            case SetOperation():
+                return self._set_operation(node, now)
+            case Sort():
+                return self._top(node, now)
+            case _:
+                return [row.values for row in self.rows_of(node)]
+
+    def _window(self, node: Windowed, now: int) -> Bag:
+        """``[RANGE r]`` holds the rows of [now - r, now]; ``[ROWS n]`` the last n of all rows so
+        far, with PARTITION BY those of each key."""
+        window = node.window
+        entered = [(t, row) for t, row in self.members(node) if t <= now]
+        match window.kind:
+            case WindowKind.RANGE | WindowKind.NOW:
+                return [row for t, row in entered if now <= t + (window.range or 0)]
+            case WindowKind.UNBOUNDED:
+                return [row for _, row in entered]
+        by: dict[Any, Bag] = defaultdict(list)
+        for _, row in entered:
+            by[tuple(group_key(row[c]) for c in window.partition_by)].append(row)
+        assert window.rows is not None
+        return [row for rows in by.values() for row in rows[-window.rows :]]
+
+    def _set_operation(self, node: SetOperation, now: int) -> Bag:
+        """EXCEPT and INTERSECT, of sets or (ALL) of bags; the rows shown are those of the left.
+
+        >>> from naive import relations
+        >>> from naive_tables import stream
+        >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
+        >>> data = relations({"a": [(1,), (1,), (2,)], "b": [(1,)]})
+        >>> data.at(SetOperation(a, b, "except", False), 9)
+        [(1,), (2,)]
+        >>> data.at(SetOperation(a, b, "except", True), 9)
+        [(2,)]
+        """
+        rows: dict[Any, tuple[Any, ...]] = {}
+        left = _counted(self.at(node.left, now), rows)
+        right = _counted(self.at(node.right, now), {})
+        found = []
+        for key, row in rows.items():
+            a, b = left[key], right[key]
+            if node.distinct:
+                a, b = min(a, 1), min(b, 1)
+            copies = max(a - b, 0) if node.kind == "except" else min(a, b)
+            found += [row] * copies
+        return found
+
+    def _top(self, node: Sort, now: int) -> Bag:
+        rows = self.at(node.input, now)
+        if node.limit is None and not node.offset:
+            return rows
+        ordered = sorted(rows, key=cmp_to_key(partial(self.compare, node.keys)))
+        stop = len(ordered) if node.limit is None else node.offset + node.limit
+        for cut in (node.offset, stop):
+            if 0 < cut < len(ordered):
+                a, b = ordered[cut - 1], ordered[cut]
+                tie = self.compare(node.keys, a, b) == 0
+                self.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
+        return ordered[node.offset : stop]
+
+    # -- changes and streams ---------------------------------------------------------------------
+
+    def changes(self, node: Logical) -> list[tuple[int, tuple[Any, ...], int]]:
+        """(instant, row, weight): the net difference of each instant to the one before."""
+        found = []
+        before: Bag = []
+        for now in self.instants(node):
+            rows = self.at(node, now)
+            found += [(now, row, n) for row, n in _difference(before, rows)]
+            before = rows
+        return found
+
+    def stream(self, node: RelationToStream) -> list[tuple[Any, ...]]:
+        """ISTREAM: rows that are new at an instant, net; DSTREAM: rows that are gone; RSTREAM: all
+        rows, at each instant at which a row enters or leaves.
+
+        >>> from naive import relations
+        >>> from naive_tables import stream
+        >>> from cql.types import BIGINT
+        >>> from cql.window import Window
+        >>> s = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=2))
+        >>> data = relations({"s": [(1,), (3,)]})
+        >>> data.stream(RelationToStream(s, "DSTREAM", BIGINT))
+        [(1, 4), (3, 6)]
+        >>> data.stream(RelationToStream(s, "RSTREAM", BIGINT))
+        [(1, 1), (1, 3), (3, 3), (3, 4)]
+        """
+        if node.kind == "RSTREAM":
+            moments = sorted(self.touched(node.input))
+            return [(*row, now) for now in moments for row in self.at(node.input, now)]
+        sign = 1 if node.kind == "ISTREAM" else -1
+        return [
+            (*row, now)
+            for now, row, weight in self.changes(node.input)
+            for _ in range(max(sign * weight, 0))
+        ]
+
+    def touched(self, node: Logical) -> set[int]:
+        """The instants at which some row of ``node`` enters or leaves, be it for an equal one."""
+        match node:
+            case Windowed():
+                return self._touched_by(node, lambda row: True)
+            case Filter(input=Windowed() as window):
+                return self._touched_by(window, lambda row: is_true(node.condition, row))
+            case Project():
+                return self.touched(node.input)
+            case Union():
+                return set().union(*(self.touched(i) for i in node.inputs))
+            case _:
+                return {now for now, _, _ in self.changes(node)}
+
+    def _touched_by(self, node: Windowed, wanted: Callable[[tuple[Any, ...]], bool]) -> set[int]:
+        found: set[int] = set()
+        before: list[int] = []
+        for now in self.instants(node):
+            rows = self._window(node, now)
+            ids = [id(row) for row in rows if wanted(row)]
+            if Counter(ids) != Counter(before):
+                found.add(now)
+            entered = [row for t, row in self.members(node) if t == now and wanted(row)]
+            if entered:  # it may have left at once
+                found.add(now)
+            before = ids
+        return found
+
+
+def _counted(rows: Bag, shown: dict[Any, tuple[Any, ...]]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for row in rows:
+        key = tuple(map(group_key, row))
+        shown.setdefault(key, row)
+        found[key] += 1
+    return found
+
+
+def _difference(before: Bag, after: Bag) -> Iterator[tuple[tuple[Any, ...], int]]:
+    rows: dict[Any, tuple[Any, ...]] = {}
+    old, new = _counted(before, rows), _counted(after, rows)
+    for key, row in rows.items():
+        if old[key] != new[key]:
+            yield row, new[key] - old[key]

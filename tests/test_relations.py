@@ -1,0 +1,231 @@
+"""Relations: the changes, the final relation and the streams of each query equal the reference,
+whatever the order of arrival, the size of morsels and the runtime."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from naive import _relations, _Run
+from naive_compare import difference, storage_rows
+from random_cases import MORSELS, RUNTIMES, Case, check, logical_plan, open_session
+from random_data import random_stream
+from random_shapes import Shape
+
+import cql
+from cql.errors import NotSupportedError, PlanError
+from cql.planner.lower import plan
+from cql.planner.physical import ChangeAggregateExec, walk
+from cql.planner.relations import is_append_only, is_relation
+from cql.planner.rules import optimize
+from cql.settings import Settings
+
+RELATIONS = (
+    "SELECT count(*) AS c, sum(q) AS s FROM n [RANGE 7]",
+    "SELECT k, count(*) AS c, min(v) AS lo, max(s) AS hi FROM n [RANGE 12] GROUP BY k",
+    "SELECT s, avg(q) AS m, stddev(q) AS d FROM a [RANGE 3 SECONDS] WHERE q > -5 GROUP BY s",
+    "SELECT k, last(s) AS l, first(v) AS f, count(s) AS c FROM n [ROWS 5] GROUP BY k",
+    "SELECT count_if(b) AS c, bool_or(b) AS o, max(x) AS x FROM b [ROWS 20]",
+    "SELECT k, sum(q) FILTER (WHERE b) AS s, count(*) AS c"
+    " FROM m [PARTITION BY k ROWS 3] GROUP BY k",
+    "SELECT DISTINCT s, b FROM n [RANGE 9]",
+    "SELECT DISTINCT k FROM m [PARTITION BY s, k ROWS 1] WHERE q > 0",
+    "SELECT s, count(*) AS c FROM d [RANGE 4 DAYS] GROUP BY s",
+    "SELECT sum(q) AS s, count(v) AS c, max(y) AS y FROM a [RANGE UNBOUNDED]",
+    "SELECT count(*) AS c FROM n [NOW]",
+    "SELECT g, max(q) AS m FROM n [RANGE 6] GROUP BY g HAVING count(*) > 1",
+    "SELECT max(c) AS c, sum(c) AS s, min(h) AS h, count(*) AS n"
+    " FROM (SELECT k, count(*) AS c, max(s) AS h FROM n [RANGE 8] GROUP BY k)",
+    "SELECT k, s FROM n [RANGE 5] EXCEPT SELECT k, s FROM m [RANGE 9]",
+    "SELECT k FROM n [RANGE 5] EXCEPT ALL SELECT k FROM m [ROWS 6]",
+    "SELECT s FROM n [ROWS 8] INTERSECT SELECT s FROM m [RANGE 9]",
+    "SELECT b, k FROM n [RANGE 20] INTERSECT ALL SELECT b, k FROM m [RANGE 20]",
+    "SELECT s FROM n [RANGE 5] UNION SELECT s FROM m [RANGE 9]",
+    "SELECT k, count(*) AS c FROM (SELECT k FROM n [RANGE 5] UNION ALL SELECT k FROM m [ROWS 4])"
+    " GROUP BY k",
+    "SELECT s, max(q) AS m, sum(y) AS y FROM (SELECT s, q, y FROM n [RANGE 5] UNION ALL"
+    " SELECT s, q, y FROM m [RANGE 11]) GROUP BY s",
+    "SELECT q, k, s, b, v, w, g FROM n [RANGE 10] ORDER BY q DESC, k, s, b, v, w, g LIMIT 4",
+    "SELECT s, count(*) AS c FROM n [RANGE 10] GROUP BY s"
+    " ORDER BY c DESC, s NULLS LAST LIMIT 3 OFFSET 1",
+    "SELECT x, count(*) AS c FROM n [RANGE 15] GROUP BY x ORDER BY x DESC LIMIT 2",
+    "SELECT k, count(*) AS c FROM n GROUP BY k EMIT CHANGES",
+    "SELECT DISTINCT s FROM n EMIT CHANGES",
+)  # fmt: skip
+STREAMS = (
+    "SELECT ISTREAM(k, s) FROM n [RANGE 5] WHERE q > 0",
+    "SELECT DSTREAM(k, b) FROM n [RANGE 5]",
+    "SELECT RSTREAM(k) FROM n [RANGE 3] WHERE q > 0",
+    "SELECT RSTREAM(*) FROM a [NOW]",
+    "SELECT ISTREAM(*) FROM n [ROWS 3]",
+    "SELECT DSTREAM(v) FROM m [PARTITION BY k ROWS 2]",
+    "SELECT ISTREAM(s, count(*)) FROM n [RANGE 6] GROUP BY s",
+    "SELECT DSTREAM(max(q)) FROM n [ROWS 4]",
+    "ISTREAM(SELECT DISTINCT k FROM n [RANGE 4])",
+    "DSTREAM(SELECT k FROM n [RANGE 4] EXCEPT SELECT k FROM m [RANGE 4])",
+    "ISTREAM(n [ROWS 5] EXCEPT m [NOW])",
+    "SELECT s, count(*) AS c, window_end FROM (SELECT ISTREAM(s) FROM n [ROWS 5])"
+    " [RANGE 20 SLIDE 10] GROUP BY s",
+    "SELECT * FROM n [RANGE 5]",
+    "SELECT k, s FROM a [NOW] WHERE q > 2",
+)
+NAMES = ("a", "b", "n", "m", "d")
+
+
+def _case(text: str, rng: random.Random) -> Case:
+    words = text.replace("(", " ").replace(")", " ").split()
+    used = tuple(
+        dict.fromkeys(w for i, w in enumerate(words) if w in NAMES and _is_input(words, i))
+    )
+    streams = tuple(random_stream(rng, name) for name in used)
+    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES), "fuse": rng.random() < 0.7}
+    morsel = rng.choice(MORSELS)
+    if morsel is not None:
+        settings["morsel_rows"] = morsel
+    return Case(f"0:{text}", Shape(0, text, used, ()), streams, {}, True, settings)
+
+
+def _is_input(words: list[str], i: int) -> bool:
+    before = words[i - 1] if i else ""
+    behind = words[i + 1] if i + 1 < len(words) else ""
+    return before == "FROM" or behind.startswith("[")
+
+
+def changes_of(case: Case) -> list[tuple[Any, ...]]:
+    """(_time, row…, weight) from the engine, net per instant and row."""
+    with open_session(case) as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        query = session.sql(case.text)
+        batches = list(query.batches())
+        table = pa.Table.from_batches(batches, schema=query.schema.to_arrow())
+    rows = storage_rows(table)
+    net: Counter[Any] = Counter()
+    kept: dict[Any, tuple[Any, ...]] = {}
+    for time, weight, *row in rows:
+        key = (time, repr([0.0 if v == 0 else v for v in row]))
+        kept.setdefault(key, (time, *row))
+        net[key] += weight
+    return [(*kept[key], n) for key, n in net.items() if n]
+
+
+@pytest.mark.parametrize("text", RELATIONS)
+def test_relation(text: str, seed: int, full: bool) -> None:
+    rng = random.Random(f"{text} {seed}")
+    for _ in range(60 if full else 6):
+        case = _case(text, rng)
+        if "EMIT" not in text:
+            check(case)
+        node = logical_plan(case)
+        run = _Run({s.name: s.rows for s in case.streams}, True)
+        want = [(now, *row, n) for now, row, n in _relations(run).changes(node)]
+        found = difference(want, [row for row in changes_of(case) if row[0] > -(1 << 60)])
+        default = [(0, *row, 1) for row in _relations(run).at(node, 0)]  # of an input without rows
+        assert found is None or (not want and difference(default, changes_of(case)) is None), (
+            f"{found}\n{case.describe()}"
+        )
+
+
+@pytest.mark.parametrize("text", STREAMS)
+def test_stream(text: str, seed: int, full: bool) -> None:
+    rng = random.Random(f"{text} {seed}")
+    for _ in range(60 if full else 6):
+        check(_case(text, rng))
+
+
+def test_the_method_of_each_aggregate() -> None:
+    methods = {
+        "SELECT count(*) FROM n [RANGE UNBOUNDED]": "append_only",
+        "SELECT count(*) FROM n [RANGE 5]": "two_stacks",
+        "SELECT DISTINCT k FROM n [RANGE 5]": "weights",
+        "SELECT max(c) FROM (SELECT count(*) AS c FROM n [RANGE 5] GROUP BY k)": "rescan",
+    }
+    for text, method in methods.items():
+        logical = logical_plan(_case(text, random.Random(1)))
+        made = plan(optimize(logical), Settings())
+        first = next(n for n in walk(made.root) if isinstance(n, ChangeAggregateExec))
+        assert first.method == method
+
+
+def test_what_is_a_relation() -> None:
+    for text, relation, append_only in (
+        ("SELECT * FROM n [RANGE 5]", True, True),
+        ("SELECT count(*) FROM n [RANGE 5]", True, False),
+        ("SELECT ISTREAM(*) FROM n [RANGE 5]", False, True),
+        ("SELECT count(*) AS c FROM n [RANGE 4 SLIDE 2]", False, True),
+    ):
+        logical = logical_plan(_case(text, random.Random(1)))
+        assert (is_relation(logical), is_append_only(logical)) == (relation, append_only)
+
+
+@pytest.fixture
+def session() -> Any:
+    with cql.connect(spark=False) as made:
+        data = pa.table({"t": pa.array([1, 2, 4], pa.int64()), "k": [1, 1, 2]})
+        made.create_stream("s", data, ordered_by="t")
+        made.register_table("plain", data)
+        yield made
+
+
+def test_final_relation_and_its_changes(session: cql.Session) -> None:
+    query = session.sql("SELECT k, count(*) AS c FROM s [RANGE 2] GROUP BY k ORDER BY k DESC")
+    assert query.to_arrow().to_pylist() == [{"k": 2, "c": 1}, {"k": 1, "c": 1}]
+    rows = [tuple(r.values()) for b in query.batches() for r in b.to_pylist()]
+    assert rows == [
+        (1, 1, 1, 1), (2, -1, 1, 1), (2, 1, 1, 2), (4, -1, 1, 2), (4, 1, 1, 1), (4, 1, 2, 1),
+        (5, -1, 1, 1), (7, -1, 2, 1),
+    ]  # fmt: skip
+
+
+def test_signs_within_an_instant(session: cql.Session) -> None:
+    """As STREAM shows them: what a RANGE window loses comes first, in a ROWS window behind."""
+
+    def signs(window: str) -> list[int]:
+        query = session.sql(f"SELECT DISTINCT t FROM s {window}")
+        return [r["_weight"] for b in query.batches() for r in b.to_pylist() if r["_time"] == 2]
+
+    assert signs("[RANGE 0]") == [-1, 1]
+    assert sorted(signs("[ROWS 1]")) == [-1, 1]
+
+
+def test_of_an_input_without_rows(session: cql.Session) -> None:
+    query = session.sql("SELECT count(*) AS c, max(k) AS m FROM s [RANGE 2] WHERE k > 9")
+    assert query.to_arrow().to_pylist() == [{"c": 0, "m": None}]
+
+
+def test_tables_hold_from_the_beginning(session: cql.Session) -> None:
+    query = session.sql("SELECT k FROM plain EXCEPT ALL SELECT k FROM s [ROWS 1]")
+    assert query.to_arrow().to_pylist() == [{"k": 1}, {"k": 1}]
+    both = session.sql("SELECT k FROM plain INTERSECT SELECT k FROM plain WHERE k > 1")
+    assert both.to_arrow().to_pylist() == [{"k": 2}]
+
+
+def test_a_table_takes_no_changes(session: cql.Session) -> None:
+    session.sql("CREATE TABLE target (c BIGINT)")
+    with pytest.raises(PlanError, match="change and leave"):
+        session.sql("INSERT INTO target SELECT count(*) AS c FROM s [RANGE 2]")
+    session.sql("INSERT INTO target SELECT ISTREAM(count(*) AS c) FROM s [RANGE 2]").insert()
+    assert session.sql("SELECT * FROM target").to_arrow()["c"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("SELECT count(*) FROM s [RANGE 4 SLIDE 2] EMIT CHANGES", "EMIT CHANGES"),
+        ("SELECT count(DISTINCT k) FROM s [RANGE 4]", "count(DISTINCT"),
+        ("SELECT count(*) FROM (SELECT count(*) AS c FROM s [NOW]) [RANGE 4 SLIDE 2]", "progress"),
+    ],
+)
+def test_refused(session: cql.Session, text: str, clause: str) -> None:
+    with pytest.raises(cql.CqlError) as refused:
+        session.sql(text)
+    assert clause in refused.value.message
+    assert refused.value.position is not None or not isinstance(refused.value, NotSupportedError)
+
+
+def test_refused_without_a_clock(session: cql.Session) -> None:
+    with pytest.raises(cql.CqlError, match="progress"):
+        session.sql("SELECT count(*) FROM plain [ROWS 3]")
