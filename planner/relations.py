@@ -25,11 +25,14 @@ from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
 
+_OF_RELATIONS = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.ROWS)
+
+
 def is_relation(node: Logical) -> bool:
     """Whether rows may also leave ``node``'s output."""
     match node:
         case Windowed():
-            return node.window.kind is not WindowKind.SLIDING
+            return node.window.kind in _OF_RELATIONS
         case Filter() | Project() | Sort():
             return is_relation(node.input)
         case Aggregate():
@@ -57,7 +60,7 @@ def is_append_only(node: Logical) -> bool:
 def as_relation(node: Logical) -> Logical:
     """``node`` read as a relation: a stream in it is that of all its rows so far."""
     match node:
-        case Filter() | Project() if sees_relation(node.input):
+        case Filter() | Project() if sees_relation(node.input) or not progressing(node):
             return replace(node, input=as_relation(node.input))
         case Sort():
             return replace(node, input=as_relation(node.input))

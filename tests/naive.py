@@ -23,7 +23,7 @@ from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import Order, before_window, merged, released
-from naive_relations import Relations
+from naive_relations import Relations, is_append_only, is_relation
 from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
 
@@ -45,7 +45,6 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
-from cql.planner.relations import is_append_only, is_relation
 from cql.window import Window, WindowKind
 
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]

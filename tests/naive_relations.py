@@ -30,10 +30,38 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.relations import sees_relation
 from cql.window import WindowKind
 
 Bag = list[tuple[Any, ...]]
+
+
+def is_relation(node: Logical) -> bool:
+    """Whether ``node`` is a bag that rows also leave: a window without SLIDE, and what is made of
+    one; EXCEPT and INTERSECT."""
+    match node:
+        case Windowed():
+            kinds = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.ROWS)
+            return node.window.kind in kinds
+        case Aggregate():
+            return node.window is None and is_relation(node.input)
+        case Filter() | Project() | Sort():
+            return is_relation(node.input)
+        case Union():
+            return any(map(is_relation, node.inputs))
+        case _:
+            return isinstance(node, SetOperation)
+
+
+def is_append_only(node: Logical) -> bool:
+    """Whether only selections, projections and unions stand over the windows: each row counts
+    once."""
+    match node:
+        case Filter() | Project() | Windowed():
+            return is_append_only(node.input)
+        case Union():
+            return all(map(is_append_only, node.inputs))
+        case _:
+            return not is_relation(node)
 
 
 @dataclass
@@ -56,7 +84,9 @@ class Relations:
         """The windows that make ``node`` a relation."""
         if isinstance(node, Windowed):
             yield node
-        elif isinstance(node, SetOperation | Union) or sees_relation(node):
+        elif not isinstance(node, RelationToStream) and (
+            not isinstance(node, Aggregate) or node.window is None
+        ):
             for child in inputs(node):
                 yield from self.windows(child)
 
