@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
+from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
-from cql.executor.operators.slack import SlackOperator
-from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.relation import relation_operator
+from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
 from cql.executor.operators.to_stream import stream_operator
@@ -27,13 +27,13 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     FilterExec,
     MergeUnionExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
-    SlackExec,
-    OnTimeExec,
     RelationExec,
     SetOperationExec,
+    SlackExec,
     SortExec,
     SourceExec,
     StreamExec,

@@ -24,7 +24,6 @@ from cql.planner.properties import progressing
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
-
 _OF_RELATIONS = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.ROWS)
 
 

@@ -209,7 +209,7 @@ def _codes(node: ChangeAggregateExec) -> list[bool]:
     """Whether the state of each call can be merged."""
     from cql.executor.operators.aggregates import aggregate_code
 
-    return [bool(aggregate_code(c, k, f"x{k}", True).merge) for k, c in enumerate(node.calls)]
+    return [bool(aggregate_code(c, k, True).merge) for k, c in enumerate(node.calls)]
 
 
 def _dtype(storage: str) -> np.dtype[Any]:

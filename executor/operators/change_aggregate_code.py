@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cql.executor import codegen
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.views import VIEWS
-from cql.executor.operators.aggregates import AggregateCode, aggregate_code
+from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.planner.expr import Column
 from cql.planner.physical import ChangeAggregateExec
 from cql.types import DataType
@@ -64,7 +64,7 @@ class _Writer:
             loose = not node.keys or call.where is not None or any(a.nullable for a in call.args)
             # a group that lost all its rows with a value has seen one, and has none
             loose = loose or node.method != APPEND_ONLY
-            self.codes.append(aggregate_code(call, k, f"x{k}", loose))
+            self.codes.append(aggregate_code(call, k, loose))
 
     def write(self) -> ChangeAggregateCode:
         self._declare()
@@ -107,7 +107,7 @@ class _Writer:
             self._state(),
             self._results(),
             tuple(self.sites),
-            any(c.uses_rank for c in self.codes),
+            any(c.ranked is not None for c in self.codes),
             tuple(name for c in self.codes for name in c.codes),
         )
 
@@ -146,7 +146,7 @@ class _Writer:
         for column, type_ in self._read().items():
             self._array(f"in{column}", type_.storage, "n")
             self._array(f"im{column}", "bool", "n")
-        if any(c.uses_rank for c in self.codes):
+        if any(c.ranked is not None for c in self.codes):
             head.line(f"rank = as_i32(d[{self._slot('rank')}], d[{self._slot('codes')}])")
 
     def _read(self) -> dict[int, DataType]:
@@ -164,13 +164,13 @@ class _Writer:
             if call.where is not None:
                 at = _column(call.where)
                 conditions.append(f"im{at}[r] != 0 and in{at}[r] != 0")
-            for arg in call.args:
-                at = _column(arg)
+            for n, arg in enumerate(call.args):
+                at, x = _column(arg), argument(k, n)
                 boolean = " != 0" if arg.type.storage == "bool" else ""
-                body.line(f"x{k} = in{at}[r]{boolean}")
-                body.line(f"x{k}_ok = im{at}[r] != 0")
-                if call.fn not in ("first", "last"):  # they keep NULLs
-                    conditions.append(f"x{k}_ok")
+                body.line(f"{x} = in{at}[r]{boolean}")
+                body.line(f"{x}_ok = im{at}[r] != 0")
+                if n not in self.codes[k].sees_null:
+                    conditions.append(f"{x}_ok")
             body.line(f"f{k} = {' and '.join(conditions) or 'True'}")
 
     def _update(self) -> None:
