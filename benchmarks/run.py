@@ -10,7 +10,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import bare, bids, engine_bench, figure, first, harness, machine, q4, q4_spark
+from benchmarks import (
+    bare,
+    bids,
+    engine_bench,
+    figure,
+    first,
+    harness,
+    machine,
+    q4,
+    q4_spark,
+    skew,
+    split,
+)
 from benchmarks.figure import Figure
 from benchmarks.harness import Benchmark, Options
 
@@ -25,7 +37,10 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }
 #: Figures of the papers: each is given the rows (None: those of the paper's setting).
-FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {}
+FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
+    "skew": skew.figures,
+    "split": split.figures,
+}
 BANDWIDTH = "bandwidth"
 
 

@@ -3,11 +3,15 @@
 Options: ``table`` or ``path`` with the options of its format (what is replayed); ``time``, the
 timestamp column that sets the pace; ``speed``, event seconds per second of the clock (without it,
 as fast as the query takes the rows); ``skew``, how much later than its peers this input arrives, in
-event time; ``origin``, the event time at which the clock starts (else that of the first row: give
-one to several inputs and they stay aligned); ``shift``, added to the column ``time`` itself.
+event time; ``step``, the event time of the rows that are given at once (a query takes turns between
+its inputs at such steps); ``origin``, the event time at which the clock starts (else that of the
+first row: give one to several inputs and they stay aligned); ``shift``, added to the column
+``time`` itself.
 
-A row is given when its own time and that of every row before it has come; rows without a time, and
-rows that cannot be read, come with their predecessor. Offsets are
+With a speed, a row is given when its own time and that of every row before it has come; rows
+without a time, and rows that cannot be read, come with their predecessor. Without one there is no
+clock, and ``skew`` orders the inputs alone: a query reads the one whose rows arrive first. Offsets
+are
 ``{"row": n, "inner": offset of the input, "skip": k}``.
 """
 
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 #: Options of the replay itself; the others belong to the format of ``path``.
-OWN_OPTIONS = ("table", "time", "speed", "skew", "origin", "shift")
+OWN_OPTIONS = ("table", "time", "speed", "skew", "step", "origin", "shift")
 
 
 class ReplaySource:
@@ -60,22 +64,23 @@ class ReplaySource:
             self.schema = declared
         self.speed = given.number("speed", 0.0, least=1e-6, most=1e9) if given.has("speed") else 0.0
         self.skew = given.duration("skew")
+        self.step = given.duration("step")
         self.origin = given.instant("origin")
         self.shift = given.duration("shift")
         self.time = self._time(given)
-        if not self.speed and (self.skew or self.origin is not None):
+        if not self.speed and self.origin is not None:
             raise CatalogError(
-                f"{what}: skew and origin need a speed",
-                hint="without a pace no input is late: give speed '1' or more",
+                f"{what}: origin needs a speed",
+                hint="without a pace there is no clock: give speed '1' or more",
             )
         self.unsupported: Mapping[str, str] = {}
 
     def _time(self, given: Options) -> Field | None:
         name = given.text("time")
         if name is None:
-            if self.speed or self.shift:
+            if self.speed or self.shift or self.skew or self.step:
                 raise CatalogError(
-                    f"{self._what}: speed and shift need the option time",
+                    f"{self._what}: speed, skew, step and shift need the option time",
                     hint="time 'ts' names the timestamp column that sets the pace",
                 )
             return None
@@ -90,6 +95,11 @@ class ReplaySource:
     @property
     def bounded(self) -> bool:
         return self._inner.bounded
+
+    @property
+    def lag(self) -> int:
+        """How much later than its peers this input is to be read; a clock sees to it by itself."""
+        return 0 if self.speed else self.skew
 
     def statistics(self) -> Statistics:
         return Statistics()
@@ -131,6 +141,7 @@ class _ReplayFeed:
         self._opened = source.clock.now()
         self._latest: int | None = None
         self._origin = source.origin
+        self._step: int | None = None  # the number of the one that rows were given of
 
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
         while self._block is None:
@@ -146,10 +157,12 @@ class _ReplayFeed:
                 continue
             self._block, self._rows, self._due = block, rows, self._times(rows)
         count = self._rows.count - self._done
-        if self._due is not None:
+        if self._due is not None and self._source.step:
+            count = self._of_step(self._due)
+        if self._due is not None and self._source.speed:
             count = min(count, self._await(self._due, timeout))
-            if count == 0:
-                return None
+        if count == 0:
+            return None
         return self._give(self._block, min(count, limit))
 
     def close(self) -> None:
@@ -182,12 +195,24 @@ class _ReplayFeed:
         named = pa.RecordBatch.from_arrays(columns, names=self._names)
         return named.select(self._names[: self._count]) if columns else batch
 
+    def _of_step(self, due: npt.NDArray[np.int64]) -> int:
+        """How many rows belong to the step at hand; none when it is over, so that a block ends."""
+        import numpy as np
+
+        step = self._source.step
+        number = int(due[self._done]) // step
+        if self._step is not None and number != self._step:
+            self._step = None
+            return 0
+        self._step = number
+        return int(np.searchsorted(due, (number + 1) * step, side="left")) - self._done
+
     def _times(self, rows: Rows) -> npt.NDArray[np.int64] | None:
-        """Event microseconds after the origin at which each row is due; None without a pace."""
+        """The highest event time up to each row; None where nobody asks."""
         import numpy as np
 
         time = self._source.time
-        if time is None or not self._source.speed:
+        if time is None or not (self._source.speed or self._source.step):
             return None
         column: Any = rows.batch.column(self._names.index(time.name.lower())).cast(pa.int64())
         if self._origin is None and column.null_count < len(column):

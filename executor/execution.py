@@ -165,10 +165,13 @@ class Execution:
         nodes = sources(self.plan.root)
         totals: list[int | None] = []
         nulls: list[set[int]] = []
+        lags: list[int] = []
         for node in nodes:
             with _told_at(node):
                 narrow_schema(node.schema)
-                self._readers.append(node.relation.source().open(node.schema.names))
+                source = node.relation.source()
+                self._readers.append(source.open(node.schema.names))
+                lags.append(int(getattr(source, "lag", 0)))
                 known = node.relation.statistics
                 totals.append(known.rows)
                 with_nulls = {name.lower() for name, count in known.nulls.items() if count}
@@ -182,7 +185,7 @@ class Execution:
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
             feed = Feed(node, reader, self._workspace.dictionary, encoded, unit, ones)
-            feed.nulls = nulls[k]
+            feed.nulls, feed.lag = nulls[k], lags[k]
             self._workspace.resize(0, feed.nbytes, BUFFERS)
             self._feeds.append(feed)
         last = self._graph.last
@@ -241,6 +244,10 @@ class Execution:
                 self._runtime.admit(unit, edge)
                 yield
         alive = set(range(len(self._feeds)))
+        for feed in self._feeds:
+            if feed.lag:
+                with _told_at(feed.source):
+                    feed.load(None)
         while alive and not self._stop:
             if is_due(self._workspace):
                 self._compact()

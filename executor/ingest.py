@@ -74,7 +74,7 @@ class Loaded:
 class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
     units of as many rows as ``unit`` is for. ``nulls`` are the columns in which a NULL has been
-    seen; ``bad`` rows could not be read."""
+    seen; ``bad`` rows could not be read. ``lag`` is how much later than its peers it is read."""
 
     source: SourceExec
     reader: Reader
@@ -84,6 +84,7 @@ class Feed:
     ones: npt.NDArray[np.uint8]
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
+    lag: int = 0
     bad: int = 0
     ended: bool = False
     pending: Loaded | None = None
@@ -132,8 +133,16 @@ class Feed:
 
     @property
     def position(self) -> int:
-        """How far this input is in event time (replay reads the one furthest behind)."""
-        return self.attributes[0].watermark() if self.attributes else self.rows
+        """When what follows arrives, in event time (replay reads the one furthest behind)."""
+        if not self.attributes:
+            return self.rows
+        reached = self.attributes[0].watermark()
+        if reached > NEVER:
+            return reached + self.lag
+        # One that lags is peeked at: else its first block would come at once.
+        if not self.lag or self.pending is None or not self.pending.rows:
+            return NEVER
+        return int(self.pending.times[0][0]) + self.lag
 
     def load(self, timeout: float | None) -> bool:
         """Reads the next block if none is pending; False if there is nothing (yet)."""

@@ -16,7 +16,22 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import bare, bids, compare, first, harness, machine, q4, q4_spark, run, workloads
+from benchmarks import (
+    bare,
+    bids,
+    compare,
+    figure,
+    first,
+    harness,
+    machine,
+    q4,
+    q4_spark,
+    run,
+    skew,
+    split,
+    workloads,
+)
+from benchmarks.figure import Check, Figure
 from benchmarks.harness import Benchmark, Contender, Limit, Options, Ratio
 
 ROWS = 20_000
@@ -89,6 +104,53 @@ def test_first(data: Path, options: Options, full: bool) -> None:
 def test_bandwidth() -> None:
     assert len(bare.bandwidth(1000)) == 10
     assert set(bare.bandwidth(1000, (harness.READ,))) == {harness.READ}
+
+
+# ----------------------------------------------------------------- the figures
+
+
+def drawn(made: Figure, options: Options) -> Figure:
+    """A figure with right answers, shown without trouble, whose record is JSON."""
+    assert made.right
+    assert made.quotes
+    assert all(len(values) == len(made.x) for values in made.series.values())
+    record = figure.record_of(made)
+    assert json.loads(json.dumps(record))["series"].keys() == made.series.keys()
+    figure.show(made, options.console)
+    return made
+
+
+@pytest.mark.parametrize("setting", [skew.Q5, skew.INTRODUCTION, skew.Q9], ids=lambda s: s.name)
+def test_figures_1_and_13(setting: skew.Setting, options: Options) -> None:
+    made = drawn(skew.measured(setting.scaled(ROWS), (1, 40)), options)
+    flat, rising = made.series[skew.OUT_OF_ORDER], made.series[skew.IN_ORDER]
+    assert flat[1] <= 1.2 * flat[0]
+    assert rising[1] >= rising[0]
+
+
+def test_figure_3(options: Options) -> None:
+    memory, latency, lost = (drawn(made, options) for made in split.figures(ROWS))
+    assert memory.series.keys() == latency.series.keys() == lost.series.keys()
+    assert all(check.met for check in (*latency.checks, *lost.checks))
+
+
+def test_a_figure_is_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    made = Figure("toy", "A toy", ("It grows.",), "x", (1, 2), "y", {"a": (1.0, 2.0)})
+    assert figure.plot(made, tmp_path / "new").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_tells_what_it_misses(options: Options) -> None:
+    missed = Check("growth", 3.0, "at most 1", met=False)
+    figure.show(
+        Figure("toy", "A toy", (), "x", (1,), "y", {"a": (1.0,)}, [missed], right=False),
+        options.console,
+    )
+    assert isinstance(options.console.file, io.StringIO)
+    shown = options.console.file.getvalue()
+    assert "growth: 3 (goal: at most 1): no" in shown
+    assert "toy: an answer is wrong" in shown
+    assert figure.slope((1, 2, 3), (2, 4, 6)) == pytest.approx((2.0, 1.0))
 
 
 # ----------------------------------------------------------------- the data

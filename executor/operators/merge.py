@@ -10,7 +10,7 @@ import numpy as np
 
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import merge as kernel
-from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words
 from cql.model import Schema
 from cql.planner.expr import Column
@@ -66,8 +66,10 @@ class MergeOperator:
             words = key.expr.index, _kind(key.expr.type), key.descending, key.nulls_first
             d[at : at + kernel.KEY_WORDS] = words
         self.address = int(kernel.merge.address)
-        for scratch in ("picked", "places"):
-            self._resize(scratch, workspace.unit_rows, np.dtype(np.int32))
+        scratch = np.zeros((2, workspace.unit_rows), np.int32)
+        workspace.resize(0, scratch.nbytes, BUFFERS)
+        d[[kernel.PICKED, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
+        self._scratch = scratch
         self._more_runs(INITIAL_RUNS)
         self._more_slots(STEP)
 
@@ -113,8 +115,12 @@ class MergeOperator:
 
     def _bind(self) -> None:
         d, state = self.descriptor, self.state
-        names = {"next": kernel.NEXT, "picked": kernel.PICKED, "places": kernel.PLACES}
-        names |= {"heap": kernel.HEAP, "heads": kernel.HEADS, "tails": kernel.TAILS}
+        names = {
+            "next": kernel.NEXT,
+            "heap": kernel.HEAP,
+            "heads": kernel.HEADS,
+            "tails": kernel.TAILS,
+        }
         names |= {"ages": kernel.AGES, "spares": kernel.SPARES, "lists": kernel.LISTS}
         for name, word in names.items():
             d[word] = state[name].ctypes.data if name in state else 0
