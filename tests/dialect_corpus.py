@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sqlglot import exp
+
+from cql.dialect import parse
+
 QUERIES = Path(__file__).resolve().parent.parent / "queries"
 
 WINDOWS = [
@@ -70,6 +74,8 @@ RELATIONS_TO_STREAMS = [
     "SELECT RSTREAM(*) FROM S [NOW]",
     "SELECT DSTREAM a, b FROM S [UNBOUNDED] x",
     "SELECT DISTINCT ISTREAM(a) FROM S [NOW]",
+    "SELECT ISTREAM DISTINCT a, b FROM S [NOW]",
+    "SELECT DSTREAM(DISTINCT a) FROM S [ROWS 3]",
     "SELECT istream, a FROM t",
     "SELECT istream FROM t",
     "SELECT t.istream, istream + 1 AS rstream FROM t",
@@ -243,3 +249,9 @@ ALL = [
 
 def query_files() -> list[Path]:
     return sorted(QUERIES.rglob("*.cql"))
+
+
+def script(text: str) -> tuple[list[exp.Expr], exp.Expr]:
+    """What a query file declares before its query, and the query."""
+    *before, query = parse(text)
+    return before, query

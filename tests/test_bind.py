@@ -12,7 +12,7 @@ import dialect_corpus
 import pytest
 from bind_fixtures import World, tree, world
 
-from cql.dialect import nodes, parse_one
+from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
 from cql.planner import statements as st
 from cql.planner.bind import bind
@@ -549,13 +549,15 @@ def test_every_query_file_binds(path: Path) -> None:
     for line in text.splitlines():
         if line.startswith("-- streams:"):
             w.run(line.removeprefix("-- streams:"))
-    statement = parse_one(text)
+    before, statement = dialect_corpus.script(text)
+    for declared in before:
+        w.run(to_sql(declared))
     if isinstance(statement, nodes.InsertInto) and w.catalog.find((statement.this.name,)) is None:
         columns = bind(statement.args["query"], w.catalog, w.fresh())
         assert isinstance(columns, st.Query)
         listed = ", ".join(f"{f.name} {f.type}" for f in columns.schema)
         w.run(f"CREATE TABLE {statement.this.name} ({listed})")
-    plan = w.plan(text)
+    plan = w.plan(to_sql(statement) if before else text)
     assert optimize(plan).schema.names == plan.schema.names
     if "-- expect: runs" in text:
         refuse(optimize(plan))

@@ -43,5 +43,6 @@ def test_query_file(path: Path) -> None:
             for declared in parse(value):
                 assert isinstance(declared, nodes.CreateStream | nodes.CreateConstant)
                 assert parse_one(to_sql(declared)) == declared
-    tree = parse_one(text)
-    assert parse_one(to_sql(tree)) == tree
+    before, query = dialect_corpus.script(text)
+    for tree in (*before, query):
+        assert parse_one(to_sql(tree)) == tree

@@ -4,6 +4,7 @@ binds and is refused, naming the clause and its position."""
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ import pytest
 from test_query_files_parse import header
 
 import cql
-from cql.dialect import parse, parse_one, to_sql
+from cql.dialect import parse, to_sql
 from cql.errors import NotSupportedError
 from cql.model import Schema
 from cql.planner import statements as st
 from cql.planner.bind import bind
 from cql.planner.context import Context
-from cql.planner.expr import Literal
-from cql.types import Kind
+from cql.types import DataType, Kind
 
 FILES = dialect_corpus.query_files()
 ROWS = 120
@@ -43,6 +43,8 @@ def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[t
                 row.append(i)
             elif f.type.is_integer:
                 row.append(rng.randrange(4))
+            elif f.type.kind is Kind.DECIMAL:
+                row.append(rng.randrange(10_000))
             elif f.type.is_fraction:
                 row.append(rng.randrange(100) / 2)
             elif f.type.kind is Kind.BOOLEAN:
@@ -53,27 +55,36 @@ def rows_of(schema: Schema, progressing: set[str], rng: random.Random) -> list[t
     return rows
 
 
-def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict[str, Any], dict]:
-    """Makes the streams of a file's header with rows in memory; returns rows and constants."""
+def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, Context]:
+    """Makes the streams of a file with rows in memory; returns the rows, and what else it names."""
     data: dict[str, Any] = {}
-    constants: dict[str, Literal] = {}
-    for key, value in header(text):
-        for tree in parse(value) if key == "streams" else ():
-            bound = bind(tree, session.catalog, Context())
-            if isinstance(bound, st.CreateConstant):
-                session.sql(to_sql(tree))
-                constants[bound.name] = bound.value
-                continue
-            assert isinstance(bound, st.CreateStream)
+    names: dict[str, dict[Any, Any]] = {"constants": {}, "views": {}, "streams": {}}
+    listed = [tree for key, value in header(text) if key == "streams" for tree in parse(value)]
+    for tree in (*listed, *dialect_corpus.script(text)[0]):
+        bound = bind(tree, session.catalog, Context(**names))
+        if isinstance(bound, st.CreateStream):
             schema, spec = bound.definition.schema, bound.definition.spec
             assert schema is not None
             rows = rows_of(schema, {p.column.lower() for p in spec.progress}, rng)
             columns = [[row[k] for row in rows] for k in range(len(schema))]
-            arrays = [pa.array(c, f.type.to_arrow()) for c, f in zip(columns, schema, strict=True)]
+            arrays = [column_of(c, f.type) for c, f in zip(columns, schema, strict=True)]
             table = pa.Table.from_arrays(arrays, schema=schema.to_arrow())
             session.catalog.local.register(bound.name, table, spec=spec, schema=schema)
             data[".".join(bound.name)] = rows
-    return data, constants
+            continue
+        session.sql(to_sql(tree))
+        if isinstance(bound, st.CreateConstant):
+            names["constants"][bound.name] = bound.value
+        else:
+            assert isinstance(bound, st.CreateView)
+            names[f"{bound.definition.kind}s"][bound.name] = bound.definition
+    return data, Context(**names)
+
+
+def column_of(values: list[Any], kind: DataType) -> pa.Array:
+    if kind.kind is Kind.DECIMAL:
+        values = [Decimal(v).scaleb(-kind.scale) for v in values]
+    return pa.array(values, kind.to_arrow())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
@@ -81,16 +92,23 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
     text = path.read_text(encoding="utf-8")
     (expectation,) = [value for key, value in header(text) if key == "expect"]
     with cql.connect(spark=False) as session:
-        data, constants = declare(session, text, random.Random(f"{path.stem} {seed}"))
+        data, context = declare(session, text, random.Random(f"{path.stem} {seed}"))
         if path.stem == "insert_istream":
             session.sql("CREATE TABLE fast (k INT, speed DOUBLE)")
-        bound = bind(parse_one(text), session.catalog, Context(constants=constants))
+        before, tree = dialect_corpus.script(text)
+        bound = bind(tree, session.catalog, context)
         if expectation == "runs":
             query = bound.query if isinstance(bound, st.Insert) else bound
             assert isinstance(query, st.Query)
-            result = session.sql(text).to_arrow()
+            result = session.sql(to_sql(tree) if before else text).to_arrow()
             if isinstance(bound, st.Insert):
                 result = session.sql(f"SELECT * FROM {'.'.join(bound.target)}").to_arrow()
+            if "EMIT CHANGES" in text:
+                changes = naive.relations(data).changes(query.plan)
+                want = [(now, weight, *row) for now, row, weight in changes]
+                found = naive_compare.difference(want, naive_compare.storage_rows(result))
+                assert found is None, found
+                return
             answer = naive.evaluate(query.plan, data)
             naive_compare.assert_same(answer, result, query.plan)
             return

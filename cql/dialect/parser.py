@@ -138,17 +138,12 @@ class QueryParser(FromParser):
         self._advance()
         hint = self._hint_behind(start)
         self._match(TokenType.ALL)
-        distinct = None
-        if self._match(TokenType.DISTINCT):
-            distinct = self.placed(exp.Distinct(), self._prev)
-            if self._curr.token_type == TokenType.ON:
-                self.refuse(
-                    "DISTINCT ON is not supported",
-                    hint="GROUP BY these columns, with first(…) or last(…) of the others",
-                )
+        distinct = self._distinct()
         if self.word_is("TOP") and self._next.token_type == TokenType.NUMBER:
             self.refuse("TOP is not supported", hint="LIMIT n at the end of the query")
         operator, wrapped = self._select_list_operator()
+        if operator is not None and distinct is None:
+            distinct = self._distinct()  # SELECT ISTREAM DISTINCT a, SELECT ISTREAM(DISTINCT a)
         projections = self._parse_csv(self._parse_expression)
         if not projections:
             self.refuse_unexpected("the select list is empty")
@@ -170,6 +165,17 @@ class QueryParser(FromParser):
             select.set(nodes.SELECT_WINDOW, window)
         self._parse_query_modifiers(select)
         return select
+
+    def _distinct(self) -> exp.Distinct | None:
+        if not self._match(TokenType.DISTINCT):
+            return None
+        distinct = self.placed(exp.Distinct(), self._prev)
+        if self._curr.token_type == TokenType.ON:
+            self.refuse(
+                "DISTINCT ON is not supported",
+                hint="GROUP BY these columns, with first(…) or last(…) of the others",
+            )
+        return distinct
 
     def _parse_from(
         self, joins: bool = False, skip_from_token: bool = False, consume_pipe: bool = False
