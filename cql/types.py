@@ -2,7 +2,7 @@
 
 Every type is stored in one numpy dtype; a nullable column has a byte mask beside it (1 = valid).
 Timestamps and day-time intervals are int64 microseconds, dates int32 days, decimals of up to 18
-digits a scaled int64. Strings and binaries are int32 codes of the query's dictionary.
+digits a scaled int64. Strings, binaries and arrays are int32 codes of the query's dictionary.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Kind(Enum):
     INTERVAL = "interval"
     STRING = "string"
     BINARY = "binary"
+    ARRAY = "array"
 
 
 _STORAGE = {
@@ -51,6 +52,7 @@ _STORAGE = {
     Kind.INTERVAL: "int64",
     Kind.STRING: "int32",
     Kind.BINARY: "int32",
+    Kind.ARRAY: "int32",
 }
 _INTEGERS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
@@ -58,11 +60,12 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type; ``precision`` and ``scale`` belong to decimals only."""
+    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays."""
 
     kind: Kind
     precision: int = 0
     scale: int = 0
+    element: DataType | None = None
 
     @property
     def storage(self) -> str:
@@ -84,8 +87,13 @@ class DataType:
 
     @property
     def is_text(self) -> bool:
-        """Stored as dictionary codes: never compared for order by code."""
+        """A string or binary: bytes with an order, which is not that of their codes."""
         return self.kind in (Kind.STRING, Kind.BINARY)
+
+    @property
+    def is_coded(self) -> bool:
+        """Stored as codes of the dictionary, which are the same where the values are."""
+        return self.is_text or self.kind is Kind.ARRAY
 
     @property
     def is_timestamp(self) -> bool:
@@ -99,6 +107,8 @@ class DataType:
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
             return f"decimal({self.precision},{self.scale})"
+        if self.element is not None:
+            return f"array<{self.element}>"
         return str(self.kind.value)
 
     def to_arrow(self) -> pa.DataType:
@@ -136,6 +146,9 @@ class DataType:
                 return pa.string()
             case Kind.BINARY:
                 return pa.binary()
+            case Kind.ARRAY:
+                assert self.element is not None
+                return pa.list_(pa.field("element", self.element.to_arrow(), nullable=False))
 
 
 NULL = DataType(Kind.NULL)
@@ -156,6 +169,11 @@ BINARY = DataType(Kind.BINARY)
 
 def decimal(precision: int, scale: int) -> DataType:
     return DataType(Kind.DECIMAL, precision, scale)
+
+
+def array(element: DataType) -> DataType:
+    """Arrays of values that are never NULL."""
+    return DataType(Kind.ARRAY, element=element)
 
 
 def from_arrow(arrow: pa.DataType) -> DataType | None:

@@ -22,6 +22,9 @@ Account = Callable[[int, int], None]
 
 _NO_MASK = np.zeros(0, np.uint8)
 _CODES, _ARENA = 128, 4096  # room to begin with
+#: The greatest distance of a text from a row; then those of texts that an aggregate made, and of
+#: arrays: no table has them for a neighbour.
+FURTHEST, RESULTS, ARRAYS = 253, 254, 255
 
 
 class Dictionary:
@@ -77,7 +80,8 @@ class Dictionary:
 
         _, offsets, data = array.buffers()
         n = len(array)
-        wide = np.int64 if pa.types.is_large_string(array.type) else np.int32
+        large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+        wide = np.int64 if large else np.int32
         if n == 0:
             return
         offset_view = np.frombuffer(offsets, wide, n + 1, array.offset * np.dtype(wide).itemsize)

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.executor import arrays
 from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
 from cql.executor.ingest import ROW_NUMBERS, Loaded
 from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word
 from cql.model import Field, Schema
-from cql.types import Kind
+from cql.types import DataType, Kind
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +68,7 @@ class Egress:
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
         """The source's own array where ``address`` points into it."""
-        if self.schema[i].type.is_text:
+        if self.schema[i].type.is_coded:
             return None
         for k, first in enumerate(loaded.addresses):
             data = loaded.data[k]
@@ -116,6 +117,8 @@ def to_arrow(
         valid = None
     if f.type.is_text:
         return dictionary.decode(values, valid, arrow)
+    if f.type.kind is Kind.ARRAY:
+        return _lists(values, valid, f.type, dictionary)
     if f.type.kind is Kind.NULL:
         return pa.nulls(n)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
@@ -129,6 +132,26 @@ def to_arrow(
     else:
         data = pa.py_buffer(values)
     return pa.Array.from_buffers(arrow, n, [bitmap, data], -1 if bitmap is not None else 0)
+
+
+def _lists(
+    codes: Array, valid: npt.NDArray[np.uint8] | None, kind: DataType, dictionary: Dictionary
+) -> pa.Array:
+    """Arrow lists of the codes of arrays; NULL where ``valid`` is 0."""
+    element = kind.element
+    assert element is not None
+    there = slice(None) if valid is None else np.flatnonzero(valid)
+    entries = dictionary.values(pa.binary()).take(pa.array(codes[there]))
+    counts = np.zeros(codes.size, np.int64)
+    if element.is_text:
+        texts, counts[there] = arrays.lists_of_texts(entries)
+        values = texts.cast(element.to_arrow())
+    else:
+        plain, counts[there] = arrays.lists_of(entries, element)
+        values = to_arrow(plain, None, Field("element", element, False), dictionary)
+    offsets = pa.py_buffer(arrays.offsets_of(counts))
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid != 0, bitorder="little"))
+    return pa.Array.from_buffers(kind.to_arrow(), codes.size, [bitmap, offsets], children=[values])
 
 
 def _plain(array: pa.Array, f: Field) -> pa.Array:

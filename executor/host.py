@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.dictionary import Codes, Dictionary
+from cql.executor.dictionary import FURTHEST, Codes, Dictionary
 from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
@@ -120,7 +120,7 @@ class DictionaryTables:
         values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
         if len(self._dictionary) > before:
             depths = self._dictionary.depths
-            depths[before] = min(int(depths[code]) + 1, 255)
+            depths[before] = min(int(depths[code]) + 1, FURTHEST)
 
     def _resize(self) -> None:
         """Room for every code of the dictionary; new entries are unknown."""

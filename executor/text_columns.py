@@ -120,8 +120,8 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
 
 
 def _text(schema: Schema) -> set[int]:
-    return {i for i, f in enumerate(schema) if f.type.is_text}
+    return {i for i, f in enumerate(schema) if f.type.is_coded}
 
 
 def _text_of(exprs: tuple[Expr, ...], schema: Schema) -> set[int]:
-    return {c for c in columns_of(*exprs) if schema[c].type.is_text}
+    return {c for c in columns_of(*exprs) if schema[c].type.is_coded}

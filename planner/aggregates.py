@@ -1,6 +1,7 @@
 """Aggregate functions: names and argument types to typed calls, with Spark's result types.
 
-Canonical names, which the executor knows, are the keys of ``_USAGE``.
+Canonical names, which the executor knows, are the keys of ``_USAGE`` and
+those that ``holistic`` names.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cql.errors import BindError, NotSupportedError, Position
+from cql.planner import holistic
 from cql.planner.coercion import cast
 from cql.planner.expr import Expr, Literal
-from cql.planner.logical import AggregateCall
-from cql.planner.signature import Builder, Signature, argument
+from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.signature import Builder, Signature, argument, check_ordered
 from cql.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
 
 _ALIASES = {
@@ -36,9 +38,7 @@ _ALIASES = {
     "argmin": "min_by",
 }
 _LATER = """
-    median percentile percentile_cont percentile_disc percentile_approx approx_percentile
-    approx_quantile quantile quantile_cont quantile_disc mode array_agg collect_list collect_set
-    string_agg group_concat listagg approx_count_distinct approx_distinct hll count_min_sketch corr
+    approx_count_distinct approx_distinct hll count_min_sketch corr
     covar_pop covar_samp skewness kurtosis regr_slope regr_intercept regr_r2 histogram_numeric
     bit_and bit_or bit_xor grouping
     grouping_id product geometric_mean try_sum try_avg histogram
@@ -74,7 +74,7 @@ _NUMBERS = {1: "one argument", 2: "two arguments"}
 def is_aggregate(name: str) -> bool:
     """Whether ``name`` is an aggregate function, be it one that this version refuses."""
     folded = name.lower()
-    known = folded in _USAGE or folded in _ALIASES
+    known = folded in AGGREGATES
     return known or (folded in _LATER.split() and folded not in _BITS)
 
 
@@ -84,9 +84,14 @@ def resolve_aggregate(
     distinct: bool,
     where: Expr | None,
     pos: Position | None,
+    *,
+    order: Sequence[SortKey] = (),
+    within: bool = False,
+    listed: bool = False,
 ) -> AggregateCall:
-    """The typed call of an aggregate. ``count(*)`` comes without arguments. BindError for arguments
-    that it does not take, NotSupportedError for the aggregates that come later."""
+    """The typed call of an aggregate. ``count(*)`` comes without arguments. ``order``, ``within``
+    and ``listed``: see ``holistic.Given``. BindError for arguments that it does not take,
+    NotSupportedError for the aggregates that come later."""
     fn = _ALIASES.get(name.lower(), name.lower())
     if fn in _LATER.split():
         raise NotSupportedError(
@@ -94,8 +99,20 @@ def resolve_aggregate(
             position=pos,
             hint="there are " + ", ".join(_USAGE),
         )
-    if fn not in _USAGE:
+    if fn not in AGGREGATES:
         raise BindError(f"{name} is not an aggregate function", position=pos)
+    if where is not None:
+        where = argument(where, BOOLEAN, "FILTER(WHERE condition)", 1, pos)
+    if fn in holistic.USAGE or fn in holistic.ALIASES:
+        keys = tuple(order)
+        given = holistic.Given(fn, tuple(args), distinct, where, keys, within, listed, pos)
+        return holistic.resolve(given)
+    if within:
+        raise BindError(f"{name} takes no WITHIN GROUP", position=pos)
+    if order:
+        raise NotSupportedError(f"ORDER BY in {name} is not supported", position=pos)
+    if listed:
+        raise BindError(f"{name} does not take an array", position=pos)
     usage = _USAGE[fn][0]
     least, most = _arity(fn)
     if not least <= len(args) <= most:
@@ -110,11 +127,11 @@ def resolve_aggregate(
     if distinct and not args:
         raise BindError("count(DISTINCT *) counts nothing that has a name", position=pos,
                         hint="name the column: count(DISTINCT x)")  # fmt: skip
-    if where is not None:
-        where = argument(where, BOOLEAN, "FILTER(WHERE condition)", 1, pos)
     if fn == "count_if" or (fn == "count" and args and _never_null(args[0]) and not distinct):
         return _counting(fn, args, where, distinct, pos)
     typed = tuple(_argument(fn, a, usage, pos) for a in args)
+    if fn in ("min", "max", *_PICKS):
+        check_ordered(typed[-1], name, pos)
     kept = distinct and fn not in _IDEMPOTENT
     nullable = fn != "count"
     return AggregateCall(fn, typed, _result(fn, typed), nullable, kept, where, pos)
@@ -176,12 +193,13 @@ def _result(fn: str, args: tuple[Expr, ...]) -> DataType:
 
 
 def _entry(name: str, fn: str) -> Signature:
-    usage, help = _USAGE[fn]
+    usage, help = {**_USAGE, **holistic.USAGE}[fn]
+    own = name == fn or usage.startswith(name)
     return Signature(
         name,
         "aggregate",
-        usage if name == fn or usage.startswith(name) else usage.replace(usage.split("(")[0], name),
-        help if name == fn or usage.startswith(name) else f"The same as {usage.split('(')[0]}.",
+        usage if own else usage.replace(usage.split("(")[0], name),
+        help if own else f"The same as {fn}.",
         _arity(fn),
         _refuse(name),
     )
@@ -200,7 +218,12 @@ def _refuse(name: str) -> Builder:
     return build
 
 
+def _names() -> dict[str, str]:
+    own = {name: name for name in (*_USAGE, *holistic.USAGE)}
+    return {**own, **_ALIASES, **holistic.ALIASES}
+
+
 #: For SHOW FUNCTIONS and completion, beside ``cql.planner.functions.FUNCTIONS``.
 AGGREGATES: Mapping[str, Signature] = {
-    name: _entry(name, fn) for name, fn in sorted({**{f: f for f in _USAGE}, **_ALIASES}.items())
+    name: _entry(name, fn) for name, fn in sorted(_names().items())
 }

@@ -16,7 +16,7 @@ from cql.errors import did_you_mean
 from cql.planner import aggregates, functions, literals
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
-from cql.planner.logical import WINDOW_COLUMNS
+from cql.planner.logical import WINDOW_COLUMNS, SortKey
 from cql.planner.scope import WINDOW_PARTS, Extra, Row, Scope
 from cql.types import DataType
 
@@ -89,6 +89,16 @@ AUXILIARY = {
     for word, at in (("start", 0), ("end", 1), ("rowtime", 2))
 }
 _NO_STRUCT = "write window.start and window.end: a window itself is no value"
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """Of an aggregate. ``listed``: the last ones stood in an ``array(…)``."""
+
+    args: list[Expr]
+    distinct: bool
+    order: list[SortKey]
+    listed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +183,9 @@ class ExprBinder:
                 raise self.binder.error("* stands only in a select list and in count(*)", node)
             case exp.Alias():
                 raise self.binder.error("an alias (AS) has no place here", node)
-            case exp.Filter() | exp.AggFunc() | exp.IgnoreNulls() | exp.RespectNulls():
+            case exp.Filter() | exp.WithinGroup() | exp.IgnoreNulls() | exp.RespectNulls():
+                return self._aggregate(node)
+            case exp.AggFunc():
                 return self._aggregate(node)
             case exp.Func():
                 return self._function(node)
@@ -331,6 +343,9 @@ class ExprBinder:
             call, where_node = call.this, call.expression.this
         if isinstance(call, exp.IgnoreNulls | exp.RespectNulls):
             raise self.binder.unsupported("IGNORE NULLS", call, "FILTER (WHERE x IS NOT NULL)")
+        within: exp.Expr | None = None
+        if isinstance(call, exp.WithinGroup):
+            call, within = call.this, call.expression
         if not isinstance(call, exp.Func):
             raise self.binder.error("FILTER belongs to an aggregate", node)
         name = function_name(call)
@@ -339,6 +354,10 @@ class ExprBinder:
         if not aggregates.is_aggregate(name):
             if where_node is not None:
                 raise self.binder.error(f"{name} is no aggregate: FILTER has no place here", call)
+            if within is not None:
+                raise self.binder.error(
+                    f"{name} is no aggregate: WITHIN GROUP has no place here", call
+                )
             # registered neither as aggregate nor as function: the registry refuses it by name
             args = [self.bind(a) for a in function_arguments(call)]
             own = self.binder.context.signatures
@@ -346,30 +365,61 @@ class ExprBinder:
         if row is None or not self.aggregates:
             hint = "HAVING is computed after the aggregates" if self.clause == "WHERE" else None
             raise self.binder.error(f"{self.clause} cannot hold the aggregate {name}", call, hint)
-        args, distinct = self._aggregate_arguments(call)
+        given = self._aggregate_arguments(call)
+        order = given.order if within is None else self._keys(within)
+        if within is not None and given.order:
+            raise self.binder.error("an aggregate is ordered inside or WITHIN GROUP", within)
         where = None
         if where_node is not None:
             where = replace_clause(self._inside_aggregate(), "FILTER").condition(where_node)
-        made = aggregates.resolve_aggregate(name, args, distinct, where, self.binder.pos(call))
+        made = aggregates.resolve_aggregate(
+            name,
+            given.args,
+            given.distinct,
+            where,
+            self.binder.pos(call),
+            order=order,
+            within=within is not None,
+            listed=given.listed,
+        )
         return row.add_call(made, printed(node))
 
     def _inside_aggregate(self) -> ExprBinder:
         return replace(self, aggregates=False, aliases=None, clause="an aggregate")
 
-    def _aggregate_arguments(self, call: exp.Func) -> tuple[list[Expr], bool]:
+    def _aggregate_arguments(self, call: exp.Func) -> _Arguments:
         nodes = function_arguments(call)
-        distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
+        order: list[SortKey] = []
+        for at, node in enumerate(nodes):
+            if isinstance(node, exp.Order):  # ORDER BY behind the last argument
+                order += self._keys(node)
+                nodes[at] = node.this
+        distinct = bool(nodes) and isinstance(nodes[0], exp.Distinct)
         if distinct:
-            nodes = list(nodes[0].expressions)
+            nodes = [*nodes[0].expressions, *nodes[1:]]
+            for at, node in enumerate(nodes):
+                if isinstance(node, exp.Order):
+                    order += self._keys(node)
+                    nodes[at] = node.this
         inside = self._inside_aggregate()
         if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             if function_name(call) != "count" or distinct:
                 raise self.binder.error("only count takes *", call)
-            return [], False
-        for node in nodes:
-            if isinstance(node, exp.Order):
-                raise self.binder.unsupported("ORDER BY in an aggregate", node)
-        return [inside.bind(node) for node in nodes], distinct
+            return _Arguments([], False, [], False)
+        listed = bool(nodes) and isinstance(nodes[-1], exp.Array)
+        if listed:
+            nodes = [*nodes[:-1], *nodes[-1].expressions]
+        return _Arguments([inside.bind(node) for node in nodes], distinct, order, listed)
+
+    def _keys(self, order: exp.Expr) -> list[SortKey]:
+        """ORDER BY inside an aggregate."""
+        inside = self._inside_aggregate()
+        found = []
+        for o in order.expressions:
+            descending, written = bool(o.args.get("desc")), o.args.get("nulls_first")
+            nulls_first = not descending if written is None else bool(written)
+            found.append(SortKey(inside.bind(o.this), descending, nulls_first))
+        return found
 
     # ------------------------------------------------------------------ what cannot run yet
 

@@ -36,6 +36,7 @@ from cql.planner.scope import (
     Scope,
     window_columns,
 )
+from cql.planner.signature import check_ordered
 from cql.types import BIGINT
 from cql.window import Window
 
@@ -332,6 +333,7 @@ def _order_by(block: Block) -> None:
 
 def order_item(ordered: exp.Expr, expr: Expr) -> OrderItem:
     """Spark's order of NULL: first when ascending, last when descending, unless written."""
+    check_ordered(expr, "ORDER BY", None)
     descending = bool(ordered.args.get("desc"))
     written = ordered.args.get("nulls_first")
     nulls_first = (not descending) if written is None else bool(written)

@@ -106,10 +106,10 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     pane = math.gcd(window.range or 0, window.slide or 0)
     panes = (window.range or 0) // pane
     why = f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
-    beside = next((c for c in node.calls if c.distinct), None)
+    beside = next((c for c in node.calls if c.beside), None)
     if wanted == "two_stacks" and beside is not None:
         raise NotSupportedError(
-            f"{beside.fn}(DISTINCT …) in two stacks is not supported: values are kept beside the"
+            f"{beside.beside} in two stacks is not supported: values are kept beside the"
             " groups, and only whole panes of them can be merged",
             position=beside.pos,
             hint="SET window_operator = 'panes'",

@@ -303,8 +303,16 @@ def _aggregate_text(keys: tuple[Expr, ...], calls: tuple[AggregateCall, ...]) ->
 
 
 def call_text(call: AggregateCall) -> str:
-    inner = ", ".join(show(a) for a in call.args) or "*"
-    text = f"{call.fn}({'DISTINCT ' if call.distinct else ''}{inner})"
+    values, keys = call.args, ""
+    if call.order:
+        first = len(call.args) - len(call.order)
+        pairs = zip(call.args[first:], call.order, strict=True)
+        by = ", ".join(f"{show(e)}{' DESC' if descending else ''}" for e, (descending, _) in pairs)
+        own = first == 0  # ordered by its argument: said only where it is not as usual
+        keys = f" ORDER BY {by}" if not own or call.order[0][0] else ""
+        values = call.args if own else call.args[:first]
+    inner = ", ".join(show(a) for a in (*values, *call.constants)) or "*"
+    text = f"{call.fn}({'DISTINCT ' if call.distinct else ''}{inner}{keys})"
     return text if call.where is None else f"{text} FILTER (WHERE {show(call.where)})"
 
 

@@ -8,7 +8,7 @@ from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
 from cql.planner.expr import Call, Case, Expr, Literal
 from cql.planner.show import INFIX
-from cql.planner.signature import Signature, argument, strict, wrong
+from cql.planner.signature import Signature, argument, check_ordered, strict, wrong
 from cql.types import (
     BIGINT,
     BOOLEAN,
@@ -235,6 +235,8 @@ def comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
         a, b = unify(args, pos, _symbol(fn), own_digits=True)
         if fn in ("null_safe_eq", "is_distinct_from"):
             return Call(fn, (a, b), BOOLEAN, False, pos)
+        if fn not in ("eq", "ne"):
+            check_ordered(a, _symbol(fn), pos)
         return strict(fn, (a, b), BOOLEAN, pos)
 
     return build
@@ -311,6 +313,7 @@ def nvl2(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 def extreme(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         typed = unify(args, pos, fn)
+        check_ordered(typed[0], fn, pos)
         return Call(fn, tuple(typed), typed[0].type, all(a.nullable for a in typed), pos)
 
     return build

@@ -82,7 +82,9 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """``fn`` is one of ``cql.planner.aggregates``; ``where`` is its FILTER clause."""
+    """``fn`` is one of ``cql.planner.aggregates``; ``where`` is its FILTER clause. ``constants``
+    are what it is told beside its arguments (shares, a separator). ``order``: by its last
+    arguments, descending or not, NULLs first or not."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -91,6 +93,30 @@ class AggregateCall:
     distinct: bool = False
     where: Expr | None = None
     pos: Position | None = field(default=None, compare=False)
+    constants: tuple[Literal, ...] = ()
+    order: tuple[tuple[bool, bool], ...] = ()
+
+    @property
+    def holistic(self) -> bool:
+        """Its state is all the values of a group."""
+        return self.fn in HOLISTIC
+
+    @property
+    def beside(self) -> str | None:
+        """The call, if it keeps values beside the state of its group."""
+        if self.distinct:
+            return f"{self.fn}(DISTINCT …)"
+        return f"{self.fn}, which needs all values of a group," if self.holistic else None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether its result depends on the order of rows by (window attribute, arrival)."""
+        return self.fn in BY_TIME
+
+
+#: Canonical names; see ``cql.planner.holistic``.
+HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "string_agg"))
+BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
 
 
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")

@@ -188,11 +188,12 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
 
     calls = []
     for call in node.calls:
-        if call.distinct:
+        if call.beside:
+            distinct = "aggregate over a subquery in FROM: (SELECT DISTINCT …)"
             raise NotSupportedError(
-                f"{call.fn}(DISTINCT …) over a relation is not supported by this version",
+                f"{call.beside} over a relation is not supported by this version",
                 position=call.pos,
-                hint="aggregate over a subquery in FROM: (SELECT DISTINCT …)",
+                hint=distinct if call.distinct else "a window with SLIDE has it",
             )
         where = None if call.where is None else column(call.where)
         calls.append(replace(call, args=tuple(column(a) for a in call.args), where=where))

@@ -475,7 +475,7 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
 
 def needs_sequence(calls: tuple[AggregateCall, ...]) -> bool:
     """Whether the aggregates order by (window attribute, arrival)."""
-    return any(c.fn in ("first", "last", "max_by", "min_by") for c in calls)
+    return any(c.by_time for c in calls)
 
 
 def is_identity(expr: Expr) -> bool:

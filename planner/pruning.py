@@ -110,7 +110,7 @@ _WIDTHS = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "float32": 4}
 
 
 def _width(type_: DataType) -> int:
-    return 16 if type_.is_text else _WIDTHS.get(type_.storage, 8)
+    return 16 if type_.is_coded else _WIDTHS.get(type_.storage, 8)
 
 
 def _project(node: Project, wanted: frozenset[int]) -> tuple[Logical, Places]:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from cql.errors import BindError, Position
 from cql.planner.coercion import cast
 from cql.planner.expr import Call, Expr, Literal
-from cql.types import DOUBLE, DataType
+from cql.types import DOUBLE, DataType, Kind
 
 Builder: TypeAlias = Callable[[tuple[Expr, ...], Position | None], Expr]
 
@@ -47,6 +47,14 @@ def argument(expr: Expr, to: DataType, usage: str, number: int, pos: Position | 
             position=expr.pos or pos,
             hint=f"usage: {usage}",
         ) from None
+
+
+def check_ordered(expr: Expr, what: str, pos: Position | None) -> None:
+    """BindError where the values of an expression have no order."""
+    if expr.type.kind is Kind.ARRAY:
+        raise BindError(
+            f"{what}: values of type {expr.type} have no order", position=expr.pos or pos
+        )
 
 
 def strict(

@@ -8,14 +8,16 @@ but for ``first``, ``last``, ``max_by`` and ``min_by``, of whose first argument 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 from naive_values import BadRowError, group_key, number, order_key, stored
 
+from cql.planner.expr import Literal
 from cql.planner.logical import AggregateCall
-from cql.types import DataType
+from cql.types import DataType, Kind
 
 Values = Sequence[tuple[Any, ...]]
 NULL_AWARE = frozenset({"first", "last", "max_by", "min_by"})
@@ -38,10 +40,17 @@ def aggregate(call: AggregateCall, values: Values) -> object:
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
     (3, None)
     """
-    seen = 1 if call.fn in NULL_AWARE else 0
-    values = [v for v in values if None not in v[seen:]]
+    left_out = range(len(call.args))
+    if call.fn in NULL_AWARE:
+        left_out = range(1, len(call.args))
+    elif call.fn in ("array_agg", "string_agg"):
+        left_out = range(1)  # rows are only ordered by the others
+    values = [v for v in values if all(v[n] is not None for n in left_out)]
     if call.distinct:
-        values = list({tuple(group_key(x) for x in v): v for v in values}.values())
+        first: dict[object, tuple[Any, ...]] = {}
+        for v in values:
+            first.setdefault(group_key(v[0]), v)
+        values = list(first.values())
     return AGGREGATES[call.fn](values, call)
 
 
@@ -157,6 +166,74 @@ def _bool_or(values: Values, call: AggregateCall) -> object:
     return any(v for (v,) in values) if values else None
 
 
+def _by(values: Values, call: AggregateCall) -> Values:
+    """ORDER BY: by the last arguments, ties as they came."""
+    for n in reversed(range(len(call.order))):
+        descending, nulls_first = call.order[n]
+        at = len(call.args) - len(call.order) + n
+        some = [v for v in values if v[at] is not None]
+        some.sort(key=lambda v: order_key(v[at]), reverse=descending)  # keeps the order of ties
+        none = [v for v in values if v[at] is None]
+        values = [*none, *some] if nulls_first else [*some, *none]
+    return values
+
+
+def _share(p: Literal) -> Fraction:
+    if p.type.kind is Kind.DECIMAL:
+        return Fraction(number(p.value, p.type))  # type: ignore[arg-type]
+    return Fraction(str(p.value))
+
+
+def _percentiles(
+    values: Values, call: AggregateCall, one: Callable[[list[Any], Fraction], object]
+) -> object:
+    """An array if several shares were asked for."""
+    if not values:
+        return None
+    ordered = [v for (v,) in _by(values, call)]
+    found = [one(ordered, _share(p)) for p in call.constants]
+    return found if call.type.kind is Kind.ARRAY else found[0]
+
+
+def _percentile(ordered: list[Any], p: Fraction) -> object:
+    """Spark's: between the neighbours of the place p * (n - 1).
+
+    >>> _percentile([10.0, 20.0, 40.0], Fraction(3, 4))
+    30.0
+    """
+    place = p * (len(ordered) - 1)
+    low, share = math.floor(place), float(place - math.floor(place))
+    a = ordered[low]
+    b = ordered[low + 1] if share else a
+    return a if a == b or not share else (1 - share) * a + share * b
+
+
+def _element(ordered: list[Any], p: Fraction) -> object:
+    """The first value up to which at least the share p of them lie.
+
+    >>> [_element([10, 20, 40], Fraction(p, 3)) for p in range(4)]
+    [10, 10, 20, 40]
+    """
+    return ordered[max(0, math.ceil(p * len(ordered)) - 1)]
+
+
+def _mode(values: Values, call: AggregateCall) -> object:
+    """The most frequent value; of several, the first in the order of the call."""
+    ordered = [v for (v,) in _by(values, call)]
+    counts = Counter(order_key(v) for v in ordered)
+    return max(ordered, key=lambda v: counts[order_key(v)], default=None)
+
+
+def _array_agg(values: Values, call: AggregateCall) -> list[Any]:
+    """Without NULLs; of no values an empty one (Spark's collect_list)."""
+    return [v[0] for v in _by(values, call)]
+
+
+def _string_agg(values: Values, call: AggregateCall) -> str | None:
+    separator = str(call.constants[0].value)
+    return separator.join(_array_agg(values, call)) if values else None
+
+
 AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
     "count": _count,
     "count_if": _count_if,
@@ -172,6 +249,11 @@ AGGREGATES: dict[str, Callable[[Values, AggregateCall], object]] = {
     "last": _last,
     "max_by": _picked,
     "min_by": _picked,
+    "percentile": lambda values, call: _percentiles(values, call, _percentile),
+    "percentile_disc": lambda values, call: _percentiles(values, call, _element),
+    "mode": _mode,
+    "array_agg": _array_agg,
+    "string_agg": _string_agg,
     "bool_and": _bool_and,
     "bool_or": _bool_or,
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from naive import Answer, compare_rows
 from naive_values import order_key
 
@@ -27,6 +28,13 @@ def storage_rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def _storage_column(column: Any) -> list[Any]:
     values: list[Any]
+    if pa.types.is_list(column.type):
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        elements = _storage_column(column.flatten())
+        ends = accumulate(n or 0 for n in pc.list_value_length(column).to_pylist())
+        values = [elements[a:b] for a, b in pairwise([0, *ends])]
+        valid = column.is_valid().to_pylist()
+        return [value if ok else None for value, ok in zip(values, valid, strict=True)]
     kind = from_arrow(column.type)
     assert kind is not None, column.type
     if pa.types.is_dictionary(column.type):
@@ -52,6 +60,8 @@ def same_value(a: object, b: object) -> bool:
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)
         return math.isclose(a, b, rel_tol=RELATIVE, abs_tol=_TINY)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same_value, a, b))
     return type(a) is type(b) and a == b
 
 
@@ -61,11 +71,25 @@ def _same_row(a: Sequence[object], b: Sequence[object]) -> bool:
 
 def _exact_part(row: Sequence[object]) -> tuple[object, ...]:
     """What must agree to the bit: everything that is not a float (and where the floats are)."""
-    return tuple("float" if isinstance(v, float) else (type(v).__name__, v) for v in row)
+    return tuple(_exact(v) for v in row)
+
+
+def _exact(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_exact, value))
+    return "float" if isinstance(value, float) else (type(value).__name__, value)
 
 
 def _float_part(row: Sequence[object]) -> tuple[Any, ...]:
-    return tuple(order_key(v) for v in row if isinstance(v, float))
+    return tuple(order_key(v) for v in _flat(row) if isinstance(v, float))
+
+
+def _flat(row: Sequence[object]) -> Iterator[object]:
+    for value in row:
+        if isinstance(value, list):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def difference(want: Sequence[tuple[Any, ...]], got: Sequence[tuple[Any, ...]]) -> str | None:
@@ -111,7 +135,8 @@ def assert_same(answer: Answer, table: pa.Table, plan: Logical) -> None:
     want = plan.schema
     assert table.schema.names == list(want.names), f"columns {table.schema.names}"
     for field, arrow in zip(want, table.schema, strict=True):
-        assert from_arrow(arrow.type) == field.type, f"{field.name}: {arrow.type} for {field.type}"
+        same = arrow.type == field.type.to_arrow() or from_arrow(arrow.type) == field.type
+        assert same, f"{field.name}: {arrow.type} for {field.type}"
     rows = storage_rows(table)
     if answer.undetermined:
         assert len(rows) == len(answer.rows), f"{len(rows)} rows, not {len(answer.rows)}"

@@ -290,11 +290,32 @@ class _Writer:
             f"bool_and({self.condition(0)})",
             f"bool_or({self.condition(0)})",
             f"count_if({self.condition(0)})",
+            self.holistic(),
+            self.holistic(),
             f"sum(CAST({self.risky()} AS INT))" if self.rng.random() < 0.3 else "sum(q)",
         )
         if self.rng.random() < 0.2:
             return f"{call} FILTER (WHERE {self.condition(0)})"
         return call
+
+    def holistic(self) -> str:
+        """Whatever the order of rows is."""
+        number = self.pick("q", "v", "y", "x", "h", self.integer())
+        any_ = self.pick("k", "s", "b", "w", "x", "g", "z", self.text())
+        share = self.pick("0", "0.1", "0.25", "0.5", "0.9", "1", "75e-2")
+        return self.pick(
+            f"median({number})",
+            f"median(DISTINCT {number})",
+            f"percentile({number}, {share})",
+            f"percentile({number}, array({share}, 0.99))",
+            f"percentile_cont({share}) WITHIN GROUP (ORDER BY {number} DESC)",
+            f"percentile_disc({share}) WITHIN GROUP (ORDER BY {number} {self.pick('', 'DESC')})",
+            f"approx_percentile({self.pick('v', 'w', 'x', 'h', 'g', 'z')}, {share})",
+            f"mode({any_})",
+            f"mode() WITHIN GROUP (ORDER BY {any_} DESC)",
+            f"array_agg(DISTINCT {any_} ORDER BY {any_} DESC)",
+            f"array_agg({any_} ORDER BY {any_})",
+        )
 
     @staticmethod
     def listed(exprs: list[str], prefix: str = "c") -> str:
@@ -482,9 +503,16 @@ class _Writer:
 
     def ordered(self) -> str:
         any_ = self.pick("v", "s", "y", "b", "w", "z")
+        separator = self.pick("','", "''", "'ž'")
         by = self.pick("k", "s", "b", "v", "x", "h", "q", "g", "z", self.integer())
         call = self.pick(
             f"{self.pick('first', 'last')}({any_})",
             f"{self.pick('max_by', 'min_by')}({any_}, {by})",
+            f"array_agg({any_})",
+            f"collect_set({any_})",
+            f"array_agg({any_} ORDER BY {by} {self.pick('', 'DESC', 'NULLS LAST')}, q)",
+            f"string_agg({self.text()}, {separator})",
+            f"listagg(s, ';') WITHIN GROUP (ORDER BY {by} DESC NULLS FIRST)",
+            f"string_agg({self.pick('', 'DISTINCT ')}s)",
         )
         return f"{call} FILTER (WHERE {self.condition(0)})" if self.rng.random() < 0.2 else call

@@ -12,6 +12,8 @@ most, and told apart by those bits, nearly every row's branches are predicted: o
 full took 13 ns a row, a quarter full 7.3, an eighth 6.7, since a mispredicted branch waits for the
 memory that it depends on.
 
+A table without an index (``hashed`` is 0: a log) is only added to and read from end to end.
+
 Generated kernels reach the functions of ``CALLED`` by address, with their descriptor, whose first
 words are laid out as below: inlined into the row loop, they would cost it its registers. Arrays are
 flat int64 but for the index (int32).
@@ -39,7 +41,7 @@ TABLE = (
     "bases",  # of each slot's region, as are the next two
     "classes",
     "counts",
-    "index",
+    "index",  # address 0: it has none
     "heads",
     "top",
     "records",  # the entries: one record of words each
@@ -152,19 +154,21 @@ def _larger(size_class: int) -> int:
 def _take(block: int, size_class: int) -> int:
     """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
 
-    ``heads[c]`` is base + 1 of the first free region of class c, whose first place links to the
+    ``heads[c]`` is base + 1 of the first free region of class c, whose first word links to the
     next; ``top[0]`` is the first entry never used."""
     t = words(block, BLOCK)
     heads, top = words(t[HEADS], CLASSES), words(t[TOP], 1)
     size = 1 << size_class
     base = heads[size_class] - 1
     if base >= 0:
-        heads[size_class] = as_i32(t[INDEX] + 4 * PLACES * base, 1)[0]
+        heads[size_class] = words(t[RECORDS], t[WIDTH] * t[ENTRIES])[t[WIDTH] * base]
     else:
         base = top[0]
         if base + size > t[ENTRIES]:
             return -1
         top[0] = base + size
+    if t[INDEX] == 0:
+        return base
     # From 0 upwards in words of 64 bits: a loop that becomes a memset.
     index = words(t[INDEX] + 4 * PLACES * base, PLACES * size // 2)
     for i in range(index.size):
@@ -176,7 +180,7 @@ def _take(block: int, size_class: int) -> int:
 def _free(block: int, base: int, size_class: int) -> None:
     t = words(block, BLOCK)
     heads = words(t[HEADS], CLASSES)
-    as_i32(t[INDEX] + 4 * PLACES * base, 1)[0] = heads[size_class]
+    words(t[RECORDS], t[WIDTH] * t[ENTRIES])[t[WIDTH] * base] = heads[size_class]
     heads[size_class] = base + 1
 
 
@@ -292,7 +296,7 @@ def close_window(desc: Any, slot: Any) -> Any:
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def grow_region(block: Any, slot: Any) -> Any:
     """Moves a window's entries of one table into a larger region (four times as large while it is
-    small, then twice) and indexes them anew; returns its base, -1 if the slab is too small."""
+    small, then twice) and makes its index anew; returns its base, -1 if the slab is too small."""
     t = words(block, BLOCK)
     bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
     n = words(t[COUNTS], slot + 1)[slot]
@@ -309,7 +313,8 @@ def grow_region(block: Any, slot: Any) -> Any:
     if t[NULLS] != 0:
         for i in range(n):
             nulls[new + i] = nulls[old + i]
-    _index(block, new, new_class, n)
+    if t[INDEX] != 0:
+        _index(block, new, new_class, n)
     _free(block, old, old_class)
     bases[slot] = new
     classes[slot] = new_class

@@ -239,7 +239,7 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     """first and last by (window attribute, arrival); the value at that row may be NULL."""
     t, q, s, h = f"{a}t", f"{a}q", f"{a}m", f"{a}h"
     op, start = ("<", str(2**63 - 1)) if call.fn == "first" else (">", "NEVER")
-    text_none = "-1" if call.type.is_text else "0"
+    text_none = "-1" if call.type.is_coded else "0"
     return AggregateCode(
         ((t, "int64"), (q, "int64"), (s, call.type.storage), (h, "bool")),
         (f"{t}[g] = {start}", f"{q}[g] = {start}", f"{s}[g] = {text_none}", f"{h}[g] = 0"),
@@ -257,7 +257,7 @@ def _edge(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
             *(f"    {column}[g] = {column}[m]" for column in (t, q, s, h)),
         ),
         ordered=True,
-        codes=(s,) if call.type.is_text else (),
+        codes=(s,) if call.type.is_coded else (),
         sees_null=frozenset((0,)),
     )
 
@@ -288,7 +288,7 @@ def _picked(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         ),
         (
             *(f"{column}[g] = 0" for column in (h, t, q, some)),
-            f"{s}[g] = {'-1' if call.type.is_text else '0'}",
+            f"{s}[g] = {'-1' if call.type.is_coded else '0'}",
             f"{o}[g] = {'-1' if by.is_text else '0'}",
         ),
         (better(y, "T", "Q"), *(f"    {column}[g] = {value}" for column, value in kept.items())),
@@ -301,7 +301,7 @@ def _picked(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         ),
         ordered=True,
         ranked=1 if by.is_text else None,
-        codes=tuple(c for c, kind in ((s, call.type), (o, by)) if kind.is_text),
+        codes=tuple(c for c, kind in ((s, call.type), (o, by)) if kind.is_coded),
         sees_null=frozenset((0,)),
     )
 

@@ -24,10 +24,12 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels import windows
+from cql.executor.operators.logs import finish
 from cql.executor.operators.rowscope import (
     NEED_HOST,
     NEED_KIND,
     NEED_RANK,
+    NEED_RESULTS,
     NEED_ROOM,
     NEED_TABLE,
     NEED_WINDOWS,
@@ -59,6 +61,7 @@ _SCALARS = (
     "promised",
     "begun",
     "next_window",
+    "finished",
     "merging",
     "merged",
     "used",
@@ -240,7 +243,8 @@ class StageOperator:
 
     def _resize_entries(self, table: Table, entries: int) -> None:
         suffix, aggregate = table.suffix, self.spec.aggregate
-        self._resize_slab("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
+        if table.hashed:
+            self._resize_slab("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
         self._resize_slab("records" + suffix, len(table.columns) * entries, np.dtype(np.int64))
         if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
             self._resize_slab("nulls", entries, np.dtype(np.int64))
@@ -326,7 +330,7 @@ class StageOperator:
                     new = change(old)
                     changed |= new is not old
                     column[entries] = words + ((new.astype(np.int64) - old) << shift)
-            if changed:
+            if changed and self.code.tables[number].hashed:
                 block = windows.FIRST_TABLE + number * windows.BLOCK
                 windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
 
@@ -364,11 +368,20 @@ class StageOperator:
                 self._grow(self.code.tables[number], amount)
             case kind if kind == NEED_RANK:
                 self.refresh()
+            case kind if kind == NEED_RESULTS:
+                self._finish(amount)
             case kind if kind == NEED_WINDOWS:
                 self._slots_open(2 * self.state["window_ids"].size)
             case _:
                 raise AssertionError(f"{self.name} asks for {detail}")
         self._bind_arrays()
+
+    def _finish(self, slot: int) -> None:
+        assert self.spec.aggregate is not None
+        finish(self, self.spec.aggregate, self.code.logs, slot, self.workspace)
+        self._set("finished", 1)
+        if self.needs_refresh:  # results may be new codes
+            self.refresh()
 
     def _grow(self, table: Table, wanted: int) -> None:
         entries = self._entries[table.suffix]

@@ -56,7 +56,7 @@ class PaneTerminal(AggregateTerminal):
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         """Where a pane's group has been merged to, for the values that are kept beside it."""
-        return (("into", "int64"),) if self.distinct else ()
+        return (("into", "int64"),) if self.distinct or self.logs else ()
 
     # -- one row ---------------------------------------------------------------------------------
 
@@ -172,13 +172,13 @@ class PaneTerminal(AggregateTerminal):
             with body.block("if kn != 0:"):
                 body.line(f"hashed = hash_end(hash_next({chain}, kn))")
         self._find_group(["break"])
-        if self.distinct:
+        if self.distinct or self.logs:
             body.line("into[m] = int64(g) - base")
         self._merge_states()
 
     def _merge_states(self) -> None:
         for k, code in enumerate(self._codes):
-            if k not in self.distinct:
+            if k not in self.distinct and code.merge:
                 self._emit(k, code.merge, "break")
 
     def _merge_set(self, k: int) -> None:

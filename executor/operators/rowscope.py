@@ -22,6 +22,7 @@ NEED_TABLE = 2 << 20
 NEED_ROOM = 3 << 20  # in the slab of a table: 0 is the groups, then the sets of values
 NEED_WINDOWS = 4 << 20
 NEED_RANK = 6 << 20
+NEED_RESULTS = 7 << 20  # of the holistic calls, for the window in slot DETAIL_ROW
 NEED_KIND = ~((1 << 20) - 1)
 
 

@@ -71,7 +71,7 @@ class SortOperator(PythonOperator):
         }
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        texts = [f"c{i}" for i, f in enumerate(self.schema) if f.type.is_text]
+        texts = [f"c{i}" for i, f in enumerate(self.schema) if f.type.is_coded]
         for part in (*self.waiting, self.ready):
             for name in texts:
                 part[name] = change(part[name])

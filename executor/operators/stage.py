@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cql.executor import codegen
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
@@ -52,6 +52,9 @@ from cql.planner.physical import (
 from cql.types import BIGINT, DataType
 from cql.window import MAX_EVENT_TIME, Window, WindowKind
 
+if TYPE_CHECKING:
+    from cql.executor.operators.logs import Log
+
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
 Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec
@@ -81,7 +84,7 @@ class StageSpec:
 class Table:
     """What each window keeps of one kind: its groups, or values beside them. The names of its words
     in the descriptor end in ``suffix``; entries are records of ``columns``, (name, dtype), of which
-    the first ``hashed`` are looked up."""
+    the first ``hashed`` are looked up (0: it has no index)."""
 
     suffix: str
     columns: tuple[tuple[str, str], ...]
@@ -91,14 +94,15 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class StageCode:
     """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
-    ``tables`` are those of its windows; ``codes`` the state columns that hold codes of the
-    dictionary, as (suffix of their table, name, bit at which the code starts); ``fatal`` the error
-    sites that no policy leaves out."""
+    ``tables`` are those of its windows, ``logs`` among them; ``codes`` the state columns that hold
+    codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
+    ``fatal`` the error sites that no policy leaves out."""
 
     text: str
     kernel: KernelText
     by_ref: dict[int, int]
     tables: tuple[Table, ...] = ()
+    logs: tuple[Log, ...] = ()
     codes: tuple[tuple[str, str, int], ...] = ()
     fatal: frozenset[int] = frozenset()
 
@@ -169,6 +173,7 @@ class StageWriter:
             self.kernel,
             terminal.by_ref,
             terminal.tables,
+            terminal.logs,
             terminal.codes,
             frozenset(self.fatal),
         )
@@ -553,6 +558,7 @@ class RowTerminal:
     writer: StageWriter
     by_ref: dict[int, int] = field(default_factory=dict)
     tables: tuple[Table, ...] = ()
+    logs: tuple[Log, ...] = ()
     codes: tuple[tuple[str, str, int], ...] = ()
 
     @property

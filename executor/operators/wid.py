@@ -26,7 +26,8 @@ from cql.executor.kernels.windows import (
     TABLE,
 )
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
-from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
+from cql.executor.operators.logs import Log, append, holistic_code, logs_of
+from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage import (
     END_OF_INPUT,
     Asks,
@@ -115,13 +116,17 @@ class AggregateTerminal(RowTerminal):
         node, layout = self.node, self.writer.kernel.layout
         self._parts, self._words = pack_keys([k.type for k in node.keys])
         self.distinct = tuple(k for k, c in enumerate(node.calls) if c.distinct)
+        self.distinct = tuple(k for k in self.distinct if not node.calls[k].holistic)
+        self.logs = logs_of(node.calls)
         self._codes = [
-            aggregate_code(call, k, self._loose(call)) for k, call in enumerate(node.calls)
+            holistic_code(call, k) if call.holistic else aggregate_code(call, k, self._loose(call))
+            for k, call in enumerate(node.calls)
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         state = (column for code in self._codes for column in code.columns)
         groups = Table("", (*keys, *self._group_columns(), *state), self._words)
-        self.tables = (groups, *(set_of_values(k) for k in self.distinct))
+        sets = (set_of_values(k) for k in self.distinct)
+        self.tables = (groups, *sets, *(log.table for log in self.logs))
         self.codes = tuple(self._code_columns())
         # The library's functions know where these stand: before anything else.
         for name in DIRECTORY:
@@ -141,11 +146,15 @@ class AggregateTerminal(RowTerminal):
     def _code_columns(self) -> Iterator[tuple[str, str, int]]:
         """Every place in the state that holds codes of the dictionary (see StageCode)."""
         for key, part in zip(self.node.keys, self._parts, strict=True):
-            if key.type.is_text:
+            if key.type.is_coded:
                 yield "", f"key{part.word}", part.shift
         for k, call in enumerate(self.node.calls):
-            if k in self.distinct and call.args[0].type.is_text:
+            if k in self.distinct and call.args[0].type.is_coded:
                 yield str(k), f"value{k}", 0
+        for log in self.logs:
+            for n, arg in enumerate(log.args):
+                if arg.type.is_coded:
+                    yield log.suffix, log.value(n), 0
         for code in self._codes:
             for name in code.codes:
                 yield "", name, 0
@@ -360,6 +369,9 @@ class AggregateTerminal(RowTerminal):
         found: list[str | None] = []
         for k, call in enumerate(self.node.calls):
             where: str | None = None
+            if any(k in log.calls[1:] for log in self.logs):
+                found.append(None)  # its log is that of a call before
+                continue
             if call.where is not None:
                 code, where = emit(call.where, scope), f"f{k}"
                 seen = code.value if code.valid is None else f"({code.valid} and {code.value})"
@@ -398,13 +410,22 @@ class AggregateTerminal(RowTerminal):
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         body, _kernel = self.writer.kernel.body, self.writer.kernel
         self._find_group(leave)
-        # Sets of values may ask for room: they come first and count as they insert, so that a row
-        # that is tried again changes nothing twice.
+        # Whatever may ask for room comes first, so that a row that is tried again changes nothing
+        # twice: logs only make room, sets of values count as they insert.
+        for log in self.logs:
+            self._make_room(log, arguments[log.calls[0]], leave)
         for k in self.distinct:
             with body.block(f"if {condition}:" if (condition := arguments[k]) else "if True:"):
                 self._insert_distinct(k, leave)
+        for log in self.logs:
+            k = log.calls[0]
+            values = [
+                _key_expression(arg.type, argument(k, n), WORD) for n, arg in enumerate(log.args)
+            ]
+            with body.block(f"if {arguments[k] or 'True'}:"):
+                body.lines(*append(log, values))
         for k, code in enumerate(self._codes):
-            if k in self.distinct:
+            if k in self.distinct or self.node.calls[k].holistic:
                 continue
             condition = arguments[k]
             if condition is None:
@@ -438,8 +459,9 @@ class AggregateTerminal(RowTerminal):
             n = kernel.declare(f"entries{suffix}", kernel.word(f"entries{suffix}"))
             for name in (f"bases{suffix}", f"classes{suffix}", f"counts{suffix}"):
                 kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-            index = kernel.word(f"index{suffix}")
-            kernel.declare(f"index{suffix}", f"as_i32({index}, {PLACES} * {n})")
+            if table.hashed:
+                index = kernel.word(f"index{suffix}")
+                kernel.declare(f"index{suffix}", f"as_i32({index}, {PLACES} * {n})")
             if self._nullable_keys and not suffix:
                 kernel.declare("nulls", f"words({kernel.word('nulls')}, {n})")
             records = kernel.word(f"records{suffix}")
@@ -485,6 +507,16 @@ class AggregateTerminal(RowTerminal):
             body.line("p = (p + 1) & mask")
         with body.block("if unlikely(status != 0):"):
             body.line(leave[0])
+
+    def _make_room(self, log: Log, condition: str | None, leave: list[str]) -> None:
+        """Room for one more entry in the current window's log."""
+        body, s = self.writer.kernel.body, log.suffix
+        table = [t.suffix for t in self.tables].index(s)
+        with body.block(f"if {condition or 'True'} and counts{s}[slot] >= 1 << classes{s}[slot]:"):
+            body.line(f"grown = {self._grow(table)}")
+            with body.block("if grown < 0:"):
+                body.lines("status = 2", f"detail = {NEED_ROOM + table}")
+                body.lines(f"detail_row = 4 << classes{s}[slot]", leave[0])
 
     def _insert_distinct(self, k: int, leave: list[str]) -> None:
         """Adds the value of call ``k`` to the set of its group, and to its state if it is new."""
@@ -581,6 +613,8 @@ class AggregateTerminal(RowTerminal):
             body.line(f"slot = {closing}")
             self._window_of_slot()
             self._complete()
+            if self.logs:
+                self._results_of_logs()
             body.line("base = bases[slot]")
             self._window_bounds()
             body.lines(f"start = {group}", "i = start")
@@ -611,6 +645,12 @@ class AggregateTerminal(RowTerminal):
 
     def _complete(self) -> None:
         """What a window wants before its groups leave."""
+
+    def _results_of_logs(self) -> None:
+        """Once for each window, before its first group leaves."""
+        body, finished = self.writer.kernel.body, self.writer.kernel.word("finished")
+        with body.block(f"if {finished} == 0:"):
+            body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = slot", "break")
 
     def _window_bounds(self) -> None:
         window = self.node.window
@@ -663,6 +703,8 @@ class AggregateTerminal(RowTerminal):
             body.line(f"{group} = i + 1 if status == 3 else i")
             body.line("detail_row = i if status == 3 else detail_row")
             body.line("break")
+        if self.logs:
+            body.line(f"{self.writer.kernel.word('finished')} = 0")
 
     def _promise(self) -> None:
         """After the windows up to the watermark, the next one that can come is the first whose end

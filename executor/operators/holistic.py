@@ -1,0 +1,240 @@
+"""Holistic aggregates: from the log of a window's values to one result per group.
+
+The kernel logs the values of a window's rows (``wid.Log``); when punctuation has closed the window,
+and before its groups leave, it asks for these results once, for all of its groups. A log that was
+kept in panes is read where it lies, so that windows share it ("Holistic aggregates share one value
+log per pane", design §5).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cql.executor import arrays
+from cql.executor.dictionary import ARRAYS, RESULTS, Dictionary
+from cql.planner.expr import Literal
+from cql.planner.logical import AggregateCall
+from cql.types import DataType, Kind
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a window's log holds. ``group``: the number of each entry's group in the window, of
+    ``groups``; ``words``: each argument; ``valid``: the same for those that can be NULL; ``time``
+    and ``sequence`` where a call asks for the order."""
+
+    groups: int
+    group: Array
+    words: tuple[Array, ...]
+    valid: tuple[Array | None, ...]
+    time: Array | None
+    sequence: Array | None
+
+    def take(self, at: Array) -> Entries:
+        return Entries(
+            self.groups,
+            self.group[at],
+            tuple(w[at] for w in self.words),
+            tuple(None if v is None else v[at] for v in self.valid),
+            None if self.time is None else self.time[at],
+            None if self.sequence is None else self.sequence[at],
+        )
+
+    @property
+    def counts(self) -> Array:
+        return np.bincount(self.group, minlength=self.groups)
+
+
+def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
+    """The result of each group in storage form, and whether it is not NULL."""
+    if call.distinct:
+        entries = _first_of_each_value(entries)
+    match call.fn:
+        case "percentile":
+            return _percentile(call, _sorted(call, entries, dictionary), dictionary)
+        case "percentile_disc":
+            return _element(call, _sorted(call, entries, dictionary), dictionary)
+        case "mode":
+            return _mode(call, _sorted(call, entries, dictionary))
+        case "array_agg":
+            return _array(call, _sorted(call, entries, dictionary), dictionary)
+        case "string_agg":
+            return _joined(call, _sorted(call, entries, dictionary), dictionary)
+    raise AssertionError(call.fn)
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+def _sorted(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> Entries:
+    """By group, then by the arguments that the call is ordered by, then by (window attribute,
+    arrival)."""
+    first = len(call.args) - len(call.order)
+    keys: list[Array] = []
+    for n, (descending, nulls_first) in enumerate(call.order, first):
+        key = _key(entries.words[n], call.args[n].type, dictionary)
+        keys.append(_turned(key, entries.valid[n], descending, nulls_first))
+    if entries.time is not None and entries.sequence is not None:
+        keys += [entries.time, entries.sequence]
+    return entries.take(np.lexsort((*reversed(keys), entries.group)))
+
+
+def _key(words: Array, kind: DataType, dictionary: Dictionary) -> Array:
+    """What sorts like the values: NaN is the largest number, texts go by their bytes."""
+    if kind.is_text:
+        return dictionary.rank()[words]
+    return words.view(np.float64) if kind.is_fraction else words
+
+
+def _turned(key: Array, valid: Array | None, descending: bool, nulls_first: bool) -> Array:
+    if not descending and valid is None:
+        return key
+    _, places = np.unique(key, return_inverse=True)
+    places = -places if descending else places
+    if valid is None:
+        return places
+    beyond = -key.size - 1 if nulls_first else key.size + 1
+    return np.where(valid, places, beyond)
+
+
+def _first_of_each_value(entries: Entries) -> Entries:
+    """DISTINCT: of equal values, the first by (window attribute, arrival)."""
+    order = () if entries.time is None else (entries.sequence, entries.time)
+    ordered = entries.take(np.lexsort((*order, entries.words[0], entries.group)))
+    return ordered.take(np.flatnonzero(_begins(ordered)))
+
+
+def _begins(entries: Entries) -> Array:
+    """Where another value or another group begins, in sorted entries."""
+    begins = np.ones(entries.group.size, np.bool_)
+    begins[1:] = np.diff(entries.group) != 0
+    begins[1:] |= np.diff(entries.words[0]) != 0
+    return begins
+
+
+# -- results -------------------------------------------------------------------------------------
+
+
+def _percentile(
+    call: AggregateCall, entries: Entries, dictionary: Dictionary
+) -> tuple[Array, Array]:
+    """Spark's percentile: between the two values around the place p * (n - 1)."""
+    counts, values = entries.counts, entries.words[0].view(np.float64)
+    some = counts > 0
+    first = (np.cumsum(counts) - counts)[some]
+    wanted = [fraction(p) for p in call.constants]
+    columns = np.empty((int(some.sum()), len(wanted)))
+    for column, p in enumerate(wanted):
+        low, share = _places_of(counts[some], lambda n, p=p: p * (n - 1))
+        a, b = values[first + low], values[first + low + (share > 0)]
+        with np.errstate(invalid="ignore"):
+            between = (1 - share) * a + share * b
+        columns[:, column] = np.where((a == b) | (share == 0), a, between)
+    return _one_or_array(call, columns, some, dictionary)
+
+
+def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
+    """The first value up to which at least the share p of the values lie."""
+    counts = entries.counts
+    some = counts > 0
+    first = (np.cumsum(counts) - counts)[some]
+    kind = call.type.element or call.type
+    values = _stored(entries.words[0], kind)
+    wanted = [fraction(p) for p in call.constants]
+    columns = np.empty((int(some.sum()), len(wanted)), values.dtype)
+    for column, p in enumerate(wanted):
+        place, _ = _places_of(counts[some], lambda n, p=p: Fraction(max(0, math.ceil(p * n) - 1)))
+        columns[:, column] = values[first + place]
+    return _one_or_array(call, columns, some, dictionary)
+
+
+def fraction(literal: Literal) -> Fraction:
+    """A percentage as it is written."""
+    if literal.type.kind is Kind.DECIMAL:
+        return Fraction(int(literal.value or 0), 10**literal.type.scale)
+    return Fraction(str(literal.value))
+
+
+def _places_of(counts: Array, place: Any) -> tuple[Array, Array]:
+    """Whole and broken part of ``place(n)`` for each count n; exact, whatever p is."""
+    different, which = np.unique(counts, return_inverse=True)
+    exact = [place(int(n)) for n in different]
+    low = np.array([math.floor(x) for x in exact], np.int64)
+    share = np.array([float(x - math.floor(x)) for x in exact])
+    return low[which], share[which]
+
+
+def _one_or_array(
+    call: AggregateCall, columns: Array, some: Array, dictionary: Dictionary
+) -> tuple[Array, Array]:
+    """One value per group with values, or an array of several."""
+    if call.type.kind is not Kind.ARRAY:
+        out = np.zeros(some.size, columns.dtype)
+        out[some] = columns[:, 0]
+        return out, some
+    element = call.type.element
+    assert element is not None
+    counts = np.full(columns.shape[0], columns.shape[1])
+    codes = _encoded(arrays.entries_of(columns.reshape(-1), counts, element), dictionary)
+    out = np.full(some.size, -1, np.int32)
+    out[some] = codes
+    return out, some
+
+
+def _mode(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
+    """The value that comes most often; of several the first in the order of the call."""
+    starts = np.flatnonzero(_begins(entries))
+    length = np.diff(np.append(starts, entries.group.size))
+    group = entries.group[starts]
+    best = np.lexsort((np.arange(starts.size), -length, group))
+    head = np.ones(best.size, np.bool_)
+    head[1:] = np.diff(group[best]) != 0
+    chosen = starts[best[head]]
+    values = _stored(entries.words[0], call.type)
+    out = np.full(entries.groups, -1 if call.type.is_text else 0, values.dtype)
+    out[entries.group[chosen]] = values[chosen]
+    return out, entries.counts > 0
+
+
+def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
+    """Of no values an array without elements, as in Spark."""
+    element, counts = call.type.element, entries.counts
+    assert element is not None
+    if element.is_text:
+        texts = dictionary.decode(entries.words[0].astype(np.int32), None, pa.binary())
+        made = arrays.entries_of_texts(texts, counts)
+    else:
+        made = arrays.entries_of(_stored(entries.words[0], element), counts, element)
+    return _encoded(made, dictionary), np.ones(counts.size, np.bool_)
+
+
+def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
+    counts, arrow = entries.counts, call.type.to_arrow()
+    texts = dictionary.decode(entries.words[0].astype(np.int32), None, arrow)
+    lists = pa.ListArray.from_arrays(pa.array(arrays.offsets_of(counts)), texts)
+    separator = call.constants[0].value
+    out = _encoded(pc.binary_join(lists, pa.scalar(separator, arrow)), dictionary, RESULTS)
+    return np.where(counts > 0, out, -1), counts > 0
+
+
+def _encoded(array: pa.Array, dictionary: Dictionary, depth: int = ARRAYS) -> Array:
+    codes, before = np.zeros(len(array), np.int32), len(dictionary)
+    dictionary.encode(array, codes)
+    dictionary.depths[before : len(dictionary)] = depth
+    return codes
+
+
+def _stored(words: Array, kind: DataType) -> Array:
+    """Words of the log in the storage of a type."""
+    values = words.view(np.float64) if kind.is_fraction else words
+    return values.astype(arrays.element_dtype(kind), copy=False)

@@ -1,0 +1,193 @@
+"""Value logs: what the kernel of a windowed aggregate keeps for its holistic calls.
+
+A log is a table without an index: the values of the rows of each window (or pane), in the order of
+arrival, each with the number of its group. Calls over the same arguments share one. When a window
+closes, ``holistic`` makes the results out of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cql.executor.expressions import Code
+from cql.executor.kernels.windows import find_slot
+from cql.executor.operators.aggregates import AggregateCode, argument
+from cql.executor.operators.holistic import Array, Entries, results
+from cql.executor.operators.stage import Table
+from cql.planner.expr import Expr
+from cql.planner.logical import AggregateCall
+from cql.planner.physical import WidAggregateExec
+
+if TYPE_CHECKING:
+    from cql.executor.operators.native import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """``calls``: the numbers of those that read it. Of their ``args``, those in ``with_null`` can
+    be NULL, since rows are only ordered by them. ``by_time``: whether a call asks for the order by
+    (window attribute, arrival)."""
+
+    number: int
+    calls: tuple[int, ...]
+    args: tuple[Expr, ...]
+    with_null: tuple[int, ...]
+    by_time: bool
+
+    @property
+    def suffix(self) -> str:
+        return f"_log{self.number}"
+
+    def value(self, n: int) -> str:
+        return f"logged{self.number}_{n}"
+
+    def valid(self, n: int) -> str:
+        return f"logged{self.number}_{n}_ok"
+
+    @property
+    def owner(self) -> str:
+        return f"owner{self.suffix}"
+
+    @property
+    def table(self) -> Table:
+        columns = [self.owner, *(self.value(n) for n in range(len(self.args)))]
+        columns += [self.valid(n) for n in self.with_null]
+        columns += [f"time{self.suffix}", f"sequence{self.suffix}"] if self.by_time else []
+        return Table(self.suffix, tuple((c, "int64") for c in columns), 0)
+
+
+def logs_of(calls: tuple[AggregateCall, ...]) -> tuple[Log, ...]:
+    """One log for all holistic calls over the same arguments under the same FILTER."""
+    shared: dict[tuple[object, ...], list[int]] = {}
+    for k, call in enumerate(calls):
+        if call.holistic:
+            shared.setdefault((call.args, call.where, ordering(call)), []).append(k)
+    return tuple(
+        Log(
+            number,
+            tuple(ks),
+            calls[ks[0]].args,
+            tuple(n for n in sorted(ordering(calls[ks[0]])) if calls[ks[0]].args[n].nullable),
+            any(calls[k].by_time for k in ks),
+        )
+        for number, ks in enumerate(shared.values())
+    )
+
+
+def ordering(call: AggregateCall) -> frozenset[int]:
+    """The arguments that rows are only ordered by: a NULL there leaves no row out."""
+    first = max(1, len(call.args) - len(call.order))
+    return frozenset(range(first, len(call.args)))
+
+
+def holistic_code(call: AggregateCall, k: int) -> AggregateCode:
+    """State of a holistic call: its result, which is there when the window has been closed."""
+    a, none = f"a{k}", "-1" if call.type.is_coded else "0"
+    boolean = call.type.storage == "bool"
+    return AggregateCode(
+        ((f"{a}r", call.type.storage), (f"{a}h", "bool")),
+        (f"{a}r[g] = {none}", f"{a}h[g] = 0"),
+        (),
+        (f"{a}v = {a}h[g] != 0",) if call.nullable else (),
+        Code(f"({a}r[g] != 0)" if boolean else f"{a}r[g]", f"{a}v" if call.nullable else None),
+        ordered=call.by_time,
+        codes=(f"{a}r",) if call.type.is_coded else (),
+        sees_null=ordering(call),
+    )
+
+
+def append(log: Log, words: list[str]) -> list[str]:
+    """Lines that add the row at hand to the current window's log, which has room for it;
+    ``words``: its arguments, as words."""
+    s, k = log.suffix, log.calls[0]
+    columns = {log.owner: "int64(g) - base"}
+    columns |= {log.value(n): word for n, word in enumerate(words)}
+    columns |= {log.valid(n): f"1 if {argument(k, n)}_ok else 0" for n in log.with_null}
+    columns |= {f"time{s}": "T", f"sequence{s}": "Q"} if log.by_time else {}
+    return [
+        f"at = bases{s}[slot] + counts{s}[slot]",
+        *(f"{column}[at] = {value}" for column, value in columns.items()),
+        f"counts{s}[slot] += 1",
+    ]
+
+
+class Windows(Protocol):
+    """The state of a running aggregate, as far as its logs need it."""
+
+    state: dict[str, Array]
+
+    def column(self, name: str, suffix: str = "") -> Array: ...
+
+
+def finish(
+    windows: Windows,
+    node: WidAggregateExec,
+    logs: tuple[Log, ...],
+    slot: int,
+    workspace: Workspace,
+) -> None:
+    """Computes the results of the holistic calls for all groups of the window in ``slot``."""
+    state = windows.state
+    groups = slice(int(state["bases"][slot]), int((state["bases"] + state["counts"])[slot]))
+    for log in logs:
+        parts = _parts(windows, node, log, slot)
+        # What is gathered, sorted by two keys and taken apart again, all at its largest.
+        n = sum(p.stop - p.start for p, _ in parts)
+        size = 8 * n * (2 * len(log.table.columns) + 4)
+        workspace.resize(0, size, "the values of one window")
+        entries = _entries(windows, log, parts, groups.stop - groups.start)
+        for k in log.calls:
+            values, valid = results(node.calls[k], entries, workspace.dictionary)
+            windows.column(f"a{k}r")[groups] = values
+            windows.column(f"a{k}h")[groups] = valid
+        workspace.resize(size, 0, "the values of one window")
+
+
+def _parts(
+    windows: Windows, node: WidAggregateExec, log: Log, slot: int
+) -> list[tuple[slice, Array | None]]:
+    """The places of a window's entries: its own, and those of its panes, with the number in the
+    window of each group of the pane."""
+    state, s = windows.state, log.suffix
+
+    def region(at: int) -> slice:
+        base = int(state["bases" + s][at])
+        return slice(base, base + int(state["counts" + s][at]))
+
+    parts: list[tuple[slice, Array | None]] = [(region(slot), None)]
+    if node.pane is None or node.window is None:
+        return parts
+    places, ids = state["places"], state["window_ids"]
+    first = int(ids[slot]) >> 1
+    for pane in range(first, first + (node.window.range or 0) // node.pane):
+        at = int(find_slot(places, ids, places.size - 1, 2 * pane))
+        if at >= 0:
+            base = int(state["bases"][at])
+            groups = slice(base, base + int(state["counts"][at]))
+            parts.append((region(at), windows.column("into")[groups]))
+    return parts
+
+
+def _entries(
+    windows: Windows, log: Log, parts: list[tuple[slice, Array | None]], groups: int
+) -> Entries:
+    s = log.suffix
+
+    def gathered(name: str) -> Array:
+        column = windows.column(name, s)
+        return np.concatenate([column[at] for at, _ in parts])
+
+    owners = windows.column(log.owner, s)
+    group = [owners[at] if into is None else into[owners[at]] for at, into in parts]
+    arguments = range(len(log.args))
+    return Entries(
+        groups,
+        np.concatenate(group),
+        tuple(gathered(log.value(n)) for n in arguments),
+        tuple(gathered(log.valid(n)) != 0 if n in log.with_null else None for n in arguments),
+        gathered(f"time{s}") if log.by_time else None,
+        gathered(f"sequence{s}") if log.by_time else None,
+    )
