@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -43,8 +43,27 @@ def column_text(column: pa.Array[Any]) -> list[str | None]:
         column = column.cast(kind)
     if t.is_timestamp(kind) or t.is_date(kind):
         return _time_text(column)
+    if t.is_list(kind):
+        lists = _lists(column, column_text)
+        return [None if x is None else f"[{', '.join(_or_null(e) for e in x)}]" for x in lists]
     values: list[Any] = column.to_pylist() if not t.is_duration(kind) else _duration_values(column)
     return [None if v is None else _value_text(v) for v in values]
+
+
+def _lists(
+    column: pa.Array[Any], shown: Callable[[pa.Array[Any]], list[Any]]
+) -> Iterator[list[Any] | None]:
+    """Each list, with its elements as ``shown`` gives them."""
+    import pyarrow.compute as pc
+
+    elements, at = shown(column.flatten()), 0
+    for length in pc.list_value_length(column).to_pylist():
+        yield None if length is None else elements[at : at + length]
+        at += length or 0
+
+
+def _or_null(text: str | None) -> str:
+    return "NULL" if text is None else text
 
 
 def _time_text(column: pa.Array[Any]) -> list[str | None]:
@@ -131,18 +150,21 @@ def write_rows(
 
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:
-    import pyarrow.types as t
-
     names = batch.schema.names
-    columns = []
-    for column in batch.columns:
-        texts = column_text(column)
-        temporal = t.is_temporal(column.type)
-        values = texts if temporal else column.to_pylist()
-        pairs = zip(texts, values, strict=True)
-        columns.append([_json_value(text, column.type, value) for text, value in pairs])
+    columns = [_json_column(column) for column in batch.columns]
     for row in zip(*columns, strict=True):
         yield json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n"
+
+
+def _json_column(column: pa.Array[Any]) -> list[Any]:
+    import pyarrow.types as t
+
+    if t.is_list(column.type):
+        return list(_lists(column, _json_column))
+    texts = column_text(column)
+    values = texts if t.is_temporal(column.type) else column.to_pylist()
+    pairs = zip(texts, values, strict=True)
+    return [_json_value(text, column.type, value) for text, value in pairs]
 
 
 # --------------------------------------------------------------------------- terminals
@@ -210,8 +232,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def type_name(arrow: pa.DataType) -> str:
     """Our name of an Arrow type (Arrow's own where we have none)."""
+    import pyarrow as pa
+
     from cql.types import from_arrow
 
+    if pa.types.is_list(arrow):
+        return f"array<{type_name(arrow.value_type)}>"
     ours: DataType | None = from_arrow(arrow)
     return str(arrow if ours is None else ours)
 

@@ -144,7 +144,8 @@ def _take(given: Given, least: int, most: int | None) -> tuple[Expr, ...]:
         return given.args[:2]
     if len(given.args) < least or (most is not None and len(given.args) > most):
         raise BindError(
-            f"{given.name} does not take {len(given.args)} arguments",
+            f"{given.name} does not take {len(given.args)} argument"
+            f"{'' if len(given.args) == 1 else 's'}",
             position=given.pos,
             hint=f"usage: {given.usage}",
         )

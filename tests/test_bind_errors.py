@@ -178,7 +178,7 @@ def test_the_caret_stands_at_the_fault(text: str) -> None:
         "SELECT a FROM s QUALIFY row_number() OVER (ORDER BY a) = 1",
         "WITH RECURSIVE x AS (SELECT 1) SELECT * FROM x",
         "SELECT a FROM (SELECT a FROM s) WATERMARK a DELAY OF INTERVAL 5 SECONDS",
-        "SELECT median(a) FROM s",
+        "SELECT kurtosis(a) FROM s",
         "(SELECT a FROM s) WHERE a > 1",
         "SELECT * FROM s FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01'",
         "SELECT INTERVAL '1' MONTH",

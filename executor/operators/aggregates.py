@@ -39,7 +39,7 @@ class AggregateCode:
 
 def argument(k: int, n: int) -> str:
     """The name of argument ``n`` of the ``k``-th call in the row's code."""
-    return f"x{k}" if n == 0 else f"x{k}_{n}"
+    return f"arg{k}" if n == 0 else f"arg{k}_{n}"
 
 
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:

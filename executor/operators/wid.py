@@ -373,7 +373,7 @@ class AggregateTerminal(RowTerminal):
                 found.append(None)  # its log is that of a call before
                 continue
             if call.where is not None:
-                code, where = emit(call.where, scope), f"f{k}"
+                code, where = emit(call.where, scope), f"filter{k}"
                 seen = code.value if code.valid is None else f"({code.valid} and {code.value})"
                 body.line(f"{where} = {seen}")
             flags = [self._argument(k, n, where, scope) for n in range(len(call.args))]
