@@ -12,6 +12,7 @@ pairs and bad rows. ``shrink(case, fails)`` makes a failing case small.
 from __future__ import annotations
 
 import random
+import re
 import sys
 import warnings
 from collections import Counter
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 #: Operators that take and give changes.
 CHANGES = ("aggregate", "except", "intersect", "top", "istream", "dstream", "rstream")
 RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
+KEEPS_VALUES = re.compile(
+    r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
+)
 MORSELS = (1, 7, 64, None)
 
 
@@ -90,7 +94,7 @@ def make_case(shape_index: int, seed: int) -> Case:
     params = made.draw(rng)
     keep = rng.random() < 0.85
     operators = ["auto", "wid", "panes"]
-    if "DISTINCT" not in made.text:  # no two stacks of sets of values
+    if not KEEPS_VALUES.search(made.text):  # no two stacks of sets and lists of values
         operators.append("two_stacks")
     settings["window_operator"] = rng.choice(operators)
     settings |= _order_settings(rng, made)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Shape: TypeAlias = "Callable[[_Writer], str]"
 #: Gaps of sessions, in ticks.
 GAPS = (1, 3, 10, 40)
+_PICKED = re.compile(r"(first|last|max_by|min_by)\(")
 _MERGED = re.compile(r"(count|sum|avg|min|max|stddev|var|bool)")
 
 
@@ -42,6 +43,7 @@ def session(writer: _Writer) -> str:
     name = writer.stream()
     gap, keys = _length(name, writer.rng.choice(GAPS)), writer.keys(2)
     more = writer.pick("", writer.ordered())
+    more = more if _PICKED.match(more) else ""
     match writer.rng.randint(0, 3):
         case 0 if name in "abc":
             window = f"session_window(t, '{gap}')"
