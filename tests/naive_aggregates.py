@@ -40,12 +40,12 @@ def aggregate(call: AggregateCall, values: Values) -> object:
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
     (3, None)
     """
-    left_out = range(len(call.args))
     if call.fn in NULL_AWARE:
-        left_out = range(1, len(call.args))
-    elif call.fn in ("array_agg", "string_agg"):
-        left_out = range(1)  # rows are only ordered by the others
-    values = [v for v in values if all(v[n] is not None for n in left_out)]
+        values = [v for v in values if None not in v[1:]]
+    elif call.fn in ("array_agg", "string_agg"):  # rows are only ordered by the others
+        values = [v for v in values if v[0] is not None]
+    else:
+        values = [v for v in values if None not in v]
     if call.distinct:
         first: dict[object, tuple[Any, ...]] = {}
         for v in values:
