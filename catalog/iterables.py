@@ -34,8 +34,9 @@ from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 
-#: Items a live iterable may be ahead of the query.
+#: Items a live iterable may be ahead of the query, and rows, as an item may be a whole batch.
 AHEAD = 4_096
+ROWS_AHEAD = BLOCK_ROWS
 
 
 class IterableSource:
@@ -50,8 +51,8 @@ class IterableSource:
     a BIGINT, a float a DOUBLE, an aware datetime a TIMESTAMP, a naive one a TIMESTAMP_NTZ. Looking
     at the first item waits for it; give ``schema`` where that may take long.
 
-    With ``bounded=False`` a thread runs the iterable at most AHEAD items ahead, so that the query
-    can do other things while nothing comes."""
+    With ``bounded=False`` a thread runs the iterable at most AHEAD items and ROWS_AHEAD rows ahead,
+    so that the query can do other things while nothing comes."""
 
     def __init__(
         self,
@@ -297,6 +298,13 @@ def _is_row(item: Any) -> bool:
     return isinstance(item, Mapping | tuple | list)
 
 
+def _rows_in(item: Any) -> int:
+    """One for an item without rows, too, so that such items are bounded."""
+    if _is_row(item):
+        return 1
+    return max(1, len(item)) if hasattr(item, "__len__") else 1
+
+
 def _value(row: Any, name: str, place: int) -> Any:
     return row.get(name) if isinstance(row, Mapping) else row[place]
 
@@ -371,7 +379,8 @@ def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
 
 
 class _LiveFeed:
-    """Runs the iterable in a daemon thread, at most AHEAD items ahead of the reader.
+    """Runs the iterable in a daemon thread, at most AHEAD items ahead of the reader, and no further
+    once these have ROWS_AHEAD rows.
 
     A thread that sits in the user's code cannot be interrupted; after ``close`` it ends at its
     next item."""
@@ -382,6 +391,7 @@ class _LiveFeed:
         self._what = what
         self._skip = skip
         self._ready: deque[Any] = deque()
+        self._ready_rows = 0
         self._change = threading.Condition()
         self._made = 0
         self._ended = False
@@ -395,10 +405,11 @@ class _LiveFeed:
         try:
             for item in _guarded(self._items, self._what, lambda: self._made):
                 with self._change:
-                    self._change.wait_for(lambda: len(self._ready) < AHEAD or self._stopped)
+                    self._change.wait_for(lambda: self._has_room() or self._stopped)
                     if self._stopped:
                         break
                     self._ready.append(item)
+                    self._ready_rows += _rows_in(item)
                     self._made += 1
                     self._change.notify_all()
         except CatalogError as error:
@@ -411,11 +422,24 @@ class _LiveFeed:
         if self._stopped:
             _closer(self._items)()
 
+    def _has_room(self) -> bool:
+        return len(self._ready) < AHEAD and self._ready_rows < ROWS_AHEAD
+
+    def _taken(self, limit: int) -> list[Any]:
+        """Items of about ``limit`` rows."""
+        taken: list[Any] = []
+        while self._ready and limit > 0:
+            taken.append(self._ready.popleft())
+            rows = _rows_in(taken[-1])
+            self._ready_rows -= rows
+            limit -= rows
+        return taken
+
     def take(self, limit: int, timeout: float | None) -> Piece | End | None:
         while not self._pieces:
             with self._change:
                 self._change.wait_for(lambda: self._ready or self._ended, timeout)
-                taken = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+                taken = self._taken(limit)
                 over, error = self._ended and not self._ready, self._error
                 self._change.notify_all()
             if not taken:

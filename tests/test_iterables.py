@@ -183,3 +183,26 @@ def test_live_iterable_stays_bounded_ahead(monkeypatch: pytest.MonkeyPatch) -> N
     got = block.batch.num_rows
     assert got + 4 + 2 >= len(made)
     reader.close()
+
+
+def test_live_batches_stay_bounded_ahead_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread makes no further batch once those that wait have ROWS_AHEAD rows."""
+    monkeypatch.setattr(iterables_module, "ROWS_AHEAD", 1_000)
+    made = 0
+
+    def endless() -> Any:
+        nonlocal made
+        while True:
+            made += 100
+            yield pa.record_batch({"a": range(made - 100, made)})
+
+    source = IterableSource(endless, what="s", bounded=False)
+    reader = source.open(["a"])
+    got: list[int] = []
+    while len(got) < 5_000:
+        block = reader.next(timeout=10)
+        assert block is not None
+        got += block.batch.column(0).to_pylist()
+        assert made - len(got) <= 1_000 + 100
+    assert got == list(range(len(got)))
+    reader.close()
