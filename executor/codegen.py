@@ -13,6 +13,7 @@ import importlib.util
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -171,11 +172,19 @@ def _temporary_folder() -> Path:
     return temporary_folder()
 
 
+#: One thread compiles at a time, as in numba itself.
+_LOADING = threading.RLock()
+
+
 def load(text: str, folder: Path) -> ModuleType:
-    """The module of that text, compiled or from the cache. A damaged cache entry is rebuilt."""
+    """The module of that text, compiled or from the cache. A damaged cache entry is rebuilt. Safe
+    from any thread: queries that begin together share a module only once it is whole."""
     name = _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
-    if name in sys.modules:
-        return sys.modules[name]
+    with _LOADING:
+        return sys.modules.get(name) or _load(name, text, folder)
+
+
+def _load(name: str, text: str, folder: Path) -> ModuleType:
     path = folder / f"{name}.py"
     try:
         if not path.exists() or path.read_bytes() != text.encode():
