@@ -21,7 +21,7 @@ class WindowKind(Enum):
     UNBOUNDED = "unbounded"
     ROWS = "rows"  # ROWS n [SLIDE m], [PARTITION BY k ROWS n]
     SESSION = "session"
-    CUMULATE = "cumulate"
+    CUMULATE = "cumulate"  # of RANGE in steps of SLIDE: each begins with the range, and grows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,30 @@ class Window:
     @property
     def has_bounds(self) -> bool:
         """Whether a group's row leaves with the window's start, end and time."""
-        return self.kind in (WindowKind.SLIDING, WindowKind.SESSION)
+        return self.kind in (WindowKind.SLIDING, WindowKind.SESSION, WindowKind.CUMULATE)
+
+    @property
+    def has_number(self) -> bool:
+        """Whether every row tells which windows hold it, by number."""
+        return self.kind in (WindowKind.SLIDING, WindowKind.CUMULATE)
 
     @property
     def overlap(self) -> int:
-        """How many windows one row can fall into (sliding windows)."""
+        """How many windows one row can fall into (those with numbers)."""
         assert self.range is not None
         assert self.slide is not None
         return -(-self.range // self.slide)
+
+
+def windows_holding(window: Window, t: int) -> range:
+    """The numbers of the windows that hold ``t``. Window *k* of CUMULATE ends with step *k*."""
+    assert window.range is not None
+    assert window.slide is not None
+    if window.kind is WindowKind.CUMULATE:
+        steps, first = window.range // window.slide, (t - window.offset) // window.slide
+        return range(first, first // steps * steps + steps)
+    first = first_window(t, window.range, window.slide, window.offset)
+    return range(first, last_window(t, window.slide, window.offset) + 1)
 
 
 def first_window(t: int, range_: int, slide: int, offset: int = 0) -> int:

@@ -58,10 +58,12 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
         return {"pairs": rows}
     if window is None or not window.range or not window.slide:
         return {}
-    if buckets and window.range % window.slide:  # rows differ: what became of their pairs
+    cumulates = window.kind is WindowKind.CUMULATE
+    if buckets and (cumulates or window.range % window.slide):
+        # Rows differ: what became of their pairs.
         gone = filtered(counters, "pairs") + counters.get("bad_pairs", 0)
         return {"pairs": counters["rows_out"] + gone}
-    if window.range % window.slide and window.range > window.slide:
+    if cumulates or (window.range % window.slide and window.range > window.slide):
         return {}
     return {"pairs": window.overlap * rows - counters.get("between_windows", 0)}
 

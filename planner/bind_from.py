@@ -25,7 +25,6 @@ from cql.planner.logical import (
     Logical,
     Project,
     Scan,
-    Unsupported,
     Values,
     Windowed,
 )
@@ -104,7 +103,7 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     if not joins:
         scope = scope_of(binder, [item], item.plan, env)
         window = item.window
-        if window is not None and window.window is not None and not window.is_table:
+        if window is not None and not window.is_table:
             if window.window.has_bounds:
                 return From(item.plan, scope, window)
         elif window is not None:
@@ -399,8 +398,6 @@ def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
     item = replace(item, source=source)
     window = bind_window.table_window(binder, node, item.plan, item_lookup(binder, item))
     text, pos = f"{node.window_kind}(…)", binder.pos(node)
-    if isinstance(window, Unsupported):
-        return replace(item, plan=window)
     found = _query_window(item.plan, window, text, pos)
     return replace(item, window=replace(found, origin="table"))
 
@@ -416,7 +413,7 @@ def _scope_of_table(scope: Scope, item: Item, window: QueryWindow) -> Scope:
 def _applied(item: Item) -> Item:
     """The item as a relation under its window (below a join, or without an aggregate)."""
     window = item.window
-    if window is None or window.window is None:
+    if window is None:
         return replace(item, window=None)
     if window.is_table:
         return replace(item, plan=Bucket(item.plan, window.window, window.pos), window=None)

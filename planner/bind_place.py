@@ -94,7 +94,7 @@ def place(binder: Binder, parts: Parts, scope: Scope) -> Bound:
     if parts.row.calls:
         parts.grouped = True
     window = parts.window
-    in_bracket = window is not None and window.origin == "bracket" and window.window is not None
+    in_bracket = window is not None and window.origin == "bracket"
     if parts.distinct and in_bracket and not parts.grouped:
         _group_by_items(parts)  # DISTINCT over a window is distinct within each window
     output = _aggregated(binder, parts) if parts.grouped else _plain(binder, parts, scope)
@@ -143,7 +143,7 @@ def _with_extras(plan: Logical, parts: Parts, indices: Sequence[int], moves: Mov
 def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) -> Logical:
     """FROM under its buckets or relation window, and WHERE."""
     plan, window = parts.plan, parts.window
-    if window is not None and window.window is not None:
+    if window is not None:
         if window.origin != "bracket" and not (parts.grouped and parts.by_window):
             plan = _bucket(binder, parts, window, moves)
         elif not parts.grouped:
@@ -158,7 +158,6 @@ def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) ->
 
 
 def _bucket(binder: Binder, parts: Parts, window: QueryWindow, moves: Moves) -> Logical:
-    assert window.window is not None
     if window.origin == "function" and parts.grouped:
         raise BindError(
             "the window is not in GROUP BY",
@@ -226,7 +225,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
     where = [parts.where] if parts.where is not None else []
     plan = _input(binder, parts, [*where, *inside], moves)
-    in_windows = window is not None and window.window is not None and WINDOW not in moves
+    in_windows = window is not None and WINDOW not in moves
     kept = window.window if window is not None and in_windows else None
     node = Aggregate(
         plan,
@@ -260,9 +259,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
 
 def _check_partition(window: QueryWindow, parts: Parts) -> None:
     """``TABLE(SESSION(TABLE t PARTITION BY k, …))``: sessions are those of the groups."""
-    if window.window is None or window.window.kind is not WindowKind.SESSION:
-        return
-    if not window.is_table:
+    if window.window.kind is not WindowKind.SESSION or not window.is_table:
         return
     fields = parts.plan.schema
     by = {fields[k].name for k in window.window.partition_by}

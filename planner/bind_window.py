@@ -25,7 +25,7 @@ from cql.dialect.nodes import (
     WindowTable,
 )
 from cql.errors import BindError, did_you_mean
-from cql.model import Field, Schema
+from cql.model import Field
 from cql.planner.bind_expr import parameter
 from cql.planner.catalog import TimeUnit
 from cql.planner.context import Binder, Env
@@ -36,12 +36,11 @@ from cql.planner.logical import (
     Logical,
     Project,
     Scan,
-    Unsupported,
     Windowed,
 )
 from cql.planner.properties import ProgressInfo, progressing
 from cql.planner.scope import Scope
-from cql.types import BIGINT, INTERVAL, STRING, DataType, Kind
+from cql.types import INTERVAL, STRING, DataType, Kind
 from cql.window import Window, WindowKind
 
 #: Microseconds of each unit that an integer event time may count.
@@ -257,8 +256,10 @@ def sliding(
     lengths: tuple[exp.Expr, exp.Expr, exp.Expr | None],
     scope: Scope | None,
     words: tuple[str, str] = ("RANGE", "SLIDE"),
+    kind: WindowKind = WindowKind.SLIDING,
 ) -> Window:
-    """``[k * slide + offset, k * slide + offset + range)``: lengths are range, slide, offset."""
+    """``[k * slide + offset, k * slide + offset + range)``: lengths are range, slide, offset.
+    Windows of CUMULATE begin every range, and each ends a slide after the one before it."""
     range_node, slide_node, offset_node = lengths
     range_ = _positive(binder, wa, range_node, words[0], scope)
     slide = _positive(binder, wa, slide_node, words[1], scope)
@@ -266,6 +267,8 @@ def sliding(
     if offset_node is not None:
         offset = wa.units(binder, amount(binder, scope, offset_node), "OFFSET", offset_node)
     said = wa.shown(range_, slide)
+    if kind is WindowKind.CUMULATE and range_ % slide:
+        raise binder.error(f"{words[0]} must be a multiple of {words[1]}", range_node)
     if slide > range_:
         binder.warn(
             f"{words[1]} {said[1]} is larger than {words[0]} {said[0]}{said[2]}: rows between two"
@@ -280,7 +283,10 @@ def sliding(
             range_node,
             hint=f"raise {words[1]}, or SET max_overlap = {overlap}",
         )
-    return Window(WindowKind.SLIDING, wa.index, range_, slide, offset % slide)
+    if slide == range_:
+        kind = WindowKind.SLIDING
+    begins = range_ if kind is WindowKind.CUMULATE else slide
+    return Window(kind, wa.index, range_, slide, offset % begins)
 
 
 def _positive(binder: Binder, wa: Attribute, node: exp.Expr, what: str, scope: Scope | None) -> int:
@@ -326,8 +332,14 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         return session(binder, wa, args["gap"], "SESSION", None)
     if kind == "NOW":
         return Window(WindowKind.NOW, wa.index, 0)
+    lengths = (args["range"], args.get("slide"), args.get("offset"))
+    if args.get("cumulate") is not None:
+        if partition:
+            raise binder.error("PARTITION BY does not go with CUMULATE", node, hint="use GROUP BY")
+        lengths = (args["range"], args["cumulate"], args.get("offset"))
+        return sliding(binder, wa, lengths, None, ("RANGE", "CUMULATE"), WindowKind.CUMULATE)
     if args.get("slide") is not None and not partition:
-        return sliding(binder, wa, (args["range"], args["slide"], args.get("offset")), None)
+        return sliding(binder, wa, lengths, None)
     if args.get("offset") is not None:
         raise binder.error("OFFSET needs SLIDE", args["offset"])
     length = wa.units(binder, amount(binder, None, args["range"]), "RANGE", args["range"])
@@ -383,11 +395,8 @@ def _count(binder: Binder, node: exp.Expr, what: str) -> int:
 # ------------------------------------------------------------------ Flink's and Spark's functions
 
 
-def table_window(
-    binder: Binder, node: WindowTable, plan: Logical, find: Lookup
-) -> Window | Unsupported:
-    """The window of TUMBLE, HOP or SESSION, whose PARTITION BY it keeps; an Unsupported input with
-    window columns for CUMULATE."""
+def table_window(binder: Binder, node: WindowTable, plan: Logical, find: Lookup) -> Window:
+    """The window of TUMBLE, HOP, CUMULATE or SESSION, whose PARTITION BY it keeps."""
     args = node.args
     wa = attribute(binder, plan, find(args["time"]), args["time"])
     match node.window_kind:
@@ -398,10 +407,10 @@ def table_window(
         case "SESSION":
             partition = tuple(find(column) for column in args.get("partition") or ())
             return replace(session(binder, wa, args["gap"], "GAP", None), partition_by=partition)
-        case kind:
-            for key in ("step", "size"):
-                _positive(binder, wa, args[key], key.upper(), None)
-            return without_operator(binder, kind, plan, wa.type, node)
+        case _:
+            lengths = (args["size"], args["step"], args.get("offset"))
+            words = ("SIZE", "STEP")
+            return sliding(binder, wa, lengths, None, words, WindowKind.CUMULATE)
     return sliding(binder, wa, lengths, None, ("SIZE", "SLIDE"))
 
 
@@ -435,21 +444,6 @@ def group_window(
     slide = args.get("slide") or args["size"]
     return sliding(
         binder, found, (args["size"], slide, args.get("offset")), scope, ("SIZE", "SLIDE")
-    )
-
-
-def without_operator(
-    binder: Binder, kind: str, plan: Logical, wa: DataType, node: exp.Expr
-) -> Unsupported:
-    """``plan`` with the window columns of a kind of window that no operator makes yet."""
-    type_ = BIGINT if wa.is_integer else wa
-    added = (Field(name, type_, False) for name in WINDOW_COLUMNS)
-    return Unsupported(
-        (plan,),
-        f"a {kind} window",
-        Schema((*plan.schema, *added)),
-        "windows with RANGE and SLIDE (TUMBLE, HOP) run",
-        binder.pos(node),
     )
 
 

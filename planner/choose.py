@@ -100,6 +100,14 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         return replace(node, why=why + forced)
     length = duration(window.range or 0, wa.type)
     many = f"each row in up to {window.overlap} windows of {length}"
+    if window.kind is WindowKind.CUMULATE and wanted != "wid":
+        step = duration(window.slide or 0, wa.type)
+        why = (
+            f"{many} that begin together: rows are aggregated once, in panes of {step}, which each"
+            f" window adds to what the one before it had when {closes[:-5]} it"
+        )
+        operator = WindowOperator.PANES
+        return replace(node, pane=window.slide, operator=operator, why=why + forced)
     if wanted == "wid" or (wanted == "auto" and window.overlap < FEWEST):
         why = f"{many}; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)

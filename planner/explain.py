@@ -149,7 +149,8 @@ def window_text(window: Window, schema: Schema) -> str:
         parts.append(f"ROWS {window.rows}")
     if window.gap is not None:
         parts.append(duration(window.gap, wa.type) if wa else str(window.gap))
-    for word, value in (("RANGE", window.range), ("SLIDE", window.slide)):
+    step = "CUMULATE" if window.kind is WindowKind.CUMULATE else "SLIDE"
+    for word, value in (("RANGE", window.range), (step, window.slide)):
         if value is not None:
             in_time = wa is not None and window.rows is None
             parts.append(f"{word} {duration(value, wa.type) if wa and in_time else value}")

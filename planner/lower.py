@@ -95,7 +95,6 @@ _WINDOW_CLAUSES = {
     WindowKind.NOW: "[NOW]",
     WindowKind.UNBOUNDED: "[RANGE UNBOUNDED]",
     WindowKind.ROWS: "ROWS",
-    WindowKind.CUMULATE: "CUMULATE",
 }
 
 
@@ -113,7 +112,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Aggregate() | Bucket():
             if node.window is not None and node.window.kind is WindowKind.SESSION:
                 _refuse_session(node)
-            elif node.window is not None and node.window.kind is not WindowKind.SLIDING:
+            elif node.window is not None and not node.window.has_number:
                 raise _refuse_kind(node.window, node.pos)
             if node.window is not None and not is_append_only(node.input):
                 raise NotSupportedError(

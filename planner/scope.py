@@ -68,12 +68,12 @@ class ScopeColumn:
 @dataclass(frozen=True, slots=True)
 class QueryWindow:
     """The window of a query with aggregates. ``columns`` are its start, end and time in the virtual
-    row; ``window`` None stands for one that this version cannot run (its columns are real).
+    row.
 
     ``origin`` is "bracket"; "table" for a window table function, whose columns are ordinary columns
     of its FROM item; "function" for ``window(ts, …)`` and ``TUMBLE(ts, …)`` in an expression."""
 
-    window: Window | None
+    window: Window
     columns: tuple[Column, Column, Column]
     text: str
     origin: str = "bracket"

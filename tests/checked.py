@@ -58,7 +58,7 @@ from cql.planner.physical import (
     inputs,
     progressing,
 )
-from cql.window import Window, WindowKind, first_window, last_window
+from cql.window import Window, WindowKind, windows_holding
 
 END = -1
 MOST_NEEDS = 10_000
@@ -229,16 +229,12 @@ class Checked:
         assert window.wa is not None
         if window.kind is WindowKind.SESSION:
             return int(unit.words[ROWS]) - len(self._failed)
-        assert window.range is not None
-        assert window.slide is not None
         (child,) = inputs(self.node)
         times = column_data(unit, window.wa, child.schema).tolist()
         valid = column_mask(unit, window.wa).tolist()
         skipped = self._failed if isinstance(self.node, WidAggregateExec) else set()
         return sum(
-            last_window(t, window.slide, window.offset)
-            - first_window(t, window.range, window.slide, window.offset)
-            + 1
+            len(windows_holding(window, t))
             for row, t in enumerate(times)
             if row not in skipped and (valid[row] or not child.schema[window.wa].nullable)
         )
@@ -352,6 +348,9 @@ def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) 
     assert pane
     following, place = operator.scalars()["next_window"], id_ >> 1
     last = place * pane // window.slide
+    if window.kind is WindowKind.CUMULATE:  # panes are steps; what is gathered has the last one's
+        steps = window.range // window.slide
+        return place // steps * steps + steps - (following if id_ % 2 else place)
     if id_ % 2:
         return int(last >= following)
     first = -((window.range - (place + 1) * pane) // window.slide)

@@ -26,6 +26,7 @@ from naive_order import Order, before_window, merged, released
 from naive_relations import Relations, is_append_only, is_relation
 from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
+from naive_windows import first_after, windows_of
 
 from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.logical import (
@@ -295,24 +296,6 @@ def _to_stream(node: RelationToStream, run: _Run) -> list[Row]:
 # Windows ------------------------------------------------------------------------------------------
 
 
-def windows_of(window: Window, time: int) -> list[tuple[int, int]]:
-    """``[start, end)`` of every window that holds ``time``, by the definition: window k covers
-    ``[k * slide + offset, k * slide + offset + range)``.
-
-    >>> from cql.window import WindowKind
-    >>> windows_of(Window(WindowKind.SLIDING, 0, range=10, slide=5), -1)
-    [(-10, 0), (-5, 5)]
-    >>> windows_of(Window(WindowKind.SLIDING, 0, range=2, slide=5), 3)
-    []
-    """
-    length, slide = window.range, window.slide
-    assert length is not None
-    assert slide is not None
-    some = (time - window.offset) // slide  # its window is the last that starts at or before time
-    starts = [k * slide + window.offset for k in range(some - length // slide - 1, some + 2)]
-    return [(s, s + length) for s in starts if s <= time < s + length]
-
-
 def _event_time(window: Window, row: Row) -> int:
     assert window.wa is not None
     time = row.values[window.wa]
@@ -503,14 +486,11 @@ def _bucket_marks(window: Window, row: Row) -> tuple[float | None, ...]:
     """What the own watermark says of window_start, window_end and window_time: the first window
     that ends above it is the least to come."""
     assert window.wa is not None
-    assert window.range is not None
-    assert window.slide is not None
     mark = row.marks[window.wa]
     if mark is None or mark == NEVER:
         return (mark,) * 3
-    first = (int(mark) - window.range - window.offset) // window.slide + 1
-    start = first * window.slide + window.offset
-    return start, start + window.range, start + window.range - 1
+    start, end = first_after(window, int(mark))
+    return start, end, end - 1
 
 
 # Order --------------------------------------------------------------------------------------------

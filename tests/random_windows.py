@@ -83,4 +83,36 @@ def windows_of_sessions(writer: _Writer) -> str:
     return f"SELECT {outer}, window_end FROM ({inner} GROUP BY k) AS i {window}"
 
 
-WINDOW_SHAPES: tuple[Shape, ...] = (session, session, sessions_of_union, windows_of_sessions)
+#: (size, step, offset) in ticks.
+STEPS = ((20, 10, 0), (60, 10, 0), (12, 3, 1), (40, 1, -3), (7, 7, 2))
+
+
+def cumulate(writer: _Writer) -> str:
+    """Grouped, or the rows of each window."""
+    name = writer.stream("a", "b", "n", "d")
+    lengths = [_interval(_length(name, abs(n))) for n in writer.rng.choice(STEPS)]
+    size, step, offset = lengths
+    offset = writer.pick("", f", {offset}")
+    source = f"TABLE(CUMULATE(TABLE {name}, DESCRIPTOR(t), {step}, {size}{offset}))"
+    if writer.rng.random() < 0.25:
+        values = writer.listed([writer.value() for _ in range(2)])
+        return f"SELECT {values}, window_start, window_time FROM {source}{writer.where()}"
+    keys = writer.keys(2)
+    shown = writer.listed([*keys, *writer.aggregates(), "count(*)"])
+    by = _by(*keys, "window_start", "window_end")
+    bounds = writer.pick("window_start, window_end", "window_time")
+    if writer.rng.random() < 0.2:
+        inner = f"SELECT {writer.listed(['count(*)', 'sum(q)'], 'i')}, window_time FROM {source}"
+        inner += " GROUP BY window_start, window_end"
+        window = writer.window(name, "window_time")
+        return f"SELECT sum(i0) AS c, sum(i1) AS d, window_end FROM ({inner}) AS w {window}"
+    return f"SELECT {shown}, {bounds} FROM {source}{writer.where()}{by}"
+
+
+WINDOW_SHAPES: tuple[Shape, ...] = (
+    session,
+    sessions_of_union,
+    windows_of_sessions,
+    cumulate,
+    cumulate,
+)

@@ -43,6 +43,7 @@ MODULES = (
     "naive_tables",
     "naive_texts",
     "naive_values",
+    "naive_windows",
 )
 
 

@@ -85,8 +85,12 @@ class FromParser(BaseParser):
                 self.refuse(f"[{args['kind']}] takes nothing else but WA", opened)
         elif "rows" in args:
             args["kind"] = "ROWS"
+            if "cumulate" in args:
+                self.refuse("CUMULATE needs RANGE", opened, "[RANGE 1 DAY, CUMULATE 1 HOUR, WA ts]")
         elif "range" in args:
             args["kind"] = "RANGE"
+            if "cumulate" in args and "slide" in args:
+                self.refuse("a window either slides or cumulates", opened, "leave one of them out")
         else:
             self.refuse(
                 "this window has no extent",
@@ -113,6 +117,8 @@ class FromParser(BaseParser):
             self.accept("PRECEDING")
         elif self.accept("SLIDE"):
             put("slide", self.parse_duration("SLIDE"))
+        elif self.accept("CUMULATE"):
+            put("cumulate", self.parse_duration("CUMULATE"))
         elif self.accept("OFFSET"):
             put("offset", self.parse_duration("OFFSET", signed=True))
         elif self.accept("WA"):

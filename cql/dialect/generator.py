@@ -196,7 +196,7 @@ class CqlGenerator(generator.Generator):
             parts.append(f"SESSION {self.sql(args['gap'])}")
         parts += [
             f"{key.upper()} {self.sql(args[key])}"
-            for key in ("rows", "range", "slide", "wa", "offset")
+            for key in ("rows", "range", "slide", "cumulate", "wa", "offset")
             if args.get(key) is not None
         ]
         return f"[{', '.join(parts)}]"

@@ -82,7 +82,8 @@ class StreamWindow(exp.Expression):
     ``kind`` is a str: ``RANGE``, ``ROWS``, ``NOW``, ``UNBOUNDED`` or ``SESSION``
     (``[SESSION 5 min]``). ``range``, ``slide``, ``offset`` and ``gap`` are durations (see
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
-    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``. ``wa`` is an
+    constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step in
+    which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``). ``wa`` is an
     Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a list of the same.
     """
 
@@ -92,6 +93,7 @@ class StreamWindow(exp.Expression):
         "rows": False,
         "gap": False,
         "slide": False,
+        "cumulate": False,
         "wa": False,
         "offset": False,
         "partition": False,

@@ -74,6 +74,7 @@ WINDOW_WORDS = (
     "RANGE",
     "ROWS",
     "SLIDE",
+    "CUMULATE",
     "WA",
     "OFFSET",
     "NOW",
@@ -138,7 +139,7 @@ _INDEX_FOLLOWERS = frozenset(
         TokenType.L_PAREN,
     }
 )
-_OPERAND_WORDS = frozenset({"RANGE", "ROWS", "SLIDE", "WA", "SESSION"})
+_OPERAND_WORDS = frozenset({"RANGE", "ROWS", "SLIDE", "CUMULATE", "WA", "SESSION"})
 
 
 def mark_windows(toks: Sequence[Token]) -> list[Token]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.operators.aggregates import argument
+from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage import StageScope
 from cql.executor.operators.wid import (
     REGION,
@@ -64,7 +65,7 @@ class PaneTerminal(AggregateTerminal):
         """The pane of the last row is tried first."""
         writer, window = self.writer, self.node.window
         assert window is not None
-        body, offset = writer.kernel.body, writer.offset(window)
+        body, offset = writer.kernel.body, Spans(writer, window).offset
         with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
             body.line("span = 0")
             writer.mark_straggler()
@@ -104,9 +105,8 @@ class PaneTerminal(AggregateTerminal):
         return f"{pane} // {self._slide_panes}"
 
     def _end_of(self, w: str) -> str:
-        writer, window = self.writer, self.node.window
-        assert window is not None
-        return f"{w} * {writer.slide(window)} + {writer.offset(window)} + {writer.range(window)}"
+        assert self.node.window is not None
+        return Spans(self.writer, self.node.window).end(w)
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -150,17 +150,22 @@ class PaneTerminal(AggregateTerminal):
             at = f"2 * (w * {self._slide_panes} + {merging})"
             body.line(f"source = call_operator({find}, desc, {at})")
             with body.block("if source >= 0:"):
-                body.line("begin = bases[source]")
-                with body.block(f"for i in range({merged}, counts[source]):"):
-                    body.lines(f"{merged} = i", "m = uint64(begin + i)")
-                    self._merge_group()
-                for k in self.distinct:
-                    self._merge_set(k)
+                self._merge_region()
             with body.block("if status != 0:"):
                 body.line("break")
             body.lines(f"{merged} = 0", f"{merging} += 1")
         with body.block("if status != 0:"):
             body.line("break")
+
+    def _merge_region(self) -> None:
+        """Merges what the region in ``source`` still has into the one in ``slot``."""
+        body, merged = self.writer.kernel.body, self.writer.kernel.word("merged")
+        body.line("begin = bases[source]")
+        with body.block(f"for i in range({merged}, counts[source]):"):
+            body.lines(f"{merged} = i", "m = uint64(begin + i)")
+            self._merge_group()
+        for k in self.distinct:
+            self._merge_set(k)
 
     def _merge_group(self) -> None:
         body, _kernel = self.writer.kernel.body, self.writer.kernel

@@ -15,6 +15,7 @@ from cql.executor import codegen
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, Lazy, RowScope
+from cql.executor.operators.spans import Spans
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
@@ -132,6 +133,10 @@ def write_stage(spec: StageSpec) -> StageCode:
         from cql.executor.operators.sessions import SessionTerminal
 
         return writer.write(SessionTerminal(writer, node=spec.aggregate))
+    if window is not None and window.kind is WindowKind.CUMULATE and spec.aggregate.pane:
+        from cql.executor.operators.cumulate import CumulateTerminal
+
+        return writer.write(CumulateTerminal(writer, node=spec.aggregate))
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,
@@ -389,12 +394,12 @@ class StageWriter:
         body = self.kernel.body
         assert step.window.wa is not None
         t = self.event_time(scope, step.window.wa, step.input.schema)
-        self.window_range(step.window, t)
+        spans = Spans(self, step.window)
+        body.lines(f"w0 = {spans.first(t)}", f"w1 = {spans.last(t)}")
         schema = scope.schema_type(step)
         with body.block("for w in range(w0 + skip, w1 + 1):"):
             body.line("sub = w - w0")
-            body.line(f"ws = w * {self.slide(step.window)} + {self.offset(step.window)}")
-            body.line(f"we = ws + {self.range(step.window)}")
+            body.lines(*spans.bounds())
             window = [Code(f"{schema}({v})", None) for v in ("ws", "we", "(we - 1)")]
             inner = scope.next([*scope.columns, *window])
             inner.name = "pairs_"  # what is filtered from here on are pairs, not rows
@@ -422,15 +427,6 @@ class StageWriter:
             site = ErrorSite("event time", "the event time is out of range", None)
             self.kernel.body.line(scope.fail(site))
 
-    def slide(self, window: Window) -> str:
-        return self.window_constant("slide", window.slide or 0)
-
-    def range(self, window: Window) -> str:
-        return self.window_constant("range", window.range or 0)
-
-    def offset(self, window: Window) -> str:
-        return self.window_constant("offset", window.offset)
-
     def window_constant(self, name: str, value: int) -> str:
         slot = self.kernel.layout.slots.get(f"window {name}")
         if slot is None:
@@ -438,14 +434,6 @@ class StageWriter:
             self.kernel.window_constants[slot] = value
             self.kernel.declare(f"window_{name}", f"d[{slot}]")
         return f"window_{name}"
-
-    def window_range(self, window: Window, t: str) -> None:
-        """Sets w0 and w1: the ids of the first and last window that hold ``t``."""
-        slide, range_, offset = self.slide(window), self.range(window), self.offset(window)
-        self.kernel.body.lines(
-            f"w1 = ({t} - {offset}) // {slide}",
-            f"w0 = ({t} - {offset} - {range_}) // {slide} + 1",
-        )
 
     # -- punctuation -----------------------------------------------------------------------------
 
@@ -487,14 +475,7 @@ class StageWriter:
             with body.block(f"if attribute == {origin.attribute}:"):
                 body.line("punct = value")
                 if origin.base.startswith("punct_w") and window is not None:
-                    slide, offset = self.slide(window), self.offset(window)
-                    range_ = self.range(window)
-                    body.lines(
-                        f"punct_w0 = ((value - {offset} - {range_}) // {slide} + 1)"
-                        f" * {slide} + {offset}",
-                        f"punct_w1 = punct_w0 + {range_}",
-                        "punct_w2 = punct_w1 - 1",
-                    )
+                    body.lines(*Spans(self, window).promise())
                 mapped = self.mapped(origin)
                 self.append_punctuation(str(column), mapped)
 

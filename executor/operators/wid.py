@@ -28,6 +28,7 @@ from cql.executor.kernels.windows import (
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.logs import Log, append, holistic_code, logs_of
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, NEED_WINDOWS
+from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage import (
     END_OF_INPUT,
     Asks,
@@ -256,13 +257,13 @@ class AggregateTerminal(RowTerminal):
                 body.line("w = 0")
                 self._open_window(leave="break")
             return
-        slide, range_, offset = writer.slide(window), writer.range(window), writer.offset(window)
+        spans = Spans(writer, window)
         with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
             body.line("span = 0")
             writer.mark_straggler()
             writer.check_event_time(scope, t)
-            body.lines(f"w = ({t} - {offset}) // {slide}", f"low = w * {slide} + {offset}")
-            body.line(f"we = low + {range_}")
+            body.lines(f"w = {spans.last(t)}", f"low = {spans.start('w')}")
+            body.line(f"we = {spans.end('w')}")
             if window.slide != window.range:
                 between = writer.kernel.counter("between_windows")
                 with body.block(f"if {t} >= we:"):
@@ -280,20 +281,21 @@ class AggregateTerminal(RowTerminal):
         assert window is not None
         body = writer.kernel.body
         late = writer.kernel.counter("late_pairs")
-        slide, offset = writer.slide(window), writer.offset(window)
+        spans = Spans(writer, window)
         body.line("own = NEVER")
         with body.block("if late_at >= 0:"):
             self._own_watermark(window.wa or 0)
         with body.block(f"if {t} < low or {t} >= high:"):
             writer.check_event_time(scope, t)
-            body.lines(f"w1 = ({t} - {offset}) // {slide}", f"low = w1 * {slide} + {offset}")
-            body.lines(f"high = low + {slide}", WITHIN_BOUNDS)
+            body.line(f"w1 = {spans.last(t)}")
             if (window.range or 0) % (window.slide or 1) == 0:
-                body.line(f"w0 = w1 - {writer.range(window)} // {slide} + 1")
+                body.line(f"w0 = {spans.first(t)}")
+            body.line(f"low = ({t} - {spans.offset}) // {spans.slide} * {spans.slide}")
+            body.lines(f"low += {spans.offset}", f"high = low + {spans.slide}", WITHIN_BOUNDS)
         if (window.range or 0) % (window.slide or 1):
-            body.line(f"w0 = ({t} - {offset} - {writer.range(window)}) // {slide} + 1")
+            body.line(f"w0 = {spans.first(t)}")
         with body.block("for w in range(w0 + skip, w1 + 1):"):
-            body.line(f"we = w * {slide} + {offset} + {writer.range(window)}")
+            body.line(f"we = {spans.end('w')}")
             with body.block("if we <= own:"):
                 body.lines(f"{late} += 1", "continue")
             body.line("sub = w - w0")
@@ -656,8 +658,7 @@ class AggregateTerminal(RowTerminal):
         window = self.node.window
         body = self.writer.kernel.body
         if window is not None:
-            body.line(f"ws = w * {self.writer.slide(window)} + {self.writer.offset(window)}")
-            body.line(f"we = ws + {self.writer.range(window)}")
+            body.lines(*Spans(self.writer, window).bounds())
 
     def _result_row(self) -> None:
         """One group's keys, aggregates and window, through the steps after the aggregate."""
@@ -717,15 +718,11 @@ class AggregateTerminal(RowTerminal):
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
         if node.window is None or not (origins := self._window_origins()):
             return
-        slide, range_ = writer.slide(node.window), writer.range(node.window)
-        offset = writer.offset(node.window)
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
             body.lines(f"value = {watermark}", "attribute = 0")
-            body.line(
-                f"punct_w0 = ((value - {offset} - {range_}) // {slide} + 1) * {slide} + {offset}"
-            )
-            with body.block(f"if punct_w0 > {sent}:"):
-                body.line(f"{sent} = punct_w0")
+            body.lines(*Spans(writer, node.window).promise())
+            with body.block(f"if punct_w1 > {sent}:"):
+                body.line(f"{sent} = punct_w1")
                 # One round of a loop, so that an expression that fails can leave it.
                 with body.block("for once in range(1):"):
                     writer.send_punctuation(origins, node.window)
