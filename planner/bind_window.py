@@ -332,14 +332,13 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         return session(binder, wa, args["gap"], "SESSION", None)
     if kind == "NOW":
         return Window(WindowKind.NOW, wa.index, 0)
-    lengths = (args["range"], args.get("slide"), args.get("offset"))
     if args.get("cumulate") is not None:
         if partition:
             raise binder.error("PARTITION BY does not go with CUMULATE", node, hint="use GROUP BY")
         lengths = (args["range"], args["cumulate"], args.get("offset"))
         return sliding(binder, wa, lengths, None, ("RANGE", "CUMULATE"), WindowKind.CUMULATE)
     if args.get("slide") is not None and not partition:
-        return sliding(binder, wa, lengths, None)
+        return sliding(binder, wa, (args["range"], args["slide"], args.get("offset")), None)
     if args.get("offset") is not None:
         raise binder.error("OFFSET needs SLIDE", args["offset"])
     length = wa.units(binder, amount(binder, None, args["range"]), "RANGE", args["range"])

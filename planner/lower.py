@@ -98,6 +98,13 @@ _WINDOW_CLAUSES = {
 }
 
 
+_LONELY = {
+    WindowKind.SLIDING: "a window with SLIDE",
+    WindowKind.CUMULATE: "a window with CUMULATE",
+    WindowKind.SESSION: "a session window",
+}
+
+
 def refuse(node: Logical, *, under_window: bool = False) -> None:
     """Raises for the first clause, outermost first, that this version cannot run."""
     match node:
@@ -189,10 +196,8 @@ def _refuse_window(node: Windowed) -> None:
     if inner is not None:
         raise inner
     window = node.window
-    if window.kind is WindowKind.SLIDING:
-        raise _lonely("a window with SLIDE", node.pos)
-    if window.kind is WindowKind.SESSION:
-        raise _lonely("a session window", node.pos)
+    if window.kind in _LONELY:
+        raise _lonely(_LONELY[window.kind], node.pos)
     if window.slide is not None or (window.kind is WindowKind.ROWS and window.range is not None):
         raise _refuse_kind(window, node.pos)
     if window.wa is None:

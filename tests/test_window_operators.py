@@ -13,7 +13,14 @@ OPERATORS: dict[str, dict[str, Any]] = {
     "panes": {"window_operator": "panes"},
     "two_stacks": {"window_operator": "two_stacks"},
 }
-WINDOWS = ("RANGE 20 SLIDE 20", "RANGE 24 SLIDE 2", "RANGE 20 SLIDE 6", "RANGE 7 SLIDE 5")
+WINDOWS = (
+    "RANGE 20 SLIDE 20",
+    "RANGE 24 SLIDE 2",
+    "RANGE 20 SLIDE 6",
+    "RANGE 7 SLIDE 5",
+    "RANGE 24 CUMULATE 4 OFFSET 3",
+    "RANGE 20 CUMULATE 1",
+)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
