@@ -350,6 +350,8 @@ def _windows_to_come(node: WidAggregateExec, id_: int, operator: StageOperator) 
     last = place * pane // window.slide
     if window.kind is WindowKind.CUMULATE:  # panes are steps; what is gathered has the last one's
         steps = window.range // window.slide
+        if not id_ % 2 and place < following:
+            return 0  # merged, and kept for its log
         return place // steps * steps + steps - (following if id_ % 2 else place)
     if id_ % 2:
         return int(last >= following)

@@ -87,6 +87,7 @@ def test_equals_duckdb(case: int, operator: str) -> None:
     )
     text = (
         "SELECT k, count(*) AS n, sum(v) AS total, count(DISTINCT v) AS many, max(v) AS high,"
+        " median(v) AS middle,"
         f" window_start AS a, window_end AS b FROM s [RANGE {size} CUMULATE {step} OFFSET {offset}]"
         " GROUP BY k"
     )
@@ -98,7 +99,7 @@ def test_equals_duckdb(case: int, operator: str) -> None:
                 SELECT *, floor((t - {offset}) / {size}.0)::bigint * {size} + {offset} AS a FROM s
             )
             SELECT k, count(*) AS n, sum(v)::bigint AS total, count(DISTINCT v) AS many,
-                   max(v) AS high, a, a + i * {step} AS b
+                   max(v) AS high, median(v) AS middle, a, a + i * {step} AS b
             FROM begun, range(1, {size // step} + 1) AS steps(i)
             WHERE t < a + i * {step} GROUP BY k, a, i""").to_arrow_table()
     assert sorted(map(repr, mine)) == sorted(map(repr, theirs.to_pylist()))

@@ -7,8 +7,9 @@ straggler goes into the pane of its first window that has not ended by its own w
 windows from there on are just those for which it is not late.
 
 Panes and gathered groups are regions of one directory: pane p has the id 2p, what windows gather
-has 2q + 1, where q is the last pane of theirs. A pane is given back when it has been merged, the
-gathered groups with their last window.
+has 2q + 1, where q is the last pane of theirs. A pane is given back when it has been merged, or, if
+it has a log of values, which is read where it lies, with its last window; the gathered groups are
+with theirs.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class CumulateTerminal(PaneTerminal):
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
         find, close = kernel.word("find_window"), kernel.word("close_window")
-        with body.block(f"while {opened} > 0 and (heap[0] >> 1) < {following}:"):
+        last = self._spans.last_with("heap[0] >> 1") if self.logs else "heap[0] >> 1"
+        with body.block(f"while {opened} > 0 and ({last}) < {following}:"):
             body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
         with body.block(f"if {opened} == 0:"):
             body.line("break")

@@ -20,6 +20,7 @@ from cql.executor.operators.stage import Table
 from cql.planner.expr import Expr
 from cql.planner.logical import AggregateCall
 from cql.planner.physical import WidAggregateExec
+from cql.window import WindowKind
 
 if TYPE_CHECKING:
     from cql.executor.operators.native import Workspace
@@ -121,6 +122,8 @@ class Windows(Protocol):
 
     def column(self, name: str, suffix: str = "") -> Array: ...
 
+    def scalars(self) -> dict[str, int]: ...
+
 
 def finish(
     windows: Windows,
@@ -161,8 +164,11 @@ def _parts(
     if node.pane is None or node.window is None:
         return parts
     places, ids = state["places"], state["window_ids"]
-    first = int(ids[slot]) >> 1
-    for pane in range(first, first + (node.window.range or 0) // node.pane):
+    first, panes = int(ids[slot]) >> 1, (node.window.range or 0) // node.pane
+    stop = first + panes
+    if node.window.kind is WindowKind.CUMULATE:  # what is gathered has the number of its last pane
+        first, stop = first - panes + 1, windows.scalars()["next_window"] + 1
+    for pane in range(first, stop):
         at = int(find_slot(places, ids, places.size - 1, 2 * pane))
         if at >= 0:
             base = int(state["bases"][at])
