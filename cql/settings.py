@@ -252,7 +252,36 @@ class Settings(Mapping[str, Any]):
         "wid",
         "panes",
         "two_stacks",
+        "two_level",
         later=("buffered",),
+    )
+    flush: str = _choice(
+        "slow",
+        "When groups of closed windows leave two_level: at_once, slow (one for every flush_every "
+        "rows), lazy (one for each that a newer group pushes out), in_order_slow (as an in-order "
+        "architecture must).",
+        "at_once",
+        "lazy",
+        "in_order_slow",
+    )
+    flush_every: int = _setting(
+        SettingType.INTEGER,
+        160,
+        "Rows for which flush = slow lets one group of a closed window leave.",
+        high=1_000_000_000,
+    )
+    flush_windows: int = _setting(
+        SettingType.INTEGER,
+        2,
+        "Windows that may close before all groups of an earlier one have left two_level.",
+        low=0,
+        high=1_000_000,
+    )
+    low_level_entries: int = _setting(
+        SettingType.INTEGER,
+        65_536,
+        "Groups that the low level of two_level holds (a power of two, or the next one).",
+        high=1 << 26,
     )
     union_operator: str = _choice(
         "auto",

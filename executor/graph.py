@@ -41,6 +41,7 @@ from cql.planner.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
+    WindowOperator,
     inputs,
     progressing,
     sources,
@@ -333,12 +334,18 @@ class _Builder:
 
 def _kind_of(spec: StageSpec) -> type[StageOperator]:
     window = spec.aggregate.window if spec.aggregate is not None else None
-    if window is None or window.kind is not WindowKind.SESSION:
+    if spec.aggregate is None or window is None:
         return StageOperator
-    # Its kernels compile when it is used.
-    from cql.executor.operators.sessions import SessionOperator
+    # Kernels compile when they are used.
+    if window.kind is WindowKind.SESSION:
+        from cql.executor.operators.sessions import SessionOperator
 
-    return SessionOperator
+        return SessionOperator
+    if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
+        from cql.executor.operators.two_level import TwoLevelOperator
+
+        return TwoLevelOperator
+    return StageOperator
 
 
 def _identity(node: Physical) -> ProjectExec:

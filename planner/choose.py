@@ -11,6 +11,8 @@ from cql.errors import NotSupportedError
 from cql.planner.expr import Literal
 from cql.planner.logical import Scan
 from cql.planner.physical import (
+    Flush,
+    FlushPolicy,
     Physical,
     UnionExec,
     WidAggregateExec,
@@ -95,6 +97,8 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         )
         return replace(node, why=why)
     closes = f"punctuation on {wa.name} closes them"
+    if wanted == "two_level":
+        return _two_level(node, settings, closes)
     if window.overlap == 1:
         why = f"tumbling: each row in one window; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)
@@ -114,15 +118,10 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     pane = math.gcd(window.range or 0, window.slide or 0)
     panes = (window.range or 0) // pane
     why = f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
-    beside = next((c for c in node.calls if c.beside), None)
-    if wanted == "two_stacks" and beside is not None:
-        raise NotSupportedError(
-            f"{beside.beside} in two stacks is not supported: values are kept beside the"
-            " groups, and only whole panes of them can be merged",
-            position=beside.pos,
-            hint="SET window_operator = 'panes'",
-        )
-    many_panes = beside is None and panes >= MANY * (window.slide or 0) // pane
+    if wanted == "two_stacks":
+        _refuse_beside(node, "stacks", "only whole panes of them can be merged", "panes")
+    beside = any(c.beside for c in node.calls)
+    many_panes = not beside and panes >= MANY * (window.slide or 0) // pane
     if wanted == "two_stacks" or (wanted == "auto" and many_panes):
         operator = WindowOperator.TWO_STACKS
         why += f" the {panes} of a window are merged as they come and go, when {closes[:-5]} it"
@@ -130,6 +129,45 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         operator = WindowOperator.PANES
         why += f" {panes} of these are merged into a window when {closes[:-5]} it"
     return replace(node, pane=pane, operator=operator, why=why + forced)
+
+
+def _two_level(
+    node: WidAggregateExec, settings: Mapping[str, Any], closes: str
+) -> WidAggregateExec:
+    """Never by itself: WID finds a group in about the time in which a low level misses it, and
+    nothing is dropped while groups leave, as long as the source can wait."""
+    _refuse_beside(node, "levels", "the low level has no room for them", "wid")
+    flush = Flush(
+        FlushPolicy(settings["flush"]),
+        int(settings["low_level_entries"]),
+        int(settings["flush_every"]),
+        int(settings["flush_windows"]),
+    )
+    later = f"{flush.windows} later window{'' if flush.windows == 1 else 's'}"
+    at_most = f", and the last of a window when {later} have closed" if flush.windows else ""
+    leave = {
+        FlushPolicy.AT_ONCE: "groups leave at once",
+        FlushPolicy.SLOW: f"a group leaves for every {flush.every:,} rows" + at_most,
+        FlushPolicy.LAZY: "a group leaves for each that a newer one pushes out" + at_most,
+        FlushPolicy.IN_ORDER_SLOW: "a group leaves for every row, and all that are left where two"
+        " of a newer window want one place (figure 7)",
+    }[flush.policy]
+    why = (
+        f"a low level takes the rows, the groups by window id what it gives up; {closes}, and"
+        f" {leave} (SET window_operator = 'two_level', flush = '{flush.policy}')"
+    )
+    return replace(node, operator=WindowOperator.TWO_LEVEL, flush=flush, why=why)
+
+
+def _refuse_beside(node: WidAggregateExec, what: str, reason: str, instead: str) -> None:
+    beside = next((c for c in node.calls if c.beside), None)
+    if beside is not None:
+        raise NotSupportedError(
+            f"{beside.beside} in two {what} is not supported: values are kept beside the"
+            f" groups, and {reason}",
+            position=beside.pos,
+            hint=f"SET window_operator = '{instead}'",
+        )
 
 
 def duration(units: int, kind: DataType) -> str:

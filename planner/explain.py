@@ -239,12 +239,18 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
             f"append-only{_progress_text(node)}",
         )
         return Line("SessionAggregate", text, notes)
-    if node.pane is None:
+    low = ""
+    if node.flush is not None:
+        name, parts, many = "TwoLevelAggregate", "windows", node.window.overlap
+        low = f"{node.flush.entries:,} partial aggregates, "
+        if node.flush.windows and node.flush.policy is not ph.FlushPolicy.AT_ONCE:
+            many += node.flush.windows
+    elif node.pane is None:
         name, parts, many = "WidAggregate", "windows", node.window.overlap
     else:
         name = "PaneAggregate" if node.operator is ph.WindowOperator.PANES else "TwoStacksAggregate"
         parts, many = "panes", (node.window.range or 0) // node.pane
-    state = f"groups x open {parts} (at most {many} per instant, and those that punctuation has not"
+    state = f"{low}groups x open {parts} (at most {many} per instant, and those that punctuation has not"
     notes = (
         f"over {window_text(node.window, node.input.schema)}",
         f"why: {node.why}",

@@ -104,11 +104,32 @@ class UnionExec:
 
 
 class WindowOperator(StrEnum):
-    """How the groups of windows are kept; all but WID cut time into panes."""
+    """How the groups of windows are kept."""
 
     WID = "wid"  # each row goes to the groups of each of its windows
     PANES = "panes"  # to those of its pane; a window that closes merges its panes
     TWO_STACKS = "two_stacks"  # the same, but panes are merged as they come and go
+    TWO_LEVEL = "two_level"  # to a small table, which gives partial aggregates up to WID's
+
+
+class FlushPolicy(StrEnum):
+    """When the groups of a window that has closed leave (§6)."""
+
+    AT_ONCE = "at_once"  # all of them
+    SLOW = "slow"  # one for every so many rows
+    LAZY = "lazy"  # one for each that a new window's group pushes out of its place
+    IN_ORDER_SLOW = "in_order_slow"  # figure 7
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """How two levels are flushed: the low level has ``entries``; slowly, a group leaves for every
+    ``every`` rows (§6's i), and all of a window when ``windows`` later ones have closed (its m)."""
+
+    policy: FlushPolicy
+    entries: int
+    every: int
+    windows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +187,7 @@ class SlackExec:
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
     None is one window over the whole input, closed at its end. ``pane`` is the width of the panes
-    that windows share, None where ``operator`` has none."""
+    that windows share, None where ``operator`` has none; ``flush`` is that of two levels."""
 
     input: Physical
     window: Window | None
@@ -175,6 +196,7 @@ class WidAggregateExec:
     names: tuple[str, ...]
     pane: int | None = None
     operator: WindowOperator = WindowOperator.WID
+    flush: Flush | None = None
     why: str = ""
 
     @property

@@ -296,6 +296,9 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
     for id_ in state["heap"][:opened].tolist():
         slot = find_slot(state["places"], state["window_ids"], mask, id_)
         base, size = int(state["bases"][slot]), int(state["counts"][slot])
+        if slot == operator.scalars()["closing"]:  # some have left
+            gone = operator.scalars()["closing_group"]
+            base, size = base + gone, size - gone
         times = 1 if node.pane is None else _windows_to_come(node, id_, operator)
         if node.operator is WindowOperator.TWO_STACKS:
             front = operator.scalars()["front"]
@@ -304,6 +307,8 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
         held += times * int(counts[base : base + size].sum())
     if node.operator is WindowOperator.TWO_STACKS:
         held += _held_in_front(operator, node, counts)
+    if node.operator is WindowOperator.TWO_LEVEL:
+        held += int(counts[: state["low"].size // 2][state["low"][::2] != NEVER].sum())
     return held
 
 

@@ -46,6 +46,7 @@ KEEPS_VALUES = re.compile(
     r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
 )
 MORSELS = (1, 7, 64, None)
+FLUSHES = ("at_once", "slow", "lazy", "in_order_slow")
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,22 @@ def make_case(shape_index: int, seed: int) -> Case:
     settings["fuse"] = rng.random() < 0.8
     params = made.draw(rng)
     keep = rng.random() < 0.85
-    operators = ["auto", "wid", "panes"]
-    if not KEEPS_VALUES.search(made.text):  # no two stacks of sets and lists of values
-        operators.append("two_stacks")
-    settings["window_operator"] = rng.choice(operators)
+    settings |= _operator_settings(rng, made)
     settings |= _order_settings(rng, made)
     return Case(f"{shape_index}:{seed}", made, streams, params, keep, settings)
+
+
+def _operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
+    operators = ["auto", "wid", "panes"]
+    if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
+        operators += ["two_stacks", "two_level"]
+    settings: dict[str, Any] = {"window_operator": rng.choice(operators)}
+    if settings["window_operator"] == "two_level":
+        settings["flush"] = rng.choice(FLUSHES)
+        settings["flush_every"] = rng.choice((1, 3, 1000))
+        settings["flush_windows"] = rng.choice((0, 1, 2, 50))
+        settings["low_level_entries"] = rng.choice((1, 4, 64))
+    return settings
 
 
 def _order_settings(rng: random.Random, made: Shape) -> dict[str, Any]:

@@ -39,6 +39,15 @@ def test_overlap_decides(window: str, auto: str, pane: int | None) -> None:
     assert chosen("wid", window) == ("wid", None)
 
 
+@pytest.mark.parametrize("window", ["RANGE 10 SLIDE 10", "RANGE 30 SLIDE 10"])
+def test_two_levels_are_asked_for(window: str) -> None:
+    """Never chosen; a low level serves every window with bounds."""
+    assert chosen("two_level", window) == ("two_level", None)
+    with pytest.raises(NotSupportedError, match="in two levels is not supported") as caught:
+        chosen("two_level", window, "count(DISTINCT v)")
+    assert caught.value.position is not None
+
+
 def test_values_beside_groups_are_not_stacked() -> None:
     distinct = "count(DISTINCT v)"
     assert chosen("auto", "RANGE 30 SLIDE 10", distinct) == ("panes", 10)

@@ -14,6 +14,7 @@ from naive import Answer, evaluate
 from naive_compare import assert_same
 from naive_tables import NaiveRelation, fields_of
 from test_runtimes import RUNTIMES
+from test_window_operators import OPERATORS
 
 from cql.catalog import blocks
 from cql.dialect import parse_one
@@ -60,6 +61,11 @@ QUERIES = {
             SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w
         [RANGE 60 SLIDE 20 WA window_time]""",
 }
+
+EXTREMES = """
+    SELECT k, i, count(*) AS n, min(x) AS low, max(x) AS high, first(x) AS f, last(x) AS l, window_end
+    FROM a [RANGE 40 SLIDE 20] GROUP BY k, i"""
+ALTERNATIVES = ("panes", "two_stacks", "two_level, slow", "two_level, in_order_slow")
 
 
 def rows_of(seed: int) -> list[tuple[Any, ...]]:
@@ -150,6 +156,24 @@ def test_texts_die_with_their_windows(
                 assert len(compactions) >= 10, (fuse, rows, runtime)
                 assert max(before for before, _ in compactions) < 400_000
                 assert max(after for _, after in compactions) < 60_000
+
+
+@pytest.mark.parametrize("operator", ALTERNATIVES)
+def test_texts_in_every_operator_for_windows(
+    session: Session,
+    compactions: list[tuple[int, int]],
+    inputs: dict[str, list[tuple[Any, ...]]],
+    operator: str,
+) -> None:
+    plan = plan_of(EXTREMES)
+    expected: Answer = evaluate(plan, inputs)
+    for name, value in (OPERATORS[operator] | {"low_level_entries": 64}).items():
+        session.set(name, value)
+    for rows in (1, 256):
+        compactions.clear()
+        session.set("morsel_rows", rows)
+        assert_same(expected, session.sql(EXTREMES).to_arrow(), plan)
+        assert len(compactions) >= 10
 
 
 def test_compact_keeps_order_and_texts() -> None:

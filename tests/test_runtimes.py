@@ -11,6 +11,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from test_window_operators import OPERATORS
 
 import cql
 from cql.session import Session
@@ -121,17 +122,19 @@ def test_all_operators_give_one_answer(session: Session, window: str) -> None:
         FROM a [{window} WA ts] WHERE v > 5 GROUP BY k, name"""
     session.set("fuse", True)
     answers, tables = [], []
-    for operator in ("wid", "panes", "two_stacks"):
+    names = {name for settings in OPERATORS.values() for name in settings}
+    before = {name: session.settings[name] for name in names}
+    for operator, settings in OPERATORS.items():
         for rows in (1, 7, 65_536):
-            session.set("runtime", "depth_first")
-            session.set("window_operator", operator)
-            session.set("morsel_rows", rows)
+            for name, value in {**settings, "runtime": "depth_first", "morsel_rows": rows}.items():
+                session.set(name, value)
             run = session.sql(text)
             table = run.to_arrow()
             tables.append((operator, table))
             late = run.late().to_pydict()["count"]
             answers.append((sorted(map(repr, table.to_pylist())), late))
-    session.set("window_operator", "auto")
+    for name, value in before.items():
+        session.set(name, value)
     for (one, table), (other, again) in pairwise(tables):
         assert one != other or table.equals(again), "the order of rows depends on the morsels"
     assert answers[0][1][1] > 20

@@ -168,17 +168,10 @@ class PaneTerminal(AggregateTerminal):
             self._merge_set(k)
 
     def _merge_group(self) -> None:
-        body, _kernel = self.writer.kernel.body, self.writer.kernel
-        body.lines(*(f"kw{w} = key{w}[m]" for w in range(self._words)))
-        chain = self._chain("")
-        body.line(f"hashed = hash_end({chain})")
-        if self._compares_nulls:
-            body.line("kn = nulls[m]")
-            with body.block("if kn != 0:"):
-                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
+        self._hash_of("m")
         self._find_group(["break"])
         if self.distinct or self.logs:
-            body.line("into[m] = int64(g) - base")
+            self.writer.kernel.body.line("into[m] = int64(g) - base")
         self._merge_states()
 
     def _merge_states(self) -> None:

@@ -122,6 +122,7 @@ class Origin:
 def write_stage(spec: StageSpec) -> StageCode:
     """The text of a stage's kernel."""
     from cql.executor.operators.panes import PaneTerminal
+    from cql.executor.operators.two_level import TwoLevelTerminal
     from cql.executor.operators.two_stacks import TwoStacksTerminal
     from cql.executor.operators.wid import AggregateTerminal
 
@@ -141,6 +142,7 @@ def write_stage(spec: StageSpec) -> StageCode:
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,
         WindowOperator.TWO_STACKS: TwoStacksTerminal,
+        WindowOperator.TWO_LEVEL: TwoLevelTerminal,
     }
     return writer.write(terminals[spec.aggregate.operator](writer, node=spec.aggregate))
 

@@ -318,11 +318,18 @@ class AggregateTerminal(RowTerminal):
         scope.index = "ahead"
         if not all(isinstance(k, Column) and not scope.is_masked(k.index) for k in keys):
             return
-        with body.block("if i < ahead_to:"):
+        with body.block(f"if i < {self._look_ahead_to()}:"):
             body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
             self._hash([emit(k, scope) for k in keys], "ahead_")
-            at = writer.kernel.declare("index_at", writer.kernel.word("index"))
-            body.line(f"prefetch({at} + 4 * (root + ((ahead_hashed >> 8) & mask)))")
+            body.lines(*(f"prefetch({address})" for address in self._look_ahead_at()))
+
+    def _look_ahead_to(self) -> str:
+        return "ahead_to"
+
+    def _look_ahead_at(self) -> list[str]:
+        """Addresses that the row of ``ahead_hashed`` will read first."""
+        index = self.writer.kernel.declare("index_at", self.writer.kernel.word("index"))
+        return [f"{index} + 4 * (root + ((ahead_hashed >> 8) & mask))"]
 
     def _key_words(self, scope: StageScope) -> None:
         """Sets ``kw<n>``, ``kn`` if a key can be NULL, and ``hashed``."""
@@ -360,6 +367,17 @@ class AggregateTerminal(RowTerminal):
         for w in range(1, self._words):
             chain = f"hash_next({chain}, {name}kw{w})"
         return chain
+
+    def _hash_of(self, g: str) -> None:
+        """Sets the key words, and ``hashed``, to those of a group."""
+        body = self.writer.kernel.body
+        body.lines(*(f"kw{w} = key{w}[{g}]" for w in range(self._words)))
+        chain = self._chain("")
+        body.line(f"hashed = hash_end({chain})")
+        if self._compares_nulls:
+            body.line(f"kn = nulls[{g}]")
+            with body.block("if kn != 0:"):
+                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
 
     def _null_bit(self, key: int) -> int:
         return self._nullable_keys.index(key)
@@ -581,11 +599,15 @@ class AggregateTerminal(RowTerminal):
                 with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0:"):
                     body.line("continue")
                 self._advance_watermark()
+            self._punctuated()
             body.line(f"{after} = {row_phase + 2}")
         self._flush()
         with body.block(f"if status == 0 and {after} == {row_phase + 2}:"):
             self._promise()
             body.line(f"{after} = {row_phase + 3}")
+
+    def _punctuated(self) -> None:
+        """What is to do once per unit, when its punctuation has been read."""
 
     def _advance_watermark(self) -> None:
         window = self.node.window
@@ -624,6 +646,7 @@ class AggregateTerminal(RowTerminal):
                 with body.block("if j >= capacity:"):
                     body.lines("status = 1", "break")
                 body.line("g = uint64(base + i)")
+                self._before_group()
                 self._result_row()
             self._end_of_window(closing, group)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
@@ -653,6 +676,9 @@ class AggregateTerminal(RowTerminal):
         body, finished = self.writer.kernel.body, self.writer.kernel.word("finished")
         with body.block(f"if {finished} == 0:"):
             body.lines("status = 2", f"detail = {NEED_RESULTS}", "detail_row = slot", "break")
+
+    def _before_group(self) -> None:
+        """What group ``g``, entry ``i`` of its window, wants before it leaves."""
 
     def _window_bounds(self) -> None:
         window = self.node.window
@@ -719,13 +745,17 @@ class AggregateTerminal(RowTerminal):
         if node.window is None or not (origins := self._window_origins()):
             return
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
-            body.lines(f"value = {watermark}", "attribute = 0")
+            body.lines(f"value = {self._passed()}", "attribute = 0")
             body.lines(*Spans(writer, node.window).promise())
             with body.block(f"if punct_w1 > {sent}:"):
                 body.line(f"{sent} = punct_w1")
                 # One round of a loop, so that an expression that fails can leave it.
                 with body.block("for once in range(1):"):
                     writer.send_punctuation(origins, node.window)
+
+    def _passed(self) -> str:
+        """The time up to which windows have left."""
+        return self.writer.kernel.word("watermark")
 
     def _window_origins(self) -> dict[int, Origin]:
         node = self.node
