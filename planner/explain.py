@@ -250,11 +250,11 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     else:
         name = "PaneAggregate" if node.operator is ph.WindowOperator.PANES else "TwoStacksAggregate"
         parts, many = "panes", (node.window.range or 0) // node.pane
-    state = f"{low}groups x open {parts} (at most {many} per instant, and those that punctuation has not"
+    state = f"{low}groups x open {parts} (at most {many} per instant, and"
     notes = (
         f"over {window_text(node.window, node.input.schema)}",
         f"why: {node.why}",
-        f"state: {state} passed)",
+        f"state: {state} those that punctuation has not passed)",
         f"append-only{_progress_text(node)}",
     )
     return Line(name, text, notes)

@@ -35,6 +35,7 @@ from cql.executor.operators.native import CodeColumn, StageOperator
 from cql.executor.operators.wid import AHEAD_ROWS, AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.physical import Flush, FlushPolicy
+from cql.window import Window
 
 #: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which
 #: entry of that window.
@@ -228,8 +229,8 @@ class TwoLevelTerminal(AggregateTerminal):
         with body.block(f"if {watermark} == {INFINITY}:"):
             body.lines(f"{closed} = {INFINITY}", f"{due} = {INFINITY}")
         with body.block(f"elif {watermark} > NEVER:"):
-            slide, offset, range_ = writer.slide(window), writer.offset(window), writer.range(window)
-            body.line(f"{closed} = ({watermark} - {offset} - {range_}) // {slide} + 1")
+            slide, first_end = writer.slide(window), self._first_end(window)
+            body.line(f"{closed} = ({watermark} - {first_end}) // {slide} + 1")
             delay = 0 if flush.policy is FlushPolicy.AT_ONCE else flush.windows
             body.line(f"{due} = {closed} - {writer.window_constant('delay', delay)}")
             if self._in_order:
@@ -246,7 +247,8 @@ class TwoLevelTerminal(AggregateTerminal):
     def _next_window(self, closing: str, group: str) -> None:
         """A window that has to leave, or one that punctuation has closed while there is leave."""
         body = self.writer.kernel.body
-        with body.block(f"if {self._word('open')} == 0 or heap[0] >= {self._word('closed_below')}:"):
+        opened, closed = self._word("open"), self._word("closed_below")
+        with body.block(f"if {opened} == 0 or heap[0] >= {closed}:"):
             body.line("break")
         body.line("w = heap[0]")
         with body.block(f"if w >= {self._word('due')} and steps <= 0:"):
@@ -279,12 +281,20 @@ class TwoLevelTerminal(AggregateTerminal):
         """Windows that are closed and have not left hold promises back."""
         window = self.node.window
         assert window is not None
-        writer, body = self.writer, self.writer.kernel.body
+        body, opened, closed = (
+            self.writer.kernel.body,
+            self._word("open"),
+            self._word("closed_below"),
+        )
         body.line(f"passed = {self._word('watermark')}")
-        with body.block(f"if {self._word('open')} > 0 and heap[0] < {self._word('closed_below')}:"):
-            slide, offset, range_ = writer.slide(window), writer.offset(window), writer.range(window)
-            body.line(f"passed = heap[0] * {slide} + {offset} + {range_} - 1")
+        with body.block(f"if {opened} > 0 and heap[0] < {closed}:"):
+            slide = self.writer.slide(window)
+            body.line(f"passed = heap[0] * {slide} + {self._first_end(window)} - 1")
         return "passed"
+
+    def _first_end(self, window: Window) -> str:
+        """Where window 0 ends."""
+        return f"({self.writer.offset(window)} + {self.writer.range(window)})"
 
 
 #: What the terminal keeps in the descriptor, beside its counters.
