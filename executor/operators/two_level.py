@@ -32,10 +32,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cql.executor.operators.native import CodeColumn, StageOperator
+from cql.executor.operators.spans import Spans
 from cql.executor.operators.wid import AHEAD_ROWS, AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.physical import Flush, FlushPolicy
-from cql.window import Window
 
 #: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which
 #: entry of that window.
@@ -229,8 +229,7 @@ class TwoLevelTerminal(AggregateTerminal):
         with body.block(f"if {watermark} == {INFINITY}:"):
             body.lines(f"{closed} = {INFINITY}", f"{due} = {INFINITY}")
         with body.block(f"elif {watermark} > NEVER:"):
-            slide, first_end = writer.slide(window), self._first_end(window)
-            body.line(f"{closed} = ({watermark} - {first_end}) // {slide} + 1")
+            body.line(f"{closed} = {Spans(writer, window).first(watermark)}")
             delay = 0 if flush.policy is FlushPolicy.AT_ONCE else flush.windows
             body.line(f"{due} = {closed} - {writer.window_constant('delay', delay)}")
             if self._in_order:
@@ -288,13 +287,8 @@ class TwoLevelTerminal(AggregateTerminal):
         )
         body.line(f"passed = {self._word('watermark')}")
         with body.block(f"if {opened} > 0 and heap[0] < {closed}:"):
-            slide = self.writer.slide(window)
-            body.line(f"passed = heap[0] * {slide} + {self._first_end(window)} - 1")
+            body.line(f"passed = {Spans(self.writer, window).end('heap[0]')} - 1")
         return "passed"
-
-    def _first_end(self, window: Window) -> str:
-        """Where window 0 ends."""
-        return f"({self.writer.offset(window)} + {self.writer.range(window)})"
 
 
 #: What the terminal keeps in the descriptor, beside its counters.
