@@ -31,8 +31,10 @@ def session() -> Iterator[cql.Session]:
 @pytest.mark.parametrize(
     ("marked", "message"),
     [
-        (f"SELECT count(*) FROM {WINDOW} ‹EMIT› CHANGES", "EMIT CHANGES of a window"),
+        (f"SELECT count(*) FROM {WINDOW} ‹EMIT› CHANGES", "EMIT CHANGES"),
         (f"SELECT count(*) FROM {WINDOW} ‹LATE› OUTPUT INTO l", "LATE OUTPUT INTO is not"),
+        ("SELECT page,\n‹count›(*) OVER (PARTITION BY page) FROM clicks", "OVER is not supported"),
+        ("INSERT INTO t ‹SELECT› count(*), page FROM clicks [NOW] GROUP BY page", "also change"),
         ("SET runtime = ‹ordered›", "runtime = ordered is not supported"),
         ("SET ‹runtme› = fifo", "no setting runtme"),
         ("SET max_state = ‹'lots'›", "does not take 'lots'"),
