@@ -27,6 +27,7 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     FilterExec,
     MergeUnionExec,
+    NumberExec,
     OnTimeExec,
     Physical,
     ProjectExec,
@@ -231,6 +232,9 @@ class _Builder:
                 break
             post.insert(0, cursor)
             cursor = cursor.input
+        if isinstance(cursor, NumberExec) and (not post or self._can_number(post)):
+            post.insert(0, cursor)
+            cursor = cursor.input
         aggregate: WidAggregateExec | None = None
         steps = post
         if isinstance(cursor, WidAggregateExec) and (not post or self._can_follow(post)):
@@ -239,6 +243,9 @@ class _Builder:
             while self.fuse and isinstance(cursor, FilterExec | ProjectExec):
                 if steps and _size([*steps, cursor]) > MOST_NODES:
                     break
+                steps.insert(0, cursor)
+                cursor = cursor.input
+            if isinstance(cursor, NumberExec) and self._can_number([*steps, aggregate]):
                 steps.insert(0, cursor)
                 cursor = cursor.input
         else:
@@ -271,9 +278,14 @@ class _Builder:
 
     def _can_follow(self, post: list[Step]) -> bool:
         """Whether the steps can run in the loop that empties a window."""
-        if any(isinstance(step, BucketExec | OnTimeExec) for step in post):
+        if any(isinstance(step, BucketExec | OnTimeExec | NumberExec) for step in post):
             return False
         return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
+
+    def _can_number(self, above: Sequence[Step | WidAggregateExec]) -> bool:
+        """Whether the steps above a Number can share its kernel: what the host computes for them
+        comes before the numbers."""
+        return self.fuse and not any(host_sites(e) for step in above for e in _exprs(step))
 
     def _assumed(self, node: Physical) -> frozenset[int]:
         """Nullable columns that come straight from sources in which no NULL is known."""
@@ -364,13 +376,16 @@ def _word(node: Rows) -> str:
             return type(node).__name__.removesuffix("Exec").lower()
 
 
-def _exprs(step: Step) -> tuple[Expr, ...]:
+def _exprs(step: Step | WidAggregateExec) -> tuple[Expr, ...]:
     match step:
+        case WidAggregateExec():
+            given = (e for c in step.calls for e in (*c.args, c.where) if e is not None)
+            return (*step.keys, *given)
         case FilterExec():
             return (step.condition,)
         case ProjectExec():
             return tuple(e for e in step.exprs if not isinstance(e, Column))
-        case BucketExec() | OnTimeExec():
+        case BucketExec() | OnTimeExec() | NumberExec():
             return ()
 
 

@@ -22,9 +22,13 @@ from cql.planner.context import Binder, Bound, Env, fold
 from cql.planner.expr import Column
 from cql.planner.logical import (
     Bucket,
+    Filter,
     Logical,
+    Number,
     Project,
     Scan,
+    Sort,
+    Union,
     Values,
     Windowed,
 )
@@ -371,8 +375,38 @@ def as_column(node: exp.Expr) -> exp.Column:
 def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
     find = item_lookup(binder, item)
     text, pos = printed(node), binder.pos(node)
+    if bind_window.counts_rows(node):
+        item = replace(item, plan=numbered(binder, item.plan, node), hidden=item.hidden + 1)
     window = bind_window.bracket(binder, node, item.plan, find)
     return replace(item, window=_query_window(item.plan, window, text, pos))
+
+
+def numbered(binder: Binder, plan: Logical, node: StreamWindow) -> Number:
+    """``plan`` with the number of each row as its last column."""
+    if not _has_order(plan):
+        raise binder.error(
+            "a window of ROWS with SLIDE counts rows in their order, and the rows of this query"
+            " have none",
+            node,
+            hint="end the subquery with ORDER BY ts, a time that progresses",
+        )
+    return Number(plan, binder.pos(node))
+
+
+def _has_order(plan: Logical) -> bool:
+    """Whether rows come in an order that no choice of operators changes: that of arrival, of a
+    replay, or of ORDER BY."""
+    match plan:
+        case Scan() | Values():
+            return True
+        case Filter() | Project():
+            return _has_order(plan.input)
+        case Union():
+            return all(isinstance(i, Scan) for i in plan.inputs)
+        case Sort():
+            return plan.window_end is None
+        case _:
+            return False
 
 
 def _query_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:

@@ -20,7 +20,7 @@ from cql.errors import Position
 from cql.planner import bind_window
 from cql.planner.bind_expr import AUXILIARY, ExprBinder, parameter
 from cql.planner.bind_expr import printed as column_name
-from cql.planner.bind_from import From, as_column, bind_from
+from cql.planner.bind_from import From, as_column, bind_from, numbered
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal, columns_of
@@ -112,6 +112,8 @@ def _select_window(
             raise binder.error(f"{wanted.name} is no column of FROM", wanted)
         return found.index
 
+    if bind_window.counts_rows(node):
+        plan = numbered(binder, plan, node)
     window = bind_window.bracket(binder, node, plan, find)
     if not window.has_bounds:
         return Windowed(plan, window, binder.pos(node)), None

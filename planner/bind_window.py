@@ -325,6 +325,8 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         named = args.get("wa")
         first = find(named) if named is not None else next(iter(progressing(plan)), None)
         return Window(WindowKind.UNBOUNDED, first, partition_by=partition)
+    if counts_rows(node):
+        return _rows_that_slide(binder, node, plan)
     if kind == "ROWS":
         return _rows_window(binder, node, plan, find, partition)
     wa = _wa(binder, node, plan, find)
@@ -347,6 +349,28 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
     slide = args.get("slide")
     step = _positive(binder, wa, slide, "SLIDE", None) if slide is not None else None
     return Window(WindowKind.RANGE, wa.index, length, step, partition_by=partition)
+
+
+def counts_rows(node: StreamWindow) -> bool:
+    """Whether it is ``[ROWS n SLIDE m]``: windows over the numbers of rows."""
+    args = node.args
+    alone = args.get("range") is None and not args.get("partition")
+    return node.window_kind == "ROWS" and args.get("slide") is not None and alone
+
+
+def _rows_that_slide(binder: Binder, node: StreamWindow, plan: Logical) -> Window:
+    """Over the last column of ``plan``, which numbers its rows."""
+    named = node.args.get("wa")
+    if named is not None:
+        raise binder.error("a window of ROWS with SLIDE counts rows: it has no WA", named)
+    if isinstance(node.args["rows"], exp.Var):
+        raise binder.error("ROWS UNBOUNDED has no SLIDE", node.args["slide"])
+    for key in ("rows", "slide"):
+        _count(binder, node.args[key], key.upper())
+    number = attribute(binder, plan, len(plan.schema) - 1, node)
+    return sliding(
+        binder, number, (node.args["rows"], node.args["slide"], None), None, ("ROWS", "SLIDE")
+    )
 
 
 def _wa(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Attribute:

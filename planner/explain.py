@@ -110,6 +110,8 @@ def _logical_line(node: Node) -> Line:
             return Line("Aggregate", _aggregate_text(node.keys, node.calls), (_over(node),))
         case lg.Bucket():
             return Line("Bucket", window_text(node.window, node.input.schema))
+        case lg.Number():
+            return Line("Number", "")
         case lg.Sort():
             return Line("Sort", _sort_text(node.keys, node.limit, node.offset))
         case lg.Windowed():
@@ -145,6 +147,8 @@ def window_text(window: Window, schema: Schema) -> str:
         parts.append("PARTITION BY " + ", ".join(schema[c].name for c in window.partition_by))
     if window.kind in (WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.SESSION):
         parts.append(window.kind.name)
+    if wa is not None and wa.name == lg.SEQUENCE:
+        return f"[ROWS {window.range} SLIDE {window.slide}]"
     if window.rows is not None:
         parts.append(f"ROWS {window.rows}")
     if window.gap is not None:
@@ -199,6 +203,8 @@ def _physical_line(node: Node) -> Line:
             )
         case ph.WidAggregateExec():
             return _wid_line(node)
+        case ph.NumberExec():
+            return Line("Number", "", (node.why, "state: one number"))
         case ph.OnTimeExec():
             return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
         case ph.RelationExec():

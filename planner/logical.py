@@ -147,6 +147,22 @@ class Aggregate:
         return Schema(tuple(fields))
 
 
+#: The place of a row in its stream, from 0.
+SEQUENCE = "_sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The input with each row's place in it appended: what windows of rows with SLIDE count."""
+
+    input: Logical
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """WID's Bucket (out-of-order paper §4.1): each row once per window that holds it, with
@@ -278,6 +294,7 @@ Logical: TypeAlias = (
     | Union
     | Aggregate
     | Bucket
+    | Number
     | Sort
     | Windowed
     | Join

@@ -15,11 +15,13 @@ from cql.planner import choose, order
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import (
+    SEQUENCE,
     Aggregate,
     Bucket,
     Filter,
     Join,
     Logical,
+    Number,
     Project,
     RelationToStream,
     Scan,
@@ -36,6 +38,7 @@ from cql.planner.lower_relation import changes, for_reading, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    NumberExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
@@ -250,6 +253,9 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return BucketExec(
                 _lower(node.input, settings), node.window, "tags each row with its windows"
             )
+        case Number():
+            why = "windows of rows count the stream as it came"
+            return NumberExec(_lower(node.input, settings), why)
         case Sort():
             return _sort(node, settings)
         case Windowed():
@@ -276,7 +282,7 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
             position=node.pos,
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
-    else:
+    elif node.input.schema[node.window.wa].name != SEQUENCE:
         unit = logical_progress(node.input)[node.window.wa].unit
         child = order.before_window(child, node.window.wa, unit, settings, node.pos)
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)

@@ -16,7 +16,7 @@ from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner import functions
 from cql.planner.catalog import Relation
 from cql.planner.expr import Call, Expr, Literal, columns_of
-from cql.planner.logical import TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
+from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
@@ -209,6 +209,18 @@ class WidAggregateExec:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberExec:
+    """Appends to each row its place in the input, from 0."""
+
+    input: Physical
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
+
+
+@dataclass(frozen=True, slots=True)
 class OnTimeExec:
     """Leaves out, and counts, the rows that are stragglers on column ``wa``."""
 
@@ -335,6 +347,7 @@ Physical: TypeAlias = (
     | SlackExec
     | WidAggregateExec
     | SortExec
+    | NumberExec
     | OnTimeExec
     | RelationExec
     | ChangeAggregateExec
@@ -431,6 +444,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return (node.order,)  # a row that waits may lie below what was promised on others
         case SlackExec():
             return (node.attribute,)
+        case NumberExec():
+            return (*progressing(node.input), len(node.input.schema))
         case BucketExec():
             live = progressing(node.input)
             width = len(node.input.schema)
@@ -454,7 +469,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)
         case BucketExec():
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
-        case FilterExec() | SortExec() | OnTimeExec():
+        case FilterExec() | SortExec() | OnTimeExec() | NumberExec():
             return window_columns(node.input)
         case ProjectExec():
             live = window_columns(node.input)

@@ -20,6 +20,7 @@ from cql.planner.logical import (
     Filter,
     Join,
     Logical,
+    Number,
     Project,
     RelationToStream,
     Scan,
@@ -59,6 +60,9 @@ def progressing(node: Logical) -> Progressing:
             return {len(node.input.schema): _instants(node.input)}
         case SetOperation():
             return {}
+        case Number():
+            live = progressing(node.input)
+            return {**live, len(node.input.schema): ProgressInfo(None, "the order of arrival")}
         case Project():
             return _of_project(node)
         case Union():

@@ -18,6 +18,7 @@ from cql.planner.logical import (
     Filter,
     Join,
     Logical,
+    Number,
     Project,
     RelationToStream,
     Scan,
@@ -74,6 +75,10 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _bucket(node, wanted)
         case Windowed():
             return _windowed(node, wanted)
+        case Number():
+            width = len(node.input.schema)
+            below, places = _pruned(node.input, wanted - {width})
+            return replace(node, input=below), {**places, width: len(below.schema)}
         case Sort():
             return _sort(node, wanted)
         case Join():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cmp_to_key, partial
 from typing import Any
 
@@ -30,11 +30,13 @@ from naive_windows import first_after, windows_of
 
 from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.logical import (
+    SEQUENCE,
     Aggregate,
     Bucket,
     Filter,
     Join,
     Logical,
+    Number,
     Project,
     RelationToStream,
     Scan,
@@ -124,6 +126,11 @@ def _rows(node: Logical, run: _Run) -> list[Row]:
             return _aggregate(node, run)
         case Bucket():
             return list(_bucket(node, run))
+        case Number():
+            return [
+                replace(row, values=(*row.values, k), marks=(*row.marks, k))
+                for k, row in enumerate(_rows(node.input, run))
+            ]
         case Sort():
             return _sort(node, run)
         case Windowed():
@@ -350,7 +357,7 @@ def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
     window = node.window
     groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
     rows = _rows(node.input, run)
-    if window is not None and window.wa is not None:
+    if window is not None and window.wa is not None and not _counts_rows(node):
         rows = before_window(rows, window.wa, run)
     if window is not None and window.kind is WindowKind.SESSION:
         return _sessions(node, window, rows, run)
@@ -367,6 +374,12 @@ def _aggregate(node: Aggregate, run: _Run) -> list[Row]:
         groups[((),)] = []
     rows = [_group_row(node, key[0], members) for key, members in groups.items()]
     return _by_end(node, rows)
+
+
+def _counts_rows(node: Aggregate) -> bool:
+    """Whether its windows are over the numbers of rows, which need no order enforced."""
+    assert node.window is not None
+    return node.input.schema[node.window.wa or 0].name == SEQUENCE
 
 
 def _by_end(node: Aggregate, rows: list[Row]) -> list[Row]:

@@ -109,10 +109,21 @@ def cumulate(writer: _Writer) -> str:
     return f"SELECT {shown}, {bounds} FROM {source}{writer.where()}{by}"
 
 
+def rows_that_slide(writer: _Writer) -> str:
+    """Windows of rows, of a stream or of a selection in order."""
+    name = writer.stream()
+    rows, slide = writer.rng.choice(((1, 1), (5, 5), (30, 7), (4, 10), (100, 1)))
+    window = f"[ROWS {rows} SLIDE {slide}]"
+    if writer.rng.random() < 0.2:
+        return writer.grouped(f"(SELECT * FROM {name} ORDER BY t) AS o {window}", writer.keys(), "")
+    return writer.grouped(f"{name} {window}", writer.keys(), writer.where())
+
+
 WINDOW_SHAPES: tuple[Shape, ...] = (
     session,
     sessions_of_union,
     windows_of_sessions,
     cumulate,
     cumulate,
+    rows_that_slide,
 )

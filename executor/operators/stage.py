@@ -41,9 +41,11 @@ from cql.executor.unit import (
 )
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, substitute
+from cql.planner.logical import SEQUENCE as NUMBER
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    NumberExec,
     OnTimeExec,
     ProjectExec,
     WidAggregateExec,
@@ -58,10 +60,12 @@ if TYPE_CHECKING:
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
-Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec
+Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | NumberExec
 
 #: The attribute of the punctuation that ends the input: no later row at all.
 END_OF_INPUT = -1
+#: That of the numbers which a stage gives its rows.
+_NUMBERS = -2
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
@@ -354,6 +358,10 @@ class StageWriter:
                     scope = scope.next(scope.columns)
                 case ProjectExec():
                     scope = scope.next([emit(e, scope) for e in step.exprs])
+                case NumberExec():
+                    counted = f"d[{self.kernel.layout.slot(self.kernel.counter('numbered'))}]"
+                    base = self.kernel.declare("numbers", counted)
+                    scope = scope.next([*scope.columns, Code(f"({base} + i)", None)])
                 case OnTimeExec():
                     self._on_time(step, scope)
                     scope = scope.next(scope.columns)
@@ -453,6 +461,10 @@ class StageWriter:
                         if column is not None:
                             found[k] = _through(expr, column, live[column])
                     live = found
+                case NumberExec():
+                    width = len(step.input.schema)
+                    own = Origin("punct", _NUMBERS, Column(0, NUMBER, BIGINT, False))
+                    live = {**live, width: own}
                 case BucketExec():
                     live = self._bucket_origins(step, live)
         return live
@@ -547,7 +559,7 @@ class RowTerminal:
     @property
     def preserving(self) -> bool:
         """Every input row is one output row, so that columns can pass by reference."""
-        return all(isinstance(s, ProjectExec) for s in self.writer.spec.steps)
+        return all(isinstance(s, ProjectExec | NumberExec) for s in self.writer.spec.steps)
 
     @property
     def in_chunks(self) -> bool:
@@ -584,7 +596,8 @@ class RowTerminal:
         body, spec = self.writer.kernel.body, self.writer.spec
         if self.preserving:
             columns = columns_at(spec)[-1]
-            self.by_ref = {k: e.index for k, e in enumerate(columns) if isinstance(e, Column)}
+            passed = ((k, e.index) for k, e in enumerate(columns) if isinstance(e, Column))
+            self.by_ref = {k: source for k, source in passed if source >= 0}
         body.lines(f"j = o[{ROWS}]", "before = j", "begun = first")
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
@@ -685,6 +698,8 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
             body.lines("status = 1", f"u[{SUB}] = 0")
         with body.block("else:"):
             body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
+            if any(isinstance(s, NumberExec) for s in writer.spec.steps):
+                _promise_number(writer)
     with body.block("elif status == 3:"):
         body.line("detail_row = i")
         body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
@@ -693,6 +708,19 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
                 body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
     with body.block("else:"):
         body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub if sub >= 0 else skip")
+
+
+def _promise_number(writer: StageWriter) -> None:
+    """Once all rows of a unit have their numbers: none below the next one follows. It arrives with
+    the unit's own punctuation."""
+    body, kernel = writer.kernel.body, writer.kernel
+    with body.block("if n > 0:"):
+        body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")
+        body.line(f"given = words(u[{PUNCTUATION_ADDRESS}], numbers_at + {PUNCTUATION_WORDS})")
+        values = (_NUMBERS, "numbers + n", -1)
+        body.lines(*(f"given[numbers_at + {k}] = {v}" for k, v in enumerate(values)))
+        body.line(f"u[{PUNCTUATIONS}] += 1")
+        body.line(f"{kernel.counter('numbered')} += n")
 
 
 def _passes(condition: Code) -> str:
@@ -755,6 +783,8 @@ def columns_at(spec: StageSpec) -> list[tuple[Expr, ...]]:
     for step in spec.steps:
         if isinstance(step, ProjectExec):
             columns = tuple(substitute(e, columns) for e in step.exprs)
+        elif isinstance(step, NumberExec):
+            columns = (*columns, Column(-1, NUMBER, BIGINT, False))
         elif isinstance(step, BucketExec):
             kind = window_column_type(step.input.schema, step.window)
             columns = (*columns, *(Column(-1, "window", kind, False) for _ in range(3)))
@@ -770,7 +800,7 @@ def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
                 found.append([step.condition])
             case ProjectExec():
                 found.append(list(step.exprs))
-            case BucketExec() | OnTimeExec():
+            case BucketExec() | OnTimeExec() | NumberExec():
                 found.append([])
     return found
 
