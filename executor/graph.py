@@ -15,6 +15,7 @@ from cql.executor.operators.relation import relation_operator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
+from cql.executor.operators.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.to_stream import stream_operator
 from cql.executor.operators.top import TopOperator
 from cql.executor.operators.union import UnionOperator
@@ -38,6 +39,7 @@ from cql.planner.physical import (
     SortExec,
     SourceExec,
     StreamExec,
+    SubqueryJoinExec,
     TopExec,
     UnionExec,
     ValuesExec,
@@ -52,7 +54,13 @@ from cql.window import WindowKind
 SINK = -1
 #: Nodes that run in Python, over whole batches of rows.
 Rows: TypeAlias = (
-    SortExec | RelationExec | ChangeAggregateExec | SetOperationExec | TopExec | StreamExec
+    SortExec
+    | RelationExec
+    | ChangeAggregateExec
+    | SetOperationExec
+    | SubqueryJoinExec
+    | TopExec
+    | StreamExec
 )
 #: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
 #: more than twice as long to compile.
@@ -153,6 +161,7 @@ class _Builder:
                 | RelationExec()
                 | ChangeAggregateExec()
                 | SetOperationExec()
+                | SubqueryJoinExec()
                 | TopExec()
                 | StreamExec()
             ):
@@ -177,6 +186,8 @@ class _Builder:
                 return ChangeAggregateOperator(name, node, self.workspace)
             case ChangeAggregateExec() | SetOperationExec():
                 return WeightsOperator(name, node, self.workspace)
+            case SubqueryJoinExec():
+                return SubqueryJoinOperator(name, node, self.workspace)
             case TopExec():
                 return TopOperator(name, node, self.workspace)
             case StreamExec():

@@ -14,10 +14,11 @@ from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import did_you_mean
 from cql.planner import aggregates, functions, literals
+from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
-from cql.planner.scope import WINDOW_PARTS, Extra, Row, Scope
+from cql.planner.scope import WINDOW_PARTS, Asked, Extra, Row, Scope
 from cql.types import DataType
 
 Node: TypeAlias = exp.Expr
@@ -430,49 +431,23 @@ class ExprBinder:
 
     def _subquery(self, node: Node) -> Expr:
         """A scalar subquery or EXISTS; what is inside is bound, so that its errors show."""
-        exists = isinstance(node, exp.Exists)
-        query = node.this if exists else node
+        query = node.this if isinstance(node, exp.Exists) else node
         bound = self.binder.query(query, self.scope.env.under(self.scope))
-        if exists:
-            clause, type_ = "EXISTS (subquery)", t.BOOLEAN
-        else:
-            if bound.width != 1:
-                raise self.binder.error(
-                    f"a subquery as a value needs one column, not {bound.width}", node
-                )
-            clause, type_ = "a scalar subquery", bound.plan.schema[0].type
-        return self._extra(
-            Extra(
-                (bound.plan,),
-                clause,
-                printed(node),
-                type_,
-                "write it as a FROM item",
-                self.binder.pos(node),
-            ),
-            node,
-        )
+        if isinstance(node, exp.Exists):
+            asked = subqueries.exists(self.binder, bound, node)
+            return self._asked("EXISTS (subquery)", t.BOOLEAN, asked, node)
+        asked = subqueries.scalar(self.binder, bound, node)
+        return self._asked("a scalar subquery", asked.query.schema[0].type, asked, node)
+
+    def _asked(self, clause: str, type_: DataType, asked: Asked, node: Node) -> Expr:
+        pos = self.binder.pos(node)
+        return self._extra(Extra(clause, printed(node), type_, asked=asked, pos=pos), node)
 
     def _in_subquery(self, node: exp.In, query: Node) -> Expr:
         value = self.bind(node.this)
         bound = self.binder.query(query, self.scope.env.under(self.scope))
-        if bound.width != 1:
-            raise self.binder.error(
-                f"IN (subquery) needs one column, not {bound.width}", node, None
-            )
-        column = bound.plan.schema[0]
-        functions.unify([value, Literal(None, column.type)], self.binder.pos(node), "IN (subquery)")
-        return self._extra(
-            Extra(
-                (bound.plan,),
-                "IN (subquery)",
-                printed(node),
-                t.BOOLEAN,
-                "write it as a FROM item",
-                self.binder.pos(node),
-            ),
-            node,
-        )
+        asked = subqueries.is_in(self.binder, value, bound, node)
+        return self._asked("IN (subquery)", t.BOOLEAN, asked, node)
 
     def _over(self, node: exp.Window) -> Expr:
         """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""
@@ -490,12 +465,11 @@ class ExprBinder:
         args = [self.bind(a) for a in arguments]
         return self._extra(
             Extra(
-                (),
                 "OVER",
                 printed(node),
                 self._over_type(inner, name, args),
                 "a window in FROM, as in FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE], groups rows",
-                self.binder.pos(node),
+                pos=self.binder.pos(node),
             ),
             node,
         )

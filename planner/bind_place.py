@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -22,10 +22,22 @@ from cql.planner.logical import (
     Project,
     Sort,
     SortKey,
+    SubqueryJoin,
     Unsupported,
     Windowed,
 )
-from cql.planner.scope import AGGREGATES, EXTRAS, OUTER, WINDOW, QueryWindow, Row, Scope
+from cql.planner.relations import as_relation, clock, is_constant
+from cql.planner.scope import (
+    AGGREGATES,
+    EXTRAS,
+    OUTER,
+    WINDOW,
+    Extra,
+    QueryWindow,
+    Row,
+    Scope,
+    column_of,
+)
 from cql.window import WindowKind
 
 
@@ -122,22 +134,48 @@ def _move(expr: Expr, moves: Mapping[int, Column]) -> Expr:
     return rebuild(expr, lambda e: _move(e, moves))
 
 
-def _extras_in(exprs: Iterable[Expr]) -> list[int]:
-    found = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
-    return sorted(found)
-
-
-def _with_extras(plan: Logical, parts: Parts, indices: Sequence[int], moves: Moves) -> Logical:
-    """``plan`` under the clauses that append these columns."""
-    for index in indices:
+def _with_extras(
+    binder: Binder,
+    plan: Logical,
+    parts: Parts,
+    exprs: Iterable[Expr],
+    moves: Moves,
+    lifted: Callable[[Expr], Expr] = lambda e: e,
+) -> Logical:
+    """``plan`` under the clauses that append the columns in ``exprs``; ``lifted`` is an expression
+    of the virtual row over ``plan``."""
+    indices = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
+    for index in sorted(indices):
         if index in moves:
             continue
         extra = parts.row.extras[index - EXTRAS]
-        at = len(plan.schema)
-        schema = Schema((*plan.schema, Field(extra.name, extra.type)))
-        plan = Unsupported((plan, *extra.inputs), extra.clause, schema, extra.hint, extra.pos)
-        moves[index] = Column(at, extra.name, extra.type)
+        if extra.asked is None:
+            schema = Schema((*plan.schema, Field(extra.name, extra.type)))
+            made: Logical = Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
+        else:
+            keys = [lifted(key) for key in extra.asked.keys]
+            plan = _with_extras(binder, plan, parts, keys, moves, lifted)
+            made = _asked(binder, plan, extra, tuple(_move(key, moves) for key in keys))
+        moves[index] = column_of(made, len(made.schema) - 1)
+        plan = made
     return plan
+
+
+def _asked(binder: Binder, plan: Logical, extra: Extra, keys: tuple[Expr, ...]) -> SubqueryJoin:
+    """A row of a stream meets a table as it comes; what a changing subquery says changes, so that
+    the stream is then the relation of all its rows so far."""
+    assert extra.asked is not None
+    query, kind = extra.asked.query, extra.asked.kind
+    if not is_constant(query):
+        plan = as_relation(plan)
+    made = SubqueryJoin(plan, query, kind, keys, extra.name, extra.pos)
+    try:
+        clock(made)
+    except ValueError as error:
+        raise BindError(
+            f"the query and its subquery count time differently: {error}", position=extra.pos
+        ) from None
+    return made
 
 
 def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) -> Logical:
@@ -148,7 +186,7 @@ def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) ->
             plan = _bucket(binder, parts, window, moves)
         elif not parts.grouped:
             plan = Windowed(plan, window.window, window.pos)
-    plan = _with_extras(plan, parts, _extras_in(below), moves)
+    plan = _with_extras(binder, plan, parts, below, moves)
     if parts.where is not None:
         assert parts.where_node is not None
         _check_where(binder, parts, moves)
@@ -189,7 +227,7 @@ def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
     where = [parts.where] if parts.where is not None else []
     plan = _input(binder, parts, where, moves)
     exprs = [*(i.expr for i in parts.items), *(o.expr for o in parts.order)]
-    plan = _with_extras(plan, parts, _extras_in(exprs), moves)
+    plan = _with_extras(binder, plan, parts, exprs, moves)
     places = [*(i.node for i in parts.items), *(o.node for o in parts.order)]
     for expr, node in zip(exprs, places, strict=True):
         for index in columns_of(expr):
@@ -245,7 +283,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         having = lift.lifted(parts.having, parts.having_node)
     above: Moves = {}
     used = [*items, *order, *([having] if having is not None else [])]
-    result = _with_extras(result, parts, _extras_in(used), above)
+    result = _with_extras(binder, result, parts, used, above, lambda e: lift.lifted(e, parts.node))
     if having is not None and parts.having_node is not None:
         result = Filter(result, _move(having, above), binder.pos(parts.having_node))
     return Output(

@@ -6,7 +6,7 @@ The physical tree says, per operator: what it does, why it was chosen, the prope
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -119,6 +119,8 @@ def _logical_line(node: Node) -> Line:
         case lg.Join():
             on = f" on {show(node.condition)}" if node.condition is not None else ""
             return Line("Join", f"{node.kind}{on}")
+        case lg.SubqueryJoin():
+            return Line("SubqueryJoin", _subquery_text(node.kind, node.keys))
         case lg.SetOperation():
             return Line(node.kind.capitalize(), "" if node.distinct else "all")
         case lg.RelationToStream():
@@ -127,6 +129,10 @@ def _logical_line(node: Node) -> Line:
             return Line("Unsupported", node.clause)
         case _:
             raise AssertionError(f"not a logical node: {node!r}")
+
+
+def _subquery_text(kind: str, keys: Sequence[Expr]) -> str:
+    return f"{kind} {', '.join(map(show, keys))}".strip()
 
 
 def _values_text(node: lg.Values | ph.ValuesExec) -> str:
@@ -212,6 +218,13 @@ def _physical_line(node: Node) -> Line:
             return Line("Relation", window, (node.why, _relation_state(node.window)))
         case ph.ChangeAggregateExec():
             return _change_aggregate_line(node)
+        case ph.SubqueryJoinExec():
+            state = "state: the keys of the subquery, or its value"
+            if not node.constant:
+                state += ", and the rows of the left with what was said of each"
+            keys = node.input.schema.names[len(node.fields) - 1 :][: node.keys]
+            text = f"{node.kind} {', '.join(keys)}".strip()
+            return Line("SubqueryJoin", text, (node.why, state))
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
             return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))

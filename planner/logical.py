@@ -13,7 +13,7 @@ from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Relation
 from cql.planner.expr import Expr, Literal
-from cql.types import BIGINT, DataType
+from cql.types import BIGINT, BOOLEAN, DataType
 from cql.window import Window
 
 
@@ -242,6 +242,25 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class SubqueryJoin:
+    """What a subquery says of each row of the input, in a column behind it (mark join and single
+    join). ``kind`` is exists, in or scalar: whether a row of ``query`` has the ``keys`` (over the
+    input) in its columns, or the value of its only row."""
+
+    input: Logical
+    query: Logical
+    kind: str
+    keys: tuple[Expr, ...]
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        type_ = self.query.schema[0].type if self.kind == "scalar" else BOOLEAN
+        return Schema((*self.input.schema, Field(self.name, type_, self.kind != "exists")))
+
+
+@dataclass(frozen=True, slots=True)
 class SetOperation:
     """EXCEPT or INTERSECT (``kind``) of two relations with equal column types; ``distinct``: of
     their sets, else of their bags."""
@@ -299,6 +318,7 @@ Logical: TypeAlias = (
     | Windowed
     | Join
     | SetOperation
+    | SubqueryJoin
     | RelationToStream
     | Unsupported
 )
@@ -312,5 +332,27 @@ def inputs(node: Logical) -> tuple[Logical, ...]:
             return node.inputs
         case Join() | SetOperation():
             return (node.left, node.right)
+        case SubqueryJoin():
+            return (node.input, node.query)
         case _:
             return (node.input,)
+
+
+def expressions(node: Logical) -> tuple[Expr, ...]:
+    """The expressions of one node, over the columns of its input."""
+    match node:
+        case Filter():
+            return (node.condition,)
+        case Project():
+            return node.exprs
+        case Aggregate():
+            given = (e for call in node.calls for e in (*call.args, call.where) if e is not None)
+            return (*node.keys, *given)
+        case Sort():
+            return tuple(key.expr for key in node.keys)
+        case Join():
+            return () if node.condition is None else (node.condition,)
+        case SubqueryJoin():
+            return node.keys
+        case _:
+            return ()

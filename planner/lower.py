@@ -28,13 +28,14 @@ from cql.planner.logical import (
     SetOperation,
     Sort,
     SortKey,
+    SubqueryJoin,
     Union,
     Unsupported,
     Values,
     Windowed,
     inputs,
 )
-from cql.planner.lower_relation import changes, for_reading, on_time, stream_of
+from cql.planner.lower_relation import changes, for_reading, looked_up, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -260,6 +261,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return _sort(node, settings)
         case Windowed():
             return on_time(node, lambda n: _lower(n, settings))
+        case SubqueryJoin():
+            return looked_up(node, lambda n: _lower(n, settings))
         case RelationToStream():
             return stream_of(node, lambda n: _lower(n, settings))
         case SetOperation() | Join() | Unsupported():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
+from cql.planner import coercion
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.logical import (
     TIME,
@@ -25,6 +26,7 @@ from cql.planner.logical import (
     SetOperation,
     Sort,
     SortKey,
+    SubqueryJoin,
     Union,
     Windowed,
 )
@@ -37,14 +39,16 @@ from cql.planner.physical import (
     RelationExec,
     SetOperationExec,
     StreamExec,
+    SubqueryJoinExec,
     TopExec,
     UnionExec,
     bounded,
     progressing,
 )
-from cql.planner.relations import sees_relation
+from cql.planner.properties import progressing as logical_progress
+from cql.planner.relations import is_constant, sees_relation
 from cql.types import BIGINT, DataType, Kind
-from cql.window import MAX_EVENT_TIME, WindowKind
+from cql.window import MAX_EVENT_TIME, Window, WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -97,6 +101,8 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
             return _aggregate(node, time, lower)
         case SetOperation():
             return _set_operation(node, time, lower)
+        case SubqueryJoin():
+            return _subquery_join(node, changes(node.input, time, lower), time, lower)
         case Sort():
             return _top(node, time, lower)
         case _:
@@ -126,7 +132,10 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
 
 def _whole(node: Logical, time: DataType, lower: Lower) -> Physical:
     """A table holds from the beginning (``relations.as_relation`` put streams under windows)."""
-    child = lower(node)
+    return _from_the_beginning(lower(node), time, node)
+
+
+def _from_the_beginning(child: Physical, time: DataType, node: Logical) -> Physical:
     if not bounded(child):
         raise PlanError(
             "an unbounded input in which nothing progresses is no relation: no instant would ever"
@@ -226,6 +235,58 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
     union = UnionExec(tuple(sides), sides[0].names, "changes of both sides, as they come")
     why = "by the weights of each row on both sides"
     return SetOperationExec(union, node.kind, node.distinct, why)
+
+
+def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
+    """Over a stream, where the subquery never changes: still a stream, its rows in the order of
+    their times."""
+    child = lower(node.input)
+    wa = next(iter(logical_progress(node.input)), None)
+    if wa is None:
+        left = _from_the_beginning(child, BIGINT, node)
+    else:
+        kept = OnTimeExec(child, wa, "stragglers are left out: the stream leaves in order")
+        left = RelationExec(kept, Window(WindowKind.UNBOUNDED, wa), "no row ever leaves")
+    joined = _subquery_join(node, left, left.schema[-2].type, lower)
+    exprs: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
+    if wa is not None:
+        instant = _of_change(joined)[0]
+        exprs[wa] = coercion.cast(instant, node.schema[wa].type, None)
+    return ProjectExec(joined, tuple(exprs), node.schema.names, "rows again")
+
+
+def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
+    constant = is_constant(node.query)
+    if not constant and never_shrinks(left) and not bounded(left):
+        raise PlanError(
+            "rows of this query would be kept for ever: what the subquery says of them may change",
+            position=node.pos,
+            hint="give the input a window: FROM s [NOW] asks once, when a row comes",
+        )
+    right = changes(node.query, time, lower)
+    fields = node.input.schema.fields
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
+    asked = len(node.keys) or int(node.kind == "scalar")
+    said = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(right.schema)][:asked]
+    names = (*node.input.schema.names, *(f"key_{k}" for k in range(asked)), "side", TIME, WEIGHT)
+    keys: list[Expr] = list(node.keys) or [Literal(None, c.type) for c in said]
+    one = (*columns, *keys, Literal(0, BIGINT), *_of_change(left))
+    nothing = (Literal(None, f.type) for f in fields)
+    other = (*nothing, *said, Literal(1, BIGINT), *_of_change(right))
+    sides = (
+        ProjectExec(left, one, names, "computes the keys"),
+        ProjectExec(right, other, names, "what the subquery holds"),
+    )
+    union = UnionExec(sides, names, "changes of both sides, as they come")
+    why = (
+        "a table answers: complete before the first row"
+        if constant
+        else "rows whose answer changes leave, and come again with the new one"
+    )
+    answer = node.schema.fields[-1]
+    return SubqueryJoinExec(
+        union, node.kind, len(node.keys), (*fields, answer), constant, why, node.pos
+    )
 
 
 def _top(node: Sort, time: DataType, lower: Lower) -> Physical:

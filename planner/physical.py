@@ -319,6 +319,26 @@ class StreamExec:
 
 
 @dataclass(frozen=True, slots=True)
+class SubqueryJoinExec:
+    """What a subquery says of each row (``logical.SubqueryJoin``). The input has the changes of
+    both sides: the columns of the left, the keys (or the value of a scalar subquery), the side,
+    ``_time``, ``_weight``. ``fields``: those of the left, and the answer's. ``constant``: the
+    subquery never changes."""
+
+    input: Physical
+    kind: str
+    keys: int
+    fields: tuple[Field, ...]
+    constant: bool
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.fields, *self.input.schema.fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
 class SortExec:
     """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
     ``offset``; ``window_end`` None: the whole input, at its end."""
@@ -350,6 +370,7 @@ Physical: TypeAlias = (
     | NumberExec
     | OnTimeExec
     | RelationExec
+    | SubqueryJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -428,7 +449,13 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return ()
         case FilterExec() | OnTimeExec():
             return progressing(node.input)
-        case RelationExec() | ChangeAggregateExec() | SetOperationExec() | TopExec():
+        case (
+            RelationExec()
+            | ChangeAggregateExec()
+            | SetOperationExec()
+            | SubqueryJoinExec()
+            | TopExec()
+        ):
             return (len(node.schema) - 2,)
         case StreamExec():
             return (len(node.schema) - 1,)
@@ -451,8 +478,10 @@ def progressing(node: Physical) -> tuple[int, ...]:
             width = len(node.input.schema)
             return (*live, *range(width, width + 3)) if node.window.wa in live else live
         case UnionExec():
-            common = set.intersection(*(set(progressing(i)) for i in node.inputs))
-            return tuple(sorted(common))
+            # a table holds all progress back until it has been read, and nothing from then on
+            found = [(set(progressing(i)), i) for i in node.inputs]
+            kept = [columns for columns, i in found if columns or not bounded(i)]
+            return tuple(sorted(set.intersection(*kept))) if kept else ()
         case WidAggregateExec():
             if node.window is None or node.window.wa not in progressing(node.input):
                 return ()

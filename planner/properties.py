@@ -26,6 +26,7 @@ from cql.planner.logical import (
     Scan,
     SetOperation,
     Sort,
+    SubqueryJoin,
     Union,
     Unsupported,
     Values,
@@ -60,6 +61,9 @@ def progressing(node: Logical) -> Progressing:
             return {len(node.input.schema): _instants(node.input)}
         case SetOperation():
             return {}
+        case SubqueryJoin():
+            # rows leave in the order of one time: that of the instants
+            return dict([*progressing(node.input).items()][:1])
         case Number():
             live = progressing(node.input)
             return {**live, len(node.input.schema): ProgressInfo(None, "the order of arrival")}

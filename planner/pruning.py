@@ -24,6 +24,7 @@ from cql.planner.logical import (
     Scan,
     SetOperation,
     Sort,
+    SubqueryJoin,
     Union,
     Unsupported,
     Values,
@@ -86,6 +87,9 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
         case SetOperation():
             both = replace(node, left=prune_columns(node.left), right=prune_columns(node.right))
             return both, _same(node)
+        case SubqueryJoin():
+            asked = replace(node, input=prune_columns(node.input), query=prune_columns(node.query))
+            return asked, _same(node)
         case RelationToStream():
             # the difference of two instants is one of whole rows: all columns count
             return replace(node, input=prune_columns(node.input)), _same(node)

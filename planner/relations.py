@@ -17,8 +17,10 @@ from cql.planner.logical import (
     Project,
     SetOperation,
     Sort,
+    SubqueryJoin,
     Union,
     Windowed,
+    inputs,
 )
 from cql.planner.properties import progressing
 from cql.types import BIGINT, DataType
@@ -40,8 +42,19 @@ def is_relation(node: Logical) -> bool:
             return any(is_relation(i) for i in node.inputs)
         case SetOperation():
             return True
+        case SubqueryJoin():
+            return is_relation(node.input) or not is_constant(node.query)
         case _:
             return False
+
+
+def is_constant(node: Logical) -> bool:
+    """Whether nothing below progresses: tables hold from the beginning."""
+    match node:
+        case Windowed():
+            return False
+        case _:
+            return not progressing(node) and all(is_constant(i) for i in inputs(node))
 
 
 def is_append_only(node: Logical) -> bool:
@@ -52,6 +65,8 @@ def is_append_only(node: Logical) -> bool:
             return is_append_only(node.input)
         case Union():
             return all(is_append_only(i) for i in node.inputs)
+        case SubqueryJoin():
+            return is_constant(node.query) and is_append_only(node.input)
         case _:
             return not is_relation(node)
 
@@ -70,6 +85,8 @@ def as_relation(node: Logical) -> Logical:
         case SetOperation():
             left, right = as_relation(node.left), as_relation(node.right)
             return replace(node, left=left, right=right)
+        case SubqueryJoin():
+            return replace(node, input=as_relation(node.input))
         case Windowed():
             return node
         case _:
@@ -86,7 +103,7 @@ def sees_relation(node: Logical) -> bool:
             return node.window is None
         case Filter() | Project():
             return sees_relation(node.input)
-        case Sort():
+        case Sort() | SubqueryJoin():
             return True
         case _:
             return is_relation(node)
@@ -107,6 +124,8 @@ def clock(node: Logical) -> DataType | None:
             return _common([clock(i) for i in node.inputs])
         case SetOperation():
             return _common([clock(node.left), clock(node.right)])
+        case SubqueryJoin():
+            return _common([clock(node.input), clock(node.query)])
         case _:
             first = next(iter(progressing(node)), None)
             return None if first is None else _counted(node.schema[first].type)

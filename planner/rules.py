@@ -26,6 +26,7 @@ from cql.planner.logical import (
     Scan,
     SetOperation,
     Sort,
+    SubqueryJoin,
     Union,
     Unsupported,
     Values,
@@ -62,6 +63,8 @@ def with_inputs(node: Logical, fn: Rule) -> Logical:
             return replace(node, inputs=tuple(fn(i) for i in node.inputs))
         case Join() | SetOperation():
             return replace(node, left=fn(node.left), right=fn(node.right))
+        case SubqueryJoin():
+            return replace(node, input=fn(node.input), query=fn(node.query))
         case _:
             return replace(node, input=fn(node.input))
 
@@ -187,6 +190,9 @@ def _passes(node: Logical, part: Expr) -> bool:
         case Windowed():
             by_time = node.window.kind is not WindowKind.ROWS
             return by_time and _cannot_fail([part]) and _no_null_time(node)
+        case SubqueryJoin():
+            below = columns_of(part) <= set(range(len(node.input.schema)))
+            return below and _cannot_fail([part, *node.keys])
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
@@ -227,7 +233,7 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
         case Aggregate():
             moved = substitute(condition, node.keys)
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
-        case Bucket() | Windowed() | Sort():
+        case Bucket() | Windowed() | Sort() | SubqueryJoin():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
         case _:
             raise AssertionError(node)

@@ -95,14 +95,24 @@ def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A column that a clause which cannot run would append: a subquery's value, OVER."""
+    """A column that a clause appends which stands inside an expression. OVER cannot run; ``asked``
+    is what a subquery is asked, over the virtual row."""
 
-    inputs: tuple[Logical, ...]
     clause: str
     name: str
     type: DataType
-    hint: str | None
+    hint: str | None = None
+    asked: Asked | None = None
     pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``)."""
+
+    query: Logical
+    kind: str
+    keys: tuple[Expr, ...] = ()
 
 
 @dataclass(slots=True)

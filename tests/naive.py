@@ -23,7 +23,7 @@ from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import Order, before_window, merged, released
-from naive_relations import Relations, is_append_only, is_relation
+from naive_relations import Relations, TwoRowsError, is_append_only, is_relation
 from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
 from naive_windows import first_after, windows_of
@@ -43,11 +43,13 @@ from cql.planner.logical import (
     SetOperation,
     Sort,
     SortKey,
+    SubqueryJoin,
     Union,
     Unsupported,
     Values,
     Windowed,
 )
+from cql.planner.properties import progressing
 from cql.window import Window, WindowKind
 
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
@@ -103,10 +105,13 @@ def evaluate(
     all columns of the relation's schema; ``order`` is what enforces order. Raises QueryFailsError
     where the query must fail."""
     run = _Run(inputs, keep_bad, order or Order())
-    if is_relation(plan) and not is_append_only(plan):
-        rows = _final(plan, run)
-    else:
-        rows = [row.values for row in _rows(plan, run)]
+    try:
+        if is_relation(plan) and not is_append_only(plan):
+            rows = _final(plan, run)
+        else:
+            rows = [row.values for row in _rows(plan, run)]
+    except TwoRowsError as error:
+        raise QueryFailsError("a scalar subquery has two rows") from error
     return Answer(rows, run.late, run.bad, run.undetermined, run.left_out)
 
 
@@ -137,6 +142,8 @@ def _rows(node: Logical, run: _Run) -> list[Row]:
             return _each_once(node, run)
         case RelationToStream():
             return _to_stream(node, run)
+        case SubqueryJoin():
+            return _looked_up(node, run)
         case SetOperation() | Join() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
 
@@ -291,6 +298,22 @@ def _each_once(node: Windowed, run: _Run) -> list[Row]:
     """A window that nothing above asks about: each row that is no straggler, once."""
     members = _relations(run).members(node)
     return [Row(row, (NEVER,) * len(row), k) for k, (_, row) in enumerate(members)]
+
+
+def _looked_up(node: SubqueryJoin, run: _Run) -> list[Row]:
+    """What a table says of each row of a stream that is no straggler, in the order of time."""
+    found = _relations(run)
+    wa = next(iter(progressing(node.input)), None)
+    if wa is None:
+        rows = [row.values for row in _rows(node.input, run)]
+    else:
+        window = Windowed(node.input, Window(WindowKind.UNBOUNDED, wa))
+        rows = [row for _, row in found.members(window)]
+    said = found.answers(node, rows, found.at(node.query, 0))
+    width = len(node.schema)
+    return [
+        Row((*r, x), (NEVER,) * width, k) for k, (r, x) in enumerate(zip(rows, said, strict=True))
+    ]
 
 
 def _to_stream(node: RelationToStream, run: _Run) -> list[Row]:

@@ -26,6 +26,7 @@ from cql.planner.logical import (
     Scan,
     SetOperation,
     Sort,
+    SubqueryJoin,
     Union,
     Windowed,
     inputs,
@@ -48,8 +49,17 @@ def is_relation(node: Logical) -> bool:
             return is_relation(node.input)
         case Union():
             return any(map(is_relation, node.inputs))
+        case SubqueryJoin():
+            return is_relation(node.input) or not is_constant(node.query)
         case _:
             return isinstance(node, SetOperation)
+
+
+def is_constant(node: Logical) -> bool:
+    """Whether only tables are in ``node``: none of its inputs has a time."""
+    if isinstance(node, Scan):
+        return node.relation.stream is None or not node.relation.stream.progress
+    return all(map(is_constant, inputs(node)))
 
 
 def is_append_only(node: Logical) -> bool:
@@ -60,6 +70,8 @@ def is_append_only(node: Logical) -> bool:
             return is_append_only(node.input)
         case Union():
             return all(map(is_append_only, node.inputs))
+        case SubqueryJoin():
+            return is_constant(node.query) and is_append_only(node.input)
         case _:
             return not is_relation(node)
 
@@ -184,6 +196,8 @@ class Relations:
                 return self.grouped(node, self.at(node.input, now))
             case SetOperation():
                 return self._set_operation(node, now)
+            case SubqueryJoin():
+                return [(*row, said) for row, said in self._asked(node, now)]
             case Sort():
                 return self._top(node, now)
             case _:
@@ -227,6 +241,34 @@ class Relations:
                 a, b = min(a, 1), min(b, 1)
             copies = max(a - b, 0) if node.kind == "except" else min(a, b)
             found += [row] * copies
+        return found
+
+    def _asked(self, node: SubqueryJoin, now: int) -> Iterator[tuple[Any, Any]]:
+        rows = self.at(node.input, now)
+        return zip(rows, self.answers(node, rows, self.at(node.query, now)), strict=True)
+
+    def answers(self, node: SubqueryJoin, rows: Bag, query: Bag) -> list[Any]:
+        """What a subquery that holds ``query`` says of each row: NULL is no equal to anything, and
+        IN is NULL where it would matter what a NULL is.
+
+        >>> from naive import relations
+        >>> from naive_tables import column, stream
+        >>> a, b = stream("a", "t bigint"), stream("b", "t bigint")
+        >>> asked = SubqueryJoin(a, b, "in", (column(a, "t"),), "m")
+        >>> say = relations({}).answers
+        >>> [say(asked, [(1,), (2,), (None,)], q) for q in ([(1,)], [(1,), (None,)], [])]
+        [[True, False, None], [True, None, None], [False, False, False]]
+        """
+        if node.kind == "scalar":
+            if len(query) > 1:
+                raise TwoRowsError
+            return [query[0][0] if query else None] * len(rows)
+        found = []
+        for row in rows:
+            keys = [value_of(key, row) for key in node.keys]
+            same = [_equal(keys, list(other)[: len(keys)]) for other in query]
+            unknown = node.kind == "in" and None in same
+            found.append(True if True in same else None if unknown else False)
         return found
 
     def _top(self, node: Sort, now: int) -> Bag:
@@ -306,6 +348,16 @@ class Relations:
                 found.add(now)
             before = ids
         return found
+
+
+class TwoRowsError(Exception):
+    """A scalar subquery has two rows at an instant."""
+
+
+def _equal(keys: list[Any], others: list[Any]) -> bool | None:
+    if any(k is None or o is None for k, o in zip(keys, others, strict=True)):
+        return None
+    return [*map(group_key, keys)] == [*map(group_key, others)]
 
 
 def _counted(rows: Bag, shown: dict[Any, tuple[Any, ...]]) -> Counter[Any]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from naive import _relations, _Run
 from naive_compare import difference, storage_rows
+from naive_order import Order
 from random_cases import MORSELS, RUNTIMES, Case, check, logical_plan, open_session
 from random_data import random_stream
 from random_shapes import Shape
@@ -53,6 +54,20 @@ RELATIONS = (
     "SELECT s, count(*) AS c FROM n [RANGE 10] GROUP BY s"
     " ORDER BY c DESC, s NULLS LAST LIMIT 3 OFFSET 1",
     "SELECT x, count(*) AS c FROM n [RANGE 15] GROUP BY x ORDER BY x DESC LIMIT 2",
+    "SELECT k, q FROM n [RANGE 6] WHERE q > (SELECT avg(q) FROM m [RANGE 9])",
+    "SELECT k, s, (SELECT max(s) FROM m [ROWS 3] WHERE q > 0) AS h FROM n [ROWS 4]",
+    "SELECT k, s FROM n [RANGE 8] WHERE s IN (SELECT s FROM m [RANGE 5])",
+    "SELECT k, q FROM n WHERE k NOT IN (SELECT k FROM m [ROWS 3])",
+    "SELECT b, v IN (SELECT q FROM m [RANGE 20]) AS i, s FROM n [ROWS 6]",
+    "SELECT k, s FROM n [RANGE 9] AS n WHERE EXISTS"
+    " (SELECT * FROM m [RANGE 9] AS m WHERE m.k = n.k AND n.s = m.s AND m.q > 0)",
+    "SELECT s, count(*) AS c FROM n [RANGE 9] AS n WHERE NOT EXISTS"
+    " (SELECT 1 FROM m [ROWS 5] AS m WHERE m.s = n.s) GROUP BY s",
+    "SELECT EXISTS (SELECT 1 FROM m [NOW] WHERE q > 3) AS e, k FROM n [NOW]",
+    "SELECT s, count(*) AS c FROM n [RANGE 20] GROUP BY s"
+    " HAVING count(*) >= (SELECT count(*) FROM m [RANGE 2])",
+    "SELECT k, s FROM n [RANGE 9] WHERE s IN (SELECT * FROM (VALUES ('a'), ('b')) AS x (s))"
+    " EMIT CHANGES",
     "SELECT k, count(*) AS c FROM n GROUP BY k EMIT CHANGES",
     "SELECT DISTINCT s FROM n EMIT CHANGES",
 )  # fmt: skip
@@ -70,6 +85,10 @@ STREAMS = (
     "ISTREAM(n [ROWS 5] EXCEPT m [NOW])",
     "SELECT s, count(*) AS c, window_end FROM (SELECT ISTREAM(s) FROM n [ROWS 5])"
     " [RANGE 20 SLIDE 10] GROUP BY s",
+    "SELECT k, q FROM n WHERE k IN (SELECT * FROM (VALUES (1), (2), (NULL)) AS x (k)) OR q > 5",
+    "SELECT s, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10]"
+    " WHERE k NOT IN (SELECT * FROM (VALUES (1), (2)) AS x (k)) GROUP BY s",
+    "SELECT ISTREAM(k, q) FROM n [NOW] WHERE q > (SELECT avg(q) FROM n [RANGE 30])",
     "SELECT * FROM n [RANGE 5]",
     "SELECT k, s FROM a [NOW] WHERE q > 2",
 )
@@ -120,7 +139,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
         if "EMIT" not in text:
             check(case)
         node = logical_plan(case)
-        run = _Run({s.name: s.rows for s in case.streams}, True)
+        run = _Run({s.name: s.rows for s in case.streams}, True, Order())
         want = [(now, *row, n) for now, row, n in _relations(run).changes(node)]
         found = difference(want, [row for row in changes_of(case) if row[0] > -(1 << 60)])
         default = [(0, *row, 1) for row in _relations(run).at(node, 0)]  # of an input without rows
