@@ -383,6 +383,8 @@ def _word(node: Rows) -> str:
             return node.kind
         case ChangeAggregateExec():
             return "aggregate"
+        case SubqueryJoinExec():
+            return "subquery"
         case _:
             return type(node).__name__.removesuffix("Exec").lower()
 
