@@ -510,6 +510,8 @@ def _told_at(node: SourceExec) -> Iterator[None]:
 
 
 def _remedy(failure: Failure) -> str:
+    if failure.site.kind == "rows":
+        return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
     if failure.fatal:
         return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
     if failure.site.kind in ("null event time", "event time"):

@@ -196,6 +196,8 @@ def _details(node: Any) -> str:
             parts += [f"per window #{node.window_end}"] if node.window_end is not None else []
         case "Join":
             parts = [node.kind] + ([show(node.condition)] if node.condition is not None else [])
+        case "SubqueryJoin":
+            parts = [node.kind, *map(show, node.keys)]
         case "RelationToStream":
             parts = [node.kind]
         case "Unsupported":

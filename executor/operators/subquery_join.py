@@ -70,7 +70,7 @@ class SubqueryJoinOperator(InstantOperator):
         return None
 
     def error(self, unit: Unit) -> ErrorSite:
-        return ErrorSite("value", "the subquery gives more than one row", self.node.pos)
+        return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
     def advance(self, rows: State, times: Times) -> State:
         n = times.size
