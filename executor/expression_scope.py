@@ -36,8 +36,8 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSite:
-    """A place in a kernel where a row can fail; ``kind`` is overflow, division by zero, cast, value,
-    rows (of a subquery) or function (of a user: ``again`` finds the message)."""
+    """A place in a kernel where a row can fail; ``kind`` is overflow, division by zero, cast,
+    value, rows (of a subquery) or function (of a user: ``again`` finds the message)."""
 
     kind: str
     message: str

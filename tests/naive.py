@@ -49,7 +49,6 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
-from cql.planner.properties import progressing
 from cql.window import Window, WindowKind
 
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
@@ -303,9 +302,11 @@ def _each_once(node: Windowed, run: _Run) -> list[Row]:
 def _looked_up(node: SubqueryJoin, run: _Run) -> list[Row]:
     """What a table says of each row of a stream that is no straggler, in the order of time."""
     found = _relations(run)
-    wa = next(iter(progressing(node.input)), None)
+    stream = _rows(node.input, run)
+    timed = (k for row in stream for k, mark in enumerate(row.marks) if mark is not None)
+    wa = next(timed, None)
     if wa is None:
-        rows = [row.values for row in _rows(node.input, run)]
+        rows = [row.values for row in stream]
     else:
         window = Windowed(node.input, Window(WindowKind.UNBOUNDED, wa))
         rows = [row for _, row in found.members(window)]
