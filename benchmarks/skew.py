@@ -179,7 +179,7 @@ def _run(
         for name, columns in links.items():
             late = skew if name == setting.late else 0
             replayed(session, name, columns, late)
-        query = session.sql(setting.query)
+        query: Any = session.sql(setting.query)
         table = query.to_arrow()
         state = sum(entry.get("peak_bytes", 0) for entry in query.metrics())
     columns_ = [integers(column) for column in table.columns]

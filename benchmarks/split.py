@@ -121,7 +121,7 @@ def run(
     with cql.connect(spark=False, **settings) as session:
         replayed(session, "packets", data, 0)
         replayed(session, "late", data, delay)
-        query = session.sql(QUERY.format(late="late"))
+        query: Any = session.sql(QUERY.format(late="late"))
         counted = 0
         waits: list[float] = []
         last = int(data["ts"][-1])

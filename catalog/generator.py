@@ -90,7 +90,7 @@ class RateSource:
                 f"{what}: disorder and max_delay belong together",
                 hint="disorder '0.1', max_delay '5 seconds': a tenth of the rows, up to 5 s late",
             )
-        self._pace = given.flag("pace", self._rows is None)
+        self.paced = given.flag("pace", self._rows is None)
         self._punctuation = given.flag("punctuation")
         self.schema = _chosen(given.texts("columns", DEFAULT_COLUMNS), what)
         given.done()
@@ -115,7 +115,7 @@ class RateSource:
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)
         row = row_of(offset, self._what)
-        clock = self._clock if self._pace else None
+        clock = self._clock if self.paced else None
         feed = _RateFeed(self, fields, row, clock)
         return BlockReader(feed, Shaper(fields), row=row, offset={"row": row})
 

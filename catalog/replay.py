@@ -97,6 +97,10 @@ class ReplaySource:
         return self._inner.bounded
 
     @property
+    def paced(self) -> bool:
+        return self.speed > 0
+
+    @property
     def lag(self) -> int:
         """How much later than its peers this input is to be read; a clock sees to it by itself."""
         return 0 if self.speed else self.skew

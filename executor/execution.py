@@ -89,6 +89,7 @@ class Execution:
         self._settings = settings
         self._rows = min(int(settings["morsel_rows"]), BLOCK_ROWS)
         self._feeds: list[Feed] = []
+        self._paced = False
         self._graph: Graph | None = None
         self._runtime: Runtime | None = None
         self._results: deque[pa.RecordBatch] = deque()
@@ -172,6 +173,7 @@ class Execution:
                 source = node.relation.source()
                 self._readers.append(source.open(node.schema.names))
                 lags.append(int(getattr(source, "lag", 0)))
+                self._paced |= bool(getattr(source, "paced", False))
                 known = node.relation.statistics
                 totals.append(known.rows)
                 with_nulls = {name.lower() for name, count in known.nulls.items() if count}
@@ -224,10 +226,10 @@ class Execution:
 
     def _gathered(self, graph: Graph) -> int:
         """Rows that the last operator collects before they become a batch: a bounded query is asked
-        for its whole answer, so small batches only cost. Columns that are read from the source's
-        block leave with it."""
+        for its whole answer, so small batches only cost; but not one that follows a clock, whose
+        results are waited for. Columns that are read from the source's block leave with it."""
         last = graph.operators[graph.last]
-        if not all(f.source.relation.bounded for f in self._feeds):
+        if self._paced or not all(f.source.relation.bounded for f in self._feeds):
             return 0
         if not isinstance(last, StageOperator) or last.code.by_ref or self._egress.carried:
             return 0

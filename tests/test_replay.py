@@ -97,3 +97,18 @@ def test_skew_without_a_clock_orders_the_inputs() -> None:
         assert order.index(f"a{second + 3}") < at
         assert second + 5 > 7 or at < order.index(f"a{second + 5}")
     assert order[-3:] == ["b5", "b6", "b7"]
+
+
+def test_results_of_a_paced_replay_come_while_it_runs() -> None:
+    """The last row is due in two minutes; nobody waits for it."""
+    stamps = pa.array([0, 1, 2, 3, 4, 5, 120_000], pa.timestamp("ms", "UTC"))
+    with cql.connect(False) as session:
+        session.create_stream("t", pa.table({"ts": stamps}), ordered_by="ts")
+        session.sql("""CREATE STREAM r (ts timestamp) ORDERED BY ts USING replay
+                       OPTIONS (table 't', time 'ts', speed '1')""")
+        text = "SELECT count(*) AS n FROM {} [RANGE 1 MILLISECOND SLIDE 1 MILLISECOND]"
+        whole = session.sql(text.format("t"))
+        assert [batch.num_rows for batch in whole.batches()] == [7]
+        paced = session.sql(text.format("r")).batches()
+        assert next(paced).num_rows < 6
+        paced.close()
