@@ -55,6 +55,7 @@ endless stream, too; other orders need an end. See also WINDOW, FUNCTIONS, TYPES
   [RANGE 1 hour SLIDE 10 minutes]         sliding: one result per window and group
   [RANGE 1 hour SLIDE 1 hour]             tumbling: windows do not overlap
   [RANGE 1 hour SLIDE 10 minutes WA ts]   over the attribute ts (default: the stream's first)
+  [RANGE 1 day SLIDE 1 day TIME ZONE 'Europe/Prague']   of local days
   [RANGE 1 day CUMULATE 1 hour]           grows by an hour, up to a day
   [RANGE 10000 SLIDE 10000]               over an integer attribute: in its own units
   [SESSION 5 minutes]                     rows of a group at most 5 minutes apart

@@ -317,7 +317,9 @@ class Settings(Mapping[str, Any]):
         "Which operator a worker of the ordered runtime takes next.",
         later=("ct", "lp", "et", "qst"),
     )
-    time_zone: str = _choice("UTC", "Time zone of dates, of day-long windows and of printed times.")
+    time_zone: str = _choice(
+        "UTC", "Time zone of dates, of printed times, and of windows without TIME ZONE."
+    )
     max_state: int = _setting(
         SettingType.BYTES,
         4_000_000_000,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from cql.zones import DAY, days_of
+
 #: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
 MAX_EVENT_TIME = 1 << 61
 
@@ -40,6 +42,7 @@ class Window:
     rows: int | None = None
     gap: int | None = None
     partition_by: tuple[int, ...] = ()
+    zone: str | None = None  # lengths are whole days, and these are of that time zone
 
     @property
     def is_tumbling(self) -> bool:
@@ -67,6 +70,8 @@ def windows_holding(window: Window, t: int) -> range:
     """The numbers of the windows that hold ``t``. Window *k* of CUMULATE ends with step *k*."""
     assert window.range is not None
     assert window.slide is not None
+    if window.zone is not None:  # the middle of its day, were all of 24 hours
+        t = days_of(window.zone, window.offset).day(t) * DAY + DAY // 2 + window.offset
     if window.kind is WindowKind.CUMULATE:
         steps, first = window.range // window.slide, (t - window.offset) // window.slide
         return range(first, first // steps * steps + steps)

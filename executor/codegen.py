@@ -54,6 +54,7 @@ LIBRARY = {
         " field_i8 field_u8 words"
     ),
     "windows": "tag_of",
+    "zones": "zone_day zone_start",
 }
 
 OPERATOR = """\

@@ -9,6 +9,7 @@ CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` me
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -42,6 +43,7 @@ from cql.planner.properties import ProgressInfo, progressing
 from cql.planner.scope import Scope
 from cql.types import INTERVAL, STRING, DataType, Kind
 from cql.window import Window, WindowKind
+from cql.zones import DAY, days_of
 
 #: Microseconds of each unit that an integer event time may count.
 UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {
@@ -338,9 +340,12 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         if partition:
             raise binder.error("PARTITION BY does not go with CUMULATE", node, hint="use GROUP BY")
         lengths = (args["range"], args["cumulate"], args.get("offset"))
-        return sliding(binder, wa, lengths, None, ("RANGE", "CUMULATE"), WindowKind.CUMULATE)
+        words = ("RANGE", "CUMULATE")
+        made = sliding(binder, wa, lengths, None, words, WindowKind.CUMULATE)
+        return _in_zone(binder, made, wa, node)
     if args.get("slide") is not None and not partition:
-        return sliding(binder, wa, (args["range"], args["slide"], args.get("offset")), None)
+        made = sliding(binder, wa, (args["range"], args["slide"], args.get("offset")), None)
+        return _in_zone(binder, made, wa, node)
     if args.get("offset") is not None:
         raise binder.error("OFFSET needs SLIDE", args["offset"])
     length = wa.units(binder, amount(binder, None, args["range"]), "RANGE", args["range"])
@@ -371,6 +376,32 @@ def _rows_that_slide(binder: Binder, node: StreamWindow, plan: Logical) -> Windo
     return sliding(
         binder, number, (node.args["rows"], node.args["slide"], None), None, ("ROWS", "SLIDE")
     )
+
+
+def _in_zone(binder: Binder, window: Window, wa: Attribute, node: StreamWindow) -> Window:
+    """Days of a time zone, in place of those of 24 hours."""
+    named = node.args.get("zone")
+    if named is None:
+        return window
+    if wa.type.kind is not Kind.TIMESTAMP:
+        raise binder.error(
+            f"TIME ZONE over {wa.name}, a {wa.type}: only a timestamp tells when it was", named
+        )
+    for word in ("range", "slide", "cumulate"):
+        length = node.args.get(word)
+        if length is not None and wa.units(binder, amount(binder, None, length), "", length) % DAY:
+            raise binder.error(
+                f"{word.upper()} must be whole days with TIME ZONE",
+                length,
+                hint="leave TIME ZONE out, or shift windows by an OFFSET",
+            )
+    try:
+        days_of(named.name, window.offset)
+    except ValueError as error:
+        names = zoneinfo.available_timezones()
+        hint = did_you_mean(named.name, names) if names else "install tzdata: there are none here"
+        raise binder.error(str(error), named, hint=hint) from error
+    return replace(window, zone=named.name)
 
 
 def _wa(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> Attribute:

@@ -164,6 +164,8 @@ def window_text(window: Window, schema: Schema) -> str:
         if value is not None:
             in_time = wa is not None and window.rows is None
             parts.append(f"{word} {duration(value, wa.type) if wa and in_time else value}")
+    if window.zone is not None:
+        parts.append(f"TIME ZONE '{window.zone}'")
     if window.offset and wa is not None:
         parts.append(f"OFFSET {duration(window.offset, wa.type)}")
     if wa is not None:

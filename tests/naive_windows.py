@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import zoneinfo
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+
 from cql.window import Window, WindowKind
 
+DAY = 86_400_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Span = tuple[int, int]
 
 
@@ -22,6 +29,8 @@ def windows_of(window: Window, time: int) -> list[Span]:
     >>> windows_of(Window(WindowKind.CUMULATE, 0, range=10, slide=5, offset=1), 3)
     [(1, 6), (1, 11)]
     """
+    if window.zone is not None:
+        return _windows_of_days(window, time)
     length, slide = window.range, window.slide
     assert length is not None
     assert slide is not None
@@ -44,8 +53,60 @@ def first_after(window: Window, mark: int) -> Span:
     """
     assert window.range is not None
     assert window.slide is not None
+    if window.zone is not None:
+        days = _in_days(window)
+        start, end = first_after(days, _day_of(window, mark))
+        return day_start(window, start), day_start(window, end)
     if window.kind is WindowKind.CUMULATE:
         return windows_of(window, mark)[0]
     first = (mark - window.range - window.offset) // window.slide + 1
     start = first * window.slide + window.offset
     return start, start + window.range
+
+
+# Days of a time zone ------------------------------------------------------------------------------
+
+
+def _in_days(window: Window) -> Window:
+    assert window.range is not None
+    assert window.slide is not None
+    lengths = {"range": window.range // DAY, "slide": window.slide // DAY}
+    return replace(window, **lengths, offset=0, zone=None)
+
+
+def _windows_of_days(window: Window, time: int) -> list[Span]:
+    """The same windows over the numbers of days, from where their first day begins to where the day
+    after their last one does. The last day of March 2024 has 23 hours in Prague.
+
+    >>> day = Window(WindowKind.SLIDING, 0, range=DAY, slide=DAY, zone="Europe/Prague")
+    >>> [((b - a) // 3_600_000_000) for a, b in windows_of(day, 1_711_880_000_000_000)]
+    [23]
+    """
+    spans = windows_of(_in_days(window), _day_of(window, time))
+    return [(day_start(window, start), day_start(window, end)) for start, end in spans]
+
+
+def _day_of(window: Window, time: int) -> int:
+    near = (time - window.offset) // DAY
+    return max(d for d in range(near - 3, near + 4) if day_start(window, d) <= time)
+
+
+def day_start(window: Window, day: int) -> int:
+    """The first instant at which the local clock, put back by OFFSET, shows that date or a later
+    one: looked for minute by minute, then second by second."""
+    assert window.zone is not None
+    return _day_start(window.zone, window.offset, day)
+
+
+@cache
+def _day_start(zone: str, offset: int, day: int) -> int:
+    info = zoneinfo.ZoneInfo(zone)
+    wanted = date(1970, 1, 1) + timedelta(days=day)
+
+    def begun(second: int) -> bool:
+        local = (_EPOCH + timedelta(seconds=second)).astimezone(info).replace(tzinfo=None)
+        return (local - timedelta(microseconds=offset)).date() >= wanted
+
+    near = day * 86_400 + offset // 1_000_000
+    minute = next(s for s in range(near - 57_600, near + 129_600, 60) if begun(s))
+    return 1_000_000 * next(s for s in range(minute - 60, minute + 1) if begun(s))

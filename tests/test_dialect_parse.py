@@ -77,6 +77,7 @@ def test_window_arguments() -> None:
     assert window_of("[RANGE UNBOUNDED]").args["range"] == exp.Var(this="UNBOUNDED")
     assert window_of("[NOW]").window_kind == "NOW"
     assert window_of("[SESSION 5 min]").args["gap"].microseconds == 300_000_000
+    assert window_of("[RANGE 1 d SLIDE 1 d TIME ZONE 'UTC']").args["zone"].name == "UTC"
     assert window_of("[RANGE 1 h CUMULATE 5 min]").args["cumulate"].microseconds == 300_000_000
 
 

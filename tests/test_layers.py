@@ -20,6 +20,7 @@ LAYERS = (
         "cql.errors",
         "cql.types",
         "cql.model",
+        "cql.zones",
         "cql.window",
         "cql.policy",
         "cql.settings",

@@ -85,10 +85,14 @@ class FromParser(BaseParser):
                 self.refuse(f"[{args['kind']}] takes nothing else but WA", opened)
         elif "rows" in args:
             args["kind"] = "ROWS"
+            if "zone" in args:
+                self.refuse("TIME ZONE needs RANGE", opened)
             if "cumulate" in args:
                 self.refuse("CUMULATE needs RANGE", opened, "[RANGE 1 DAY, CUMULATE 1 HOUR, WA ts]")
         elif "range" in args:
             args["kind"] = "RANGE"
+            if "zone" in args and not {"cumulate", "slide"} & args.keys():
+                self.refuse("TIME ZONE needs SLIDE or CUMULATE", opened)
             if "cumulate" in args and "slide" in args:
                 self.refuse("a window either slides or cumulates", opened, "leave one of them out")
         else:
@@ -121,6 +125,8 @@ class FromParser(BaseParser):
             put("cumulate", self.parse_duration("CUMULATE"))
         elif self.accept("OFFSET"):
             put("offset", self.parse_duration("OFFSET", signed=True))
+        elif self.accept("TIME", "ZONE"):
+            put("zone", self._zone())
         elif self.accept("WA"):
             put("wa", self._attribute("WA"))
         elif self.accept("SESSION"):
@@ -138,6 +144,12 @@ class FromParser(BaseParser):
                 token,
                 hint=hint or f"one of: {', '.join(WINDOW_WORDS)}",
             )
+
+    def _zone(self) -> exp.Expr:
+        token = self._curr
+        if not self._match(TokenType.STRING):
+            self.refuse("TIME ZONE needs a text", token, hint="TIME ZONE 'Europe/Prague'")
+        return self.placed(exp.Literal.string(token.text), token)
 
     def _rows(self) -> exp.Expr:
         token = self._curr

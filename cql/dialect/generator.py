@@ -199,6 +199,8 @@ class CqlGenerator(generator.Generator):
             for key in ("rows", "range", "slide", "cumulate", "wa", "offset")
             if args.get(key) is not None
         ]
+        if args.get("zone"):
+            parts.append(f"TIME ZONE {self.sql(args['zone'])}")
         return f"[{', '.join(parts)}]"
 
     def window_table(self, table: nodes.WindowTable) -> str:

@@ -83,7 +83,8 @@ class StreamWindow(exp.Expression):
     (``[SESSION 5 min]``). ``range``, ``slide``, ``offset`` and ``gap`` are durations (see
     ``duration.py``); ``rows`` and the SLIDE of a ROWS window are integer literals, parameters or
     constants; ``range`` and ``rows`` may be ``exp.Var("UNBOUNDED")``; ``cumulate`` is the step in
-    which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``). ``wa`` is an
+    which windows of ``range`` grow (``[RANGE 1 DAY, CUMULATE 1 HOUR]``); ``zone`` is the text
+    behind TIME ZONE. ``wa`` is an
     Identifier (``WA ts``) or a Column (``WA M1.ts``); ``partition`` is a list of the same.
     """
 
@@ -94,6 +95,7 @@ class StreamWindow(exp.Expression):
         "gap": False,
         "slide": False,
         "cumulate": False,
+        "zone": False,
         "wa": False,
         "offset": False,
         "partition": False,

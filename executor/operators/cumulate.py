@@ -44,7 +44,8 @@ class CumulateTerminal(PaneTerminal):
             writer.mark_straggler()
             writer.check_event_time(scope, t)
             body.line(f"w0 = {spans.first(t)}")
-            body.lines(f"low = w0 * {spans.slide} + {spans.offset}", f"high = low + {spans.slide}")
+            body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
+            body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
             body.lines(WITHIN_BOUNDS, "v = w0")
             with body.block("if late_at >= 0:"):
                 self._own_watermark(spans.window.wa or 0)

@@ -39,6 +39,7 @@ from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.planner.expr import Literal
+from cql.zones import days_of
 
 if TYPE_CHECKING:
     from cql.executor.user_code import UserCode
@@ -136,6 +137,7 @@ class StageOperator:
         self.workspace = workspace
         self.state: State = {}
         self._functions: Sequence[UserCode] = ()
+        self._zones: dict[int, Words] = {}  # kept alive for the kernel
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
         self.code = write_stage(spec)
         self._slots = self.code.kernel.layout.slots
@@ -187,6 +189,12 @@ class StageOperator:
             self.descriptor[slot] = value if isinstance(value, int) else self._constant_bits(value)
         for slot, value in kernel.window_constants.items():
             self.descriptor[slot] = value
+        for k, (zone, shift) in enumerate(kernel.zones):
+            days = days_of(zone, shift)
+            table = np.array([days.instants, days.offsets, days.firsts], np.int64)
+            self._zones[k] = table
+            self._set(f"zone {k}", table.ctypes.data)
+            self._set(f"zone {k} length", table.shape[1])
         if kernel.functions:
             self._functions = function_codes(kernel.functions)
             for k, code in enumerate(self._functions):

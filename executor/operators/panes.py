@@ -39,7 +39,8 @@ class PaneTerminal(AggregateTerminal):
     @property
     def _pane(self) -> str:
         assert self.node.pane is not None
-        return self.writer.window_constant("pane", self.node.pane)
+        assert self.node.window is not None
+        return Spans(self.writer, self.node.window).length("pane", self.node.pane)
 
     @property
     def _slide_panes(self) -> str:
@@ -65,12 +66,12 @@ class PaneTerminal(AggregateTerminal):
         """The pane of the last row is tried first."""
         writer, window = self.writer, self.node.window
         assert window is not None
-        body, offset = writer.kernel.body, Spans(writer, window).offset
+        body, spans = writer.kernel.body, Spans(writer, window)
         with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
             body.line("span = 0")
             writer.mark_straggler()
             writer.check_event_time(scope, t)
-            body.line(f"pane = ({t} - {offset}) // {self._pane}")
+            body.line(f"pane = {spans.unit(t)} // {self._pane}")
             with body.block("if late_at >= 0:"):
                 self._own_watermark(window.wa or 0)
                 body.line(f"v = {self._first_window('pane')}")
@@ -78,7 +79,8 @@ class PaneTerminal(AggregateTerminal):
                     self._straggler(arguments)
             body.line("w = 2 * pane")
             self._open_window(leave="break")
-            body.lines(f"low = pane * {self._pane} + {offset}", f"high = low + {self._pane}")
+            body.line(f"low = {spans.at(f'pane * {self._pane}')}")
+            body.line(f"high = {spans.at(f'(pane + 1) * {self._pane}')}")
             body.lines(WITHIN_BOUNDS, "span = high - low")
 
     def _straggler(self, arguments: list[str | None]) -> None:

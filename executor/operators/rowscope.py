@@ -39,6 +39,7 @@ class KernelText:
     sites: list[ErrorSite] = field(default_factory=list)
     counters: list[str] = field(default_factory=list)
     window_constants: dict[int, int] = field(default_factory=dict)
+    zones: list[tuple[str, int]] = field(default_factory=list)  # see cql.zones.days_of
     functions: list[UserFunction] = field(default_factory=list)
     uses_rank: bool = False
     _declared: set[str] = field(default_factory=set)
@@ -100,6 +101,15 @@ class KernelText:
         self.declare(f"tv{k}", f"{view}({self.word(f'table {k} values')}, {n})")
         self.declare(f"ts{k}", f"as_u8({self.word(f'table {k} status')}, {n})")
         return k
+
+    def zone(self, name: str, shift: int) -> str:
+        """The days of a zone, as the last arguments of the functions that read them."""
+        if (name, shift) not in self.zones:
+            self.zones.append((name, shift))
+        k = self.zones.index((name, shift))
+        n = self.declare(f"zone{k}_n", self.word(f"zone {k} length"))
+        table = f"words({self.word(f'zone {k}')}, 3 * {n})"
+        return f"{self.declare(f'zone{k}', table)}, {n}"
 
     def rank(self) -> str:
         self.uses_rank = True

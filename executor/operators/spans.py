@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cql.window import Window, WindowKind
+from cql.zones import DAY
 
 if TYPE_CHECKING:
     from cql.executor.operators.stage import StageWriter
@@ -14,28 +15,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Of a sliding or a cumulating window. Arguments and results are expressions of int64."""
+    """Of a sliding or a cumulating window. Arguments and results are expressions of int64.
+
+    Windows are counted in units from where window 0 begins: those of the window attribute, or, for
+    windows of a time zone, days."""
 
     writer: StageWriter
     window: Window
 
     @property
     def slide(self) -> str:
-        """From the end of one window to that of the next (CUMULATE's step)."""
-        return self._constant("slide", self.window.slide or 0)
+        """From the end of one window to that of the next (CUMULATE's step), in units."""
+        return self.length("slide", self.window.slide or 0)
 
     @property
     def range(self) -> str:
-        return self._constant("range", self.window.range or 0)
-
-    @property
-    def offset(self) -> str:
-        return self._constant("offset", self.window.offset)
+        return self.length("range", self.window.range or 0)
 
     @property
     def steps(self) -> str:
         """Windows of CUMULATE that begin together."""
         return self._constant("steps", (self.window.range or 0) // (self.window.slide or 1))
+
+    def length(self, name: str, value: int) -> str:
+        """A length, given in units of the attribute."""
+        return self._constant(name, value // DAY if self.window.zone is not None else value)
 
     def _constant(self, name: str, value: int) -> str:
         return self.writer.window_constant(name, value)
@@ -44,16 +48,30 @@ class Spans:
     def cumulates(self) -> bool:
         return self.window.kind is WindowKind.CUMULATE
 
+    def unit(self, t: str) -> str:
+        """The number of the unit that holds ``t``."""
+        if self.window.zone is not None:
+            days = self.writer.kernel.zone(self.window.zone, self.window.offset)
+            return f"zone_day({t}, {days})"
+        return f"({t} - {self._constant('offset', self.window.offset)})"
+
+    def at(self, unit: str) -> str:
+        """When a unit begins."""
+        if self.window.zone is not None:
+            days = self.writer.kernel.zone(self.window.zone, self.window.offset)
+            return f"zone_start({unit}, {days})"
+        return f"({unit} + {self._constant('offset', self.window.offset)})"
+
     def first(self, t: str) -> str:
         """The first window that holds ``t``: of those that end after it."""
         if self.cumulates:
-            return f"({t} - {self.offset}) // {self.slide}"
-        return f"({t} - {self.offset} - {self.range}) // {self.slide} + 1"
+            return f"{self.unit(t)} // {self.slide}"
+        return f"({self.unit(t)} - {self.range}) // {self.slide} + 1"
 
     def last(self, t: str) -> str:
         if self.cumulates:
             return self.last_with(self.first(t))
-        return f"({t} - {self.offset}) // {self.slide}"
+        return f"{self.unit(t)} // {self.slide}"
 
     def last_with(self, w: str) -> str:
         """The last window of CUMULATE that begins with window ``w``."""
@@ -61,13 +79,13 @@ class Spans:
 
     def start(self, w: str) -> str:
         if self.cumulates:
-            return f"{w} // {self.steps} * {self.range} + {self.offset}"
-        return f"{w} * {self.slide} + {self.offset}"
+            return self.at(f"{w} // {self.steps} * {self.range}")
+        return self.at(f"{w} * {self.slide}")
 
     def end(self, w: str) -> str:
         if self.cumulates:
-            return f"({w} + 1) * {self.slide} + {self.offset}"
-        return f"{w} * {self.slide} + {self.offset} + {self.range}"
+            return self.at(f"({w} + 1) * {self.slide}")
+        return self.at(f"{w} * {self.slide} + {self.range}")
 
     def bounds(self) -> tuple[str, str]:
         """Set ``ws`` and ``we`` of window ``w``."""

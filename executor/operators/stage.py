@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cql.executor import codegen
@@ -438,12 +439,16 @@ class StageWriter:
             self.kernel.body.line(scope.fail(site))
 
     def window_constant(self, name: str, value: int) -> str:
-        slot = self.kernel.layout.slots.get(f"window {name}")
-        if slot is None:
-            slot = self.kernel.layout.slot(f"window {name}")
-            self.kernel.window_constants[slot] = value
-            self.kernel.declare(f"window_{name}", f"d[{slot}]")
-        return f"window_{name}"
+        """A parameter of a window; windows of one stage (a bucket, an aggregate) may differ."""
+        for n in count():
+            text = f"{name}{n or ''}"
+            slot = self.kernel.layout.slots.get(f"window {text}")
+            if slot is None:
+                slot = self.kernel.layout.slot(f"window {text}")
+                self.kernel.window_constants[slot] = value
+            if self.kernel.window_constants[slot] == value:
+                break
+        return self.kernel.declare(f"window_{text}", f"d[{slot}]")
 
     # -- punctuation -----------------------------------------------------------------------------
 

@@ -290,8 +290,9 @@ class AggregateTerminal(RowTerminal):
             body.line(f"w1 = {spans.last(t)}")
             if (window.range or 0) % (window.slide or 1) == 0:
                 body.line(f"w0 = {spans.first(t)}")
-            body.line(f"low = ({t} - {spans.offset}) // {spans.slide} * {spans.slide}")
-            body.lines(f"low += {spans.offset}", f"high = low + {spans.slide}", WITHIN_BOUNDS)
+            body.line(f"v = {spans.unit(t)} // {spans.slide}")
+            body.line(f"low = {spans.at(f'v * {spans.slide}')}")
+            body.lines(f"high = {spans.at(f'(v + 1) * {spans.slide}')}", WITHIN_BOUNDS)
         if (window.range or 0) % (window.slide or 1):
             body.line(f"w0 = {spans.first(t)}")
         with body.block("for w in range(w0 + skip, w1 + 1):"):
