@@ -27,10 +27,12 @@ def departures() -> pa.Table:
     return table.append_column("row", pa.array(range(len(table)), pa.int64()))
 
 
-def ours(name: str, departures: pa.Table, **settings: Any) -> list[tuple[Any, ...]]:
+def ours(
+    name: str, table: pa.Table, stream: str = "departures", time: str = "sched", **settings: Any
+) -> list[tuple[Any, ...]]:
     """The answer of a query file, its rows sorted; nothing may be late."""
     with cql.connect(spark=False, **settings) as session:
-        session.create_stream("departures", departures, ordered_by="sched", slack=SLACK)
+        session.create_stream(stream, table, ordered_by=time, slack=SLACK)
         query = session.sql((QUERIES / f"{name}.cql").read_text(encoding="utf-8"))
         answer = query.to_arrow()
         assert all(entry["count"] == 0 for entry in query.late().to_pylist())
@@ -96,3 +98,30 @@ def test_busiest_route_as_windows_of_windows(departures: pa.Table) -> None:
         departures,
     )
     assert ours("busiest_route_of_windows", departures) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "stream", "time", "value"),
+    [
+        ("local_days", "departures", "sched", "max(dep_delay)"),
+        ("local_days_of_weather", "observations", "time", "min(temp)"),
+    ],
+)
+def test_local_days_across_changes_of_the_clock(
+    name: str, stream: str, time: str, value: str
+) -> None:
+    """Days in New York: that of 10 March 2013 has 23 hours, that of 3 November 25."""
+    table = {"departures": demo.flights, "observations": demo.weather}[stream]()
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    connection.register(stream, table)
+    day = f"date_trunc('day', {time})"
+    expected = plain(
+        connection.sql(
+            f"""SELECT origin, count(*), {value}, {day}, {day} + INTERVAL 1 DAY
+                FROM {stream} GROUP BY origin, {day}"""
+        ).to_arrow_table()
+    )
+    lengths = {(end - start) // 3_600_000_000 for *_, start, end in expected}
+    assert lengths == {23, 24, 25}
+    assert ours(name, table, stream=stream, time=time) == expected
