@@ -6,7 +6,7 @@ schema, the width, how large the hash table and the output will be; their output
 before the clock starts, and they check nothing.
 """
 
-# ruff: noqa: E501, E701, E702, N802
+# ruff: noqa: E501, E701, E702, E741, N802
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numba as nb
 import numpy as np
 from numba import njit
 
-from benchmarks.workloads import WIDTH, Answer, Column, Workload, checksum, sums
+from benchmarks.workloads import SLIDE, T0, WIDTH, Answer, Column, Workload, checksum, sums
 
 #: What design says of kernel ``kA`` on one thread, where one thread reads 40 GB/s.
 DESIGN_Q4_ROWS_PER_S = 187e6
@@ -72,6 +72,24 @@ def kA(src, dst, ts, width, cap, o_w, o_s, o_d, o_c):
     for u in range(nu):
         h = used[u]; o_w[no] = wend - width; o_s[no] = nb.int32(keys[h] >> 32); o_d[no] = nb.int32(keys[h]); o_c[no] = cnt[h]; no += 1
     return no
+
+# ---- links: sliding via panes (1 min) then 5-pane combine; streaming order with late C is irrelevant to pane adds
+@njit(nogil=True)
+def kB(ts, ln, src, t0, slide, npan, ng, key, cap, cnt, sm, mn, mx):
+    mask = cap - 1; kk = np.full(cap, -1, np.int64); kid = np.empty(cap, np.int32); nk = 0
+    for i in range(ts.size):
+        p = (ts[i] - t0) // slide
+        k = nb.int64(src[i]); h = nb.int64(hsh(k) >> nb.uint64(20)) & mask
+        while kk[h] != k and kk[h] != -1: h = (h + 1) & mask
+        if kk[h] == -1: kk[h] = k; kid[h] = nk; key[nk] = k; nk += 1
+        g = kid[h]; l = ln[i]
+        cnt[p, g] += 1; sm[p, g] += l
+        if l < mn[p, g]: mn[p, g] = l
+        if l > mx[p, g]: mx[p, g] = l
+    return nk
+@njit(nogil=True)
+def kB1(ts, t0, slide, cnt):
+    for i in range(ts.size): cnt[(ts[i] - t0) // slide] += 1
 
 # ---- bids
 @njit(nogil=True)
@@ -145,6 +163,43 @@ def q4(workload: Workload) -> Bare:
         lambda: kA(src, dst, ts, WIDTH, 1 << 18, *out),
         lambda n: checksum(*(column[:n] for column in out)),
     )
+
+
+def links_count(workload: Workload) -> Bare:
+    """Windows of 5 minutes by 1: 16 panes, then 20 sums."""
+    ts = workload.columns["ts"]
+
+    def run() -> tuple[Column, Column]:
+        c = np.zeros(16, np.int64)
+        kB1(ts, T0, SLIDE, c)
+        p = np.concatenate([np.zeros(4, np.int64), c, np.zeros(4, np.int64)])
+        return T0 + (np.arange(20) - 4) * SLIDE, np.array([p[i : i + 5].sum() for i in range(20)])
+
+    return Bare(run, lambda made: checksum(*made))
+
+
+def links_groups(workload: Workload) -> Bare:
+    """The same by address, with sum, least and most."""
+    ts, length, src = (workload.columns[c] for c in ("ts", "len", "srcIP"))
+
+    def run() -> list[Column]:
+        panes = 16
+        cnt = np.zeros((panes, 1024), np.int64)
+        sm = cnt.copy()
+        mn, mx = np.full((panes, 1024), 2**31 - 1, np.int64), np.full((panes, 1024), -1, np.int64)
+        key = np.empty(1024, np.int64)
+        nk = kB(ts, length, src, T0, SLIDE, panes, 1024, key, 1 << 12, cnt, sm, mn, mx)
+        out = []
+        for w in range(-4, panes):
+            a, b = max(0, w), min(panes, w + 5)
+            c = cnt[a:b, :nk].sum(0)
+            g = np.nonzero(c)[0]
+            least, most = mn[a:b, :nk].min(0)[g], mx[a:b, :nk].max(0)[g]
+            start = np.full(len(g), T0 + w * SLIDE)
+            out.append((start, key[:nk][g], c[g], sm[a:b, :nk].sum(0)[g], least, most))
+        return [np.concatenate(column) for column in zip(*out, strict=True)]
+
+    return Bare(run, lambda made: checksum(*made))
 
 
 def q1(workload: Workload) -> Bare:

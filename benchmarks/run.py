@@ -21,6 +21,7 @@ from benchmarks import (
     q4,
     q4_spark,
     skew,
+    sliding,
     split,
 )
 from benchmarks.figure import Figure
@@ -32,6 +33,8 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4": (q4.q4,),
     "q4-spark": (q4_spark.q4_spark,),
     "bids": (bids.q1, bids.q2),
+    "q9": (sliding.q9, sliding.q9_groups),
+    "overlap": (sliding.overlap,),
     "first": (first.first,),
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),

@@ -33,6 +33,7 @@ FULL = 10_000_000
 #: The answers of the fixed denominator, at FULL packets or events.
 FIXED: Mapping[str, Mapping[str, Answer]] = {
     "packets": {"counts": (655360, "7c35b8a0fc95e6b2")},
+    "links": {"count": (20, "ec31a7d45d41a81d"), "groups": (20000, "3b177c6cc4b2fa52")},
     "bids": {"price": (9200000, "60442747817454"), "q2": (75890, "0576d71a60241cbe")},
 }
 
@@ -157,6 +158,66 @@ def bids(n: int) -> Workload:
         "q2": checksum(auction[chosen], price[chosen]),
     }
     return Workload("bids", n, columns, answers)
+
+
+#: Of ``links``: the third one is late, and all have windows of RANGE by SLIDE, in panes of SLIDE;
+#: or of RANGE by FINE.
+RANGE, SLIDE, FINE = 300 * SECOND, 60 * SECOND, 5 * SECOND
+LATE = 30 * SECOND
+_SPAN = 960 * SECOND
+
+
+def links(n: int) -> Workload:
+    """``n`` packets of three links (9 : 9 : 2) over 960 s, of 1,000 addresses, as they arrive:
+    those of the third link 30 s late.
+
+    Answers, each over the windows that hold a packet: ``count`` of (window_start, count) of 5
+    minutes by 1; ``groups`` of (window_start, srcIP, count, sum, min and max of len), the same
+    windows; ``fine`` of (window_start, srcIP, count, sum), 5 minutes by 5 seconds; ``tumbling`` of
+    the same columns, 5 minutes."""
+    rng = np.random.default_rng(2)
+    sources = np.sort(rng.choice(2**31, 1000, replace=False)).astype(np.int32)
+    parts = []
+    for link, share in ((1, 9), (2, 9), (3, 2)):
+        rows = n * share // 20
+        ts, length = _packet_times(rng, rows, _SPAN)
+        parts.append((np.full(rows, link, np.int32), rng.integers(0, 1000, rows), length, ts))
+    link, group, length, ts = (np.concatenate(c) for c in zip(*parts, strict=True))
+    order = np.argsort(ts + np.where(link == 3, LATE, 0), kind="stable")
+    link, group, length, ts = link[order], group[order], length[order], ts[order]
+    columns = {"link": link, "srcIP": sources[group], "len": length, "ts": ts}
+    answers = {
+        "count": checksum(*_windows(ts, SLIDE, None, length, sources)[:2]),
+        "groups": checksum(*_windows(ts, SLIDE, group, length, sources)),
+        "fine": checksum(*_windows(ts, FINE, group, length, sources)[:4]),
+        "tumbling": checksum(*_windows(ts, RANGE, group, length, sources)[:4]),
+    }
+    return Workload("links", n, columns, answers)
+
+
+def _windows(
+    ts: Column, slide: int, group: Column | None, length: Column, sources: Column
+) -> tuple[Column, ...]:
+    """(window_start, srcIP, count, sum, min, max) of the windows of RANGE by ``slide`` and groups
+    that hold a packet, without srcIP where there are no groups: from panes of ``slide``."""
+    panes, over = -(-_SPAN // slide), RANGE // slide
+    wide = 1 if group is None else len(sources)
+    at = (ts - T0) // slide * wide + (0 if group is None else group)
+    size = (panes + 2 * (over - 1), wide)  # windows reach beyond both ends
+    count, total = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    least, most = np.full(size, 2**31), np.full(size, -1)
+    inner = slice((over - 1), (over - 1) + panes)
+    count[inner] = np.bincount(at, minlength=panes * wide).reshape(-1, wide)
+    total[inner] = np.bincount(at, length, minlength=panes * wide).reshape(-1, wide)
+    np.minimum.at(least[inner].reshape(-1), at, length)
+    np.maximum.at(most[inner].reshape(-1), at, length)
+    starts = np.arange(panes + over - 1)
+    held = [c[starts[:, None] + np.arange(over)] for c in (count, total, least, most)]
+    made = [held[0].sum(1), held[1].sum(1), held[2].min(1), held[3].max(1)]
+    w, g = np.nonzero(made[0])
+    values = tuple(column[w, g] for column in made)
+    start = T0 + (w - over + 1) * slide
+    return (start, *values) if group is None else (start, sources[g], *values)
 
 
 # ----------------------------------------------------------------- on disk

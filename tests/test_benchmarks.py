@@ -28,6 +28,7 @@ from benchmarks import (
     q4_spark,
     run,
     skew,
+    sliding,
     split,
     workloads,
 )
@@ -75,6 +76,12 @@ def test_q4(data: Path, options: Options) -> None:
     ]
     assert record["rows"] == ROWS
     assert [r["goal"] for r in record["ratios"]] == [0.6, 1.5, 1.5]
+
+
+@pytest.mark.parametrize("make", [sliding.q9, sliding.q9_groups, sliding.overlap])
+def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
+    record = measured(make(ROWS, data), options)
+    assert record["ratios"]
 
 
 @pytest.mark.parametrize("make", [bids.q1, bids.q2])
