@@ -23,6 +23,7 @@ class WindowKind(Enum):
     UNBOUNDED = "unbounded"
     ROWS = "rows"  # ROWS n [SLIDE m], [PARTITION BY k ROWS n]
     SESSION = "session"
+    EARLY = "early"  # rows that Bucket gave their windows: each from its arrival on
     CUMULATE = "cumulate"  # of RANGE in steps of SLIDE: each begins with the range, and grows
 
 
@@ -42,6 +43,7 @@ class Window:
     rows: int | None = None
     gap: int | None = None
     partition_by: tuple[int, ...] = ()
+    end: int | None = None  # of EARLY: the column with the end of the row's window
     zone: str | None = None  # lengths are whole days, and these are of that time zone
 
     @property

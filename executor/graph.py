@@ -24,6 +24,7 @@ from cql.executor.unit import Unit
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, walk
 from cql.planner.physical import (
+    ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
     FilterExec,
@@ -236,7 +237,7 @@ class _Builder:
         """Everything from ``node`` down that one kernel can hold."""
         post: list[Step] = []
         cursor = node
-        while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec):
+        while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
             if isinstance(cursor, BucketExec) and any(isinstance(s, BucketExec) for s in post):
@@ -289,7 +290,9 @@ class _Builder:
 
     def _can_follow(self, post: list[Step]) -> bool:
         """Whether the steps can run in the loop that empties a window."""
-        if any(isinstance(step, BucketExec | OnTimeExec | NumberExec) for step in post):
+        if any(
+            isinstance(step, BucketExec | OnTimeExec | ArrivalExec | NumberExec) for step in post
+        ):
             return False
         return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
 
@@ -398,7 +401,7 @@ def _exprs(step: Step | WidAggregateExec) -> tuple[Expr, ...]:
             return (step.condition,)
         case ProjectExec():
             return tuple(e for e in step.exprs if not isinstance(e, Column))
-        case BucketExec() | OnTimeExec() | NumberExec():
+        case BucketExec() | OnTimeExec() | ArrivalExec() | NumberExec():
             return ()
 
 

@@ -13,6 +13,7 @@ from cql.deep import deep_stack
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, columns_of
 from cql.planner.physical import (
+    ArrivalExec,
     BucketExec,
     FilterExec,
     MergeUnionExec,
@@ -74,7 +75,7 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
         case ProjectExec():
             expr = node.exprs[column]
             return _origin(node.input, expr.index, order) if isinstance(expr, Column) else None
-        case BucketExec() | NumberExec():
+        case ArrivalExec() | BucketExec() | NumberExec():
             inner = len(node.input.schema)
             return _origin(node.input, column, order) if column < inner else None
         case UnionExec():
@@ -104,7 +105,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
             used = _text_of(computed, node.input.schema)
             _demand(node.input, passed | used, order, encoded)
-        case BucketExec() | NumberExec() | SlackExec() | OnTimeExec():
+        case ArrivalExec() | BucketExec() | NumberExec() | SlackExec() | OnTimeExec():
             _demand(node.input, needed, order, encoded)
         case UnionExec():
             for child in node.inputs:

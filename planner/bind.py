@@ -22,7 +22,13 @@ from cql.planner.bind_query import bind_outermost, bind_query
 from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
 from cql.planner.logical import Logical, Unsupported
-from cql.planner.relations import as_relation, is_append_only, is_relation
+from cql.planner.relations import (
+    as_it_comes,
+    as_relation,
+    is_append_only,
+    is_relation,
+    only_complete,
+)
 from cql.planner.statements import (
     Describe,
     Drop,
@@ -106,7 +112,14 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
         )
     emit = node.args.get(nodes.EMIT)
     early = emit is not None and str(emit.this) == "CHANGES"
-    if early or (is_relation(plan) and not is_append_only(plan)):
+    if early:
+        assert emit is not None
+        late = only_complete(plan)
+        if late is not None:
+            hint = "leave it out: each window gives its rows once, when it closes"
+            raise binder.unsupported(f"EMIT CHANGES of {late}", emit, hint)
+        plan = as_it_comes(plan)
+    elif is_relation(plan) and not is_append_only(plan):
         plan = as_relation(plan)
     return Query(
         plan,

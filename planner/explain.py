@@ -213,6 +213,9 @@ def _physical_line(node: Node) -> Line:
             return _wid_line(node)
         case ph.NumberExec():
             return Line("Number", "", (node.why, "state: one number"))
+        case ph.ArrivalExec():
+            wa, end = node.schema[node.wa], node.schema[node.end]
+            return Line("Arrival", f"by {wa.name}, before {end.name}", (node.why, "state: none"))
         case ph.OnTimeExec():
             return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
         case ph.RelationExec():
@@ -301,6 +304,8 @@ def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
         "append_only": "one entry per group",
         "weights": "one weight per group",
     }.get(node.method, "one entry per group, and one per row of the relation")
+    if node.ends is not None:
+        held += " and window that has not ended"
     return Line("ChangeAggregate", text, (f"why: {node.why}", f"state: {held}"))
 
 

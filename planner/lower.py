@@ -77,8 +77,6 @@ def plan(
         return order.choose_unions(_lower(node, settings), settings)
 
     emits = emit_changes is not None
-    if emits:
-        _refuse_early(logical, emit_changes)
     changelog = emits or (is_relation(logical) and not is_append_only(logical))
     keys: tuple[SortKey, ...] = ()
     if changelog:
@@ -153,15 +151,6 @@ def _lonely(what: str, pos: Position | None) -> NotSupportedError:
         position=pos,
         hint="add an aggregate and GROUP BY, or leave the window out to read the rows",
     )
-
-
-def _refuse_early(node: Logical, pos: Position | None) -> None:
-    """Windows with SLIDE give their rows when they close."""
-    if isinstance(node, Aggregate) and node.window is not None:
-        hint = "leave it out: each window gives its rows once, when it closes"
-        raise _refusal("EMIT CHANGES of a window with SLIDE", pos, hint)
-    for child in inputs(node):
-        _refuse_early(child, pos)
 
 
 def _refuse_stream(scan: Scan, under_window: bool) -> None:

@@ -31,6 +31,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.physical import (
+    ArrivalExec,
     ChangeAggregateExec,
     FilterExec,
     OnTimeExec,
@@ -126,6 +127,10 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
             position=node.pos,
             hint="declare ORDERED BY or WATERMARK on every input of the query",
         )
+    if window.kind is WindowKind.EARLY:
+        assert window.end is not None
+        why = "a straggler enters at its own watermark: no instant that is over changes"
+        return ArrivalExec(child, window.wa, window.end, why)
     kept = OnTimeExec(child, window.wa, "stragglers are left out: their instant may be over")
     return RelationExec(kept, window, _WHY_WINDOW[window.kind])
 
@@ -160,6 +165,8 @@ def _beginning(time: DataType) -> int:
 def never_shrinks(node: Physical) -> bool:
     """Whether all weights are above zero."""
     match node:
+        case ArrivalExec():
+            return True
         case RelationExec():
             return node.window.kind is WindowKind.UNBOUNDED
         case FilterExec():
@@ -202,14 +209,36 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
             raise NotSupportedError(
                 f"{call.beside} over a relation is not supported by this version",
                 position=call.pos,
-                hint=distinct if call.distinct else "a window with SLIDE has it",
+                hint=distinct if call.distinct else "a window with SLIDE has it, when it closes",
             )
         where = None if call.where is None else column(call.where)
         calls.append(replace(call, args=tuple(column(a) for a in call.args), where=where))
     names = (*(f"c{k}" for k in range(len(exprs))), TIME, WEIGHT)
     inner = ProjectExec(below, (*exprs, *_of_change(below)), names, "computes keys and arguments")
     method, why = _method(inner, calls)
-    return ChangeAggregateExec(inner, len(node.keys), tuple(calls), node.names, method, why)
+    keys = len(node.keys)
+    end = _ends(inner)
+    ends = end if end is not None and end < keys else None
+    return ChangeAggregateExec(inner, keys, tuple(calls), node.names, method, ends, why)
+
+
+def _ends(node: Physical) -> int | None:
+    """The column with the end of the window of rows that are shown before it."""
+    match node:
+        case ArrivalExec():
+            return node.end
+        case FilterExec():
+            return _ends(node.input)
+        case ProjectExec():
+            below = _ends(node.input)
+            columns = (e.index if isinstance(e, Column) else None for e in node.exprs)
+            return (
+                None
+                if below is None
+                else next((k for k, c in enumerate(columns) if c == below), None)
+            )
+        case _:
+            return None
 
 
 def _method(below: Physical, calls: Sequence[AggregateCall]) -> tuple[str, str]:

@@ -234,6 +234,22 @@ class OnTimeExec:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivalExec:
+    """Rows that enter a relation as they come and never leave it, each before the end of the window
+    in column ``end``: the instant is the event time, of a straggler its own watermark."""
+
+    input: Physical
+    wa: int
+    end: int
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        wa = self.input.schema[self.wa].type
+        return Schema((*self.input.schema, *change_fields(BIGINT if wa.is_integer else wa)))
+
+
+@dataclass(frozen=True, slots=True)
 class RelationExec:
     """A stream as CQL's relation under a window without SLIDE, in the form of its changes: each row
     enters and leaves at an instant of ``window.wa``. Output: the input's columns, ``_time`` and
@@ -256,13 +272,14 @@ class ChangeAggregateExec:
     leaves and the new one enters. The input's columns are the keys, then whatever the calls read,
     then the change's own; ``method`` is how states forget rows: nothing ever leaves
     ("append_only"), rows leave in the order in which they came ("two_stacks"), or in any order
-    ("rescan")."""
+    ("rescan"). ``ends`` is the key from which on no row of a group follows."""
 
     input: Physical
     keys: int
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
     method: str
+    ends: int | None = None
     why: str = ""
 
     @property
@@ -369,6 +386,7 @@ Physical: TypeAlias = (
     | SortExec
     | NumberExec
     | OnTimeExec
+    | ArrivalExec
     | RelationExec
     | SubqueryJoinExec
     | ChangeAggregateExec
@@ -428,7 +446,7 @@ def sources(node: Physical) -> tuple[SourceExec, ...]:
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave late rows out."""
     return any(
-        isinstance(n, BucketExec | OnTimeExec | MergeUnionExec | PunctuatedSortExec)
+        isinstance(n, BucketExec | OnTimeExec | ArrivalExec | MergeUnionExec | PunctuatedSortExec)
         or (isinstance(n, WidAggregateExec) and n.window is not None)
         for n in walk(node)
     )
@@ -450,7 +468,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
         case FilterExec() | OnTimeExec():
             return progressing(node.input)
         case (
-            RelationExec()
+            ArrivalExec()
+            | RelationExec()
             | ChangeAggregateExec()
             | SetOperationExec()
             | SubqueryJoinExec()

@@ -165,6 +165,8 @@ def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
     if window is None:
         return frozenset()
     read = set(window.partition_by)
+    if window.end is not None:
+        read.add(window.end)
     if window.wa is not None:
         read.add(window.wa)
     elif window.kind is not WindowKind.UNBOUNDED:
@@ -174,7 +176,9 @@ def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
 
 def _window(window: Window, places: Places) -> Window:
     wa = None if window.wa is None else places[window.wa]
-    return replace(window, wa=wa, partition_by=tuple(places[k] for k in window.partition_by))
+    end = None if window.end is None else places[window.end]
+    partition = tuple(places[k] for k in window.partition_by)
+    return replace(window, wa=wa, end=end, partition_by=partition)
 
 
 def _bucket(node: Bucket, wanted: frozenset[int]) -> tuple[Logical, Places]:

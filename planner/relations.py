@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cql.planner.expr import Column
 from cql.planner.logical import (
+    WINDOW_COLUMNS,
     Aggregate,
+    Bucket,
     Filter,
     Logical,
     Project,
@@ -26,7 +29,13 @@ from cql.planner.properties import progressing
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
-_OF_RELATIONS = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.ROWS)
+_OF_RELATIONS = (
+    WindowKind.RANGE,
+    WindowKind.NOW,
+    WindowKind.UNBOUNDED,
+    WindowKind.ROWS,
+    WindowKind.EARLY,
+)
 
 
 def is_relation(node: Logical) -> bool:
@@ -94,6 +103,66 @@ def as_relation(node: Logical) -> Logical:
             if first is None:  # a table: it holds from the beginning
                 return node
             return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
+
+
+def as_it_comes(node: Logical) -> Logical:
+    """``node`` as a relation that shows what the groups of its windows hold so far, instead of a
+    stream of those that are complete: EMIT CHANGES. Rows are those of the windows with bounds at
+    the top of the plan; windows further down stay streams."""
+    match node:
+        case Filter() | Project() if _early(node.input):
+            return replace(node, input=as_it_comes(node.input))
+        case Sort() if _early(node.input) and node.limit is None and not node.offset:
+            return replace(node, input=as_it_comes(node.input), window_end=None)
+        case Aggregate() if _early(node):
+            return _so_far(node)
+        case _:
+            return as_relation(node)
+
+
+def only_complete(node: Logical) -> str | None:
+    """What of ``node`` can only be told when a window has closed, in words."""
+    match node:
+        case Filter() | Project():
+            return only_complete(node.input)
+        case Sort():
+            limited = node.limit is not None or node.offset
+            first = "the first rows of each window" if limited and _early(node.input) else None
+            return first or only_complete(node.input)
+        case Aggregate() if node.window is not None and node.window.kind is WindowKind.SESSION:
+            return "a session window"
+        case _:
+            return None
+
+
+def _early(node: Logical) -> bool:
+    match node:
+        case Filter() | Project() | Sort():
+            return _early(node.input)
+        case Aggregate():
+            return node.window is not None and node.window.has_number
+        case _:
+            return False
+
+
+def _so_far(node: Aggregate) -> Logical:
+    """Each row counts in all windows that hold it, from its time on; a straggler from the time that
+    its input had come to, so that no instant that is over changes. A group stays as it is when its
+    window has ended."""
+    assert node.window is not None
+    bucket = Bucket(node.input, node.window, node.pos)
+    width, keys = len(node.input.schema), len(node.keys)
+    bounds = [
+        Column(width + k, f.name, f.type, False) for k, f in enumerate(bucket.schema.fields[width:])
+    ]
+    rows = Windowed(bucket, Window(WindowKind.EARLY, node.window.wa, end=width + 1), node.pos)
+    names = (*node.names[:keys], *WINDOW_COLUMNS, *node.names[keys:])
+    made = Aggregate(rows, None, (*node.keys, *bounds), node.calls, names, node.pos)
+    calls = range(keys + len(bounds), len(made.schema))
+    places = [*range(keys), *calls, *range(keys, keys + len(bounds))]
+    fields = made.schema.fields
+    shown = tuple(Column(c, fields[c].name, fields[c].type, fields[c].nullable) for c in places)
+    return Project(made, shown, node.schema.names)
 
 
 def sees_relation(node: Logical) -> bool:

@@ -41,8 +41,8 @@ def is_relation(node: Logical) -> bool:
     one; EXCEPT and INTERSECT."""
     match node:
         case Windowed():
-            kinds = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED, WindowKind.ROWS)
-            return node.window.kind in kinds
+            streams = (WindowKind.SLIDING, WindowKind.CUMULATE, WindowKind.SESSION)
+            return node.window.kind not in streams
         case Aggregate():
             return node.window is None and is_relation(node.input)
         case Filter() | Project() | Sort():
@@ -129,7 +129,14 @@ class Relations:
             assert wa is not None
             for row in self.rows_of(node.input):
                 time, mark = row.values[wa], row.marks[wa]
-                if time is None:
+                if node.window.kind is WindowKind.EARLY:
+                    # a straggler enters when it comes, unless its window has ended by then
+                    now = time if mark is None else max(time, mark)
+                    if row.values[node.window.end] <= now:
+                        self.late(1)
+                    else:
+                        found.append((now, row.values))
+                elif time is None:
                     self.fails(BadRowError("event time is NULL"))
                 elif mark is not None and time < mark:
                     self.late(1)
@@ -211,7 +218,7 @@ class Relations:
         match window.kind:
             case WindowKind.RANGE | WindowKind.NOW:
                 return [row for t, row in entered if now <= t + (window.range or 0)]
-            case WindowKind.UNBOUNDED:
+            case WindowKind.UNBOUNDED | WindowKind.EARLY:
                 return [row for _, row in entered]
         by: dict[Any, Bag] = defaultdict(list)
         for _, row in entered:

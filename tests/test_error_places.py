@@ -31,7 +31,7 @@ def session() -> Iterator[cql.Session]:
 @pytest.mark.parametrize(
     ("marked", "message"),
     [
-        (f"SELECT count(*) FROM {WINDOW} ‹EMIT› CHANGES", "EMIT CHANGES"),
+        ("SELECT count(*) FROM clicks [SESSION 5 MINUTES] ‹EMIT› CHANGES", "EMIT CHANGES of a"),
         (f"SELECT count(*) FROM {WINDOW} ‹LATE› OUTPUT INTO l", "LATE OUTPUT INTO is not"),
         ("SELECT page,\n‹count›(*) OVER (PARTITION BY page) FROM clicks", "OVER is not supported"),
         ("INSERT INTO t ‹SELECT› count(*), page FROM clicks [NOW] GROUP BY page", "also change"),

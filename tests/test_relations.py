@@ -70,6 +70,14 @@ RELATIONS = (
     " EMIT CHANGES",
     "SELECT k, count(*) AS c FROM n GROUP BY k EMIT CHANGES",
     "SELECT DISTINCT s FROM n EMIT CHANGES",
+    "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s"
+    " EMIT CHANGES",
+    "SELECT max(v) AS v, last(s) AS l FROM a [RANGE 3 SECONDS SLIDE 3 SECONDS] WHERE q > -5"
+    " EMIT CHANGES",
+    "SELECT k, count(*) AS c, window_start FROM (SELECT t, k FROM n UNION ALL SELECT t, k FROM m)"
+    " AS u [RANGE 7 SLIDE 5, WA t] GROUP BY k HAVING count(*) > 1 ORDER BY c EMIT CHANGES",
+    "SELECT s, min(q) AS q, window_end FROM TABLE(CUMULATE(TABLE n , DESCRIPTOR(t), 5, 20))"
+    " GROUP BY s, window_start, window_end EMIT CHANGES",
 )  # fmt: skip
 STREAMS = (
     "SELECT ISTREAM(k, s) FROM n [RANGE 5] WHERE q > 0",
@@ -111,7 +119,7 @@ def _case(text: str, rng: random.Random) -> Case:
 def _is_input(words: list[str], i: int) -> bool:
     before = words[i - 1] if i else ""
     behind = words[i + 1] if i + 1 < len(words) else ""
-    return before == "FROM" or behind.startswith("[")
+    return before in ("FROM", "TABLE") or behind.startswith("[")
 
 
 def changes_of(case: Case) -> list[tuple[Any, ...]]:
@@ -248,3 +256,22 @@ def test_refused(session: cql.Session, text: str, clause: str) -> None:
 def test_refused_without_a_clock(session: cql.Session) -> None:
     with pytest.raises(cql.CqlError, match="progress"):
         session.sql("SELECT count(*) FROM plain [ROWS 3]")
+
+
+def test_early_results_end_as_those_of_closed_windows(seed: int) -> None:
+    """What stays of the changes is what leaves without EMIT CHANGES; groups of windows that have
+    ended are forgotten."""
+    text = "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s"
+    case = _case(text, random.Random(seed))
+    with open_session(case) as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        closed = Counter(map(repr, session.sql(text + " ON BAD ROW KEEP").to_arrow().to_pylist()))
+        query = session.sql(text + " EMIT CHANGES ON BAD ROW KEEP")
+        early: Counter[str] = Counter()
+        for row in query.to_arrow().to_pylist():
+            weight = row.pop("_weight")
+            row.pop("_time")
+            early[repr(row)] += weight
+        groups = [m["groups"] for m in query.metrics() if m["operator"].startswith("aggregate")]
+    assert {row: n for row, n in early.items() if n} == closed
+    assert groups == [0]

@@ -18,7 +18,7 @@ from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import map_texts, nbytes, no_rows, take
 from cql.executor.operators.weights import weights_of
-from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, Unit
+from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit
 from cql.model import Schema
 from cql.planner.physical import ChangeAggregateExec
 
@@ -95,7 +95,22 @@ class ChangeAggregateOperator(InstantOperator):
         return self._run(no_rows(self.schema), np.zeros(1, np.int64), idle=True)
 
     def advance(self, rows: State, times: Times) -> State:
-        return self._run(rows, times)
+        found = self._run(rows, times)
+        if self.node.ends is not None and self.passed >= self._next_end:
+            self._close(self._key_rows[f"c{self.node.ends}"])
+        return found
+
+    _next_end = INFINITY  # of the windows that groups are of
+
+    def _close(self, ends: npt.NDArray[Any]) -> None:
+        """Windows that are over take their groups along."""
+        live = self._index.live
+        over = ends[live].astype(np.int64) <= self.passed
+        self._groups["live"][live[over]] = 0
+        self._groups["shown"][live[over]] = 0
+        self._forget(live[over])
+        left = ends[live[~over]]
+        self._next_end = int(left.min()) if left.size else INFINITY
 
     def _run(self, rows: State, times: Times, *, idle: bool = False) -> State:
         n = times.size
@@ -117,7 +132,11 @@ class ChangeAggregateOperator(InstantOperator):
             return no_rows(self.output)
         made = {name: a[: self._word("out")] for name, a in outputs.items()}
         found = self._rows(made)
-        self._forget(np.unique(ids))
+        seen = np.unique(ids)
+        if self.node.ends is not None:
+            first = int(self._key_rows[f"c{self.node.ends}"][seen].min())
+            self._next_end = min(self._next_end, first)
+        self._forget(seen)
         return found
 
     def _owners(self, rows: State, n: int) -> Times:

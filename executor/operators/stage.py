@@ -44,6 +44,7 @@ from cql.model import Schema
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import SEQUENCE as NUMBER
 from cql.planner.physical import (
+    ArrivalExec,
     BucketExec,
     FilterExec,
     NumberExec,
@@ -61,8 +62,10 @@ if TYPE_CHECKING:
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
-Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | NumberExec
+Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
+#: Steps that look whether a row is a straggler.
+_ASKING = (OnTimeExec, ArrivalExec)
 #: The attribute of the punctuation that ends the input: no later row at all.
 END_OF_INPUT = -1
 #: That of the numbers which a stage gives its rows.
@@ -366,6 +369,8 @@ class StageWriter:
                 case OnTimeExec():
                     self._on_time(step, scope)
                     scope = scope.next(scope.columns)
+                case ArrivalExec():
+                    scope = scope.next([*scope.columns, *self._arrival(step, scope)])
                 case BucketExec():
                     self._bucket(step, steps[k + 1 :], scope, last)
                     return
@@ -383,6 +388,24 @@ class StageWriter:
             self.own_watermark(origin)
             with self.kernel.body.block(f"if {t} < own:"):
                 self.kernel.body.lines(f"{late} += 1", "continue")
+
+    def _arrival(self, step: ArrivalExec, scope: StageScope) -> list[Code]:
+        """The instant and the weight of a row that enters."""
+        body = self.kernel.body
+        t = self.event_time(scope, step.wa, step.input.schema)
+        before = self.spec.steps[: self.spec.steps.index(step)]
+        origin = self.origins(before, attribute_origins(self.spec)).get(step.wa)
+        late = self.kernel.counter("late_pairs")
+        now = self.kernel.temp("now")
+        body.line(f"{now} = {t}")
+        if origin is not None:
+            with body.block("if late_at >= 0:"):
+                self.own_watermark(origin)
+                body.line(f"{now} = max({now}, own)")
+        with body.block(f"if int64({scope.load(step.end).value}) <= {now}:"):
+            body.lines(f"{late} += 1", "continue")
+        storage = step.schema[-2].type.storage
+        return [Code(f"{storage}({now})", None), Code("int64(1)", None)]
 
     def own_watermark(self, origin: Origin) -> None:
         """Of a straggler; sets ``own``."""
@@ -466,6 +489,9 @@ class StageWriter:
                         if column is not None:
                             found[k] = _through(expr, column, live[column])
                     live = found
+                case ArrivalExec():
+                    at = len(step.input.schema)
+                    live = {at: live[step.wa]} if step.wa in live else {}
                 case NumberExec():
                     width = len(step.input.schema)
                     own = Origin("punct", _NUMBERS, Column(0, NUMBER, BIGINT, False))
@@ -579,14 +605,14 @@ class RowTerminal:
         spec = self.writer.spec
         if not self.in_chunks or not isinstance(spec.steps[0], FilterExec):
             return None
-        if any(isinstance(s, FilterExec | OnTimeExec) for s in spec.steps[1:]):
+        if any(isinstance(s, FilterExec | OnTimeExec | ArrivalExec) for s in spec.steps[1:]):
             return None
         return next((k for k, f in enumerate(spec.output) if _size(f.type) >= 4), None)
 
     @property
     def asks_stragglers(self) -> Asks:
         spec = self.writer.spec
-        asks = spec.carry_stragglers or any(isinstance(s, OnTimeExec) for s in spec.steps)
+        asks = spec.carry_stragglers or any(isinstance(s, _ASKING) for s in spec.steps)
         return "each row" if asks else None
 
     @property
@@ -607,7 +633,7 @@ class RowTerminal:
         with body.block("if j == 0:"):
             body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
         filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
-        drops = self.resumes_inside or any(isinstance(s, OnTimeExec) for s in spec.steps)
+        drops = self.resumes_inside or any(isinstance(s, _ASKING) for s in spec.steps)
         if len(filters) == 1 and not drops:
             self.writer.by_difference = f"filtered_{filters[0]}"
         if not any(isinstance(s, BucketExec) for s in spec.steps):
@@ -788,6 +814,9 @@ def columns_at(spec: StageSpec) -> list[tuple[Expr, ...]]:
     for step in spec.steps:
         if isinstance(step, ProjectExec):
             columns = tuple(substitute(e, columns) for e in step.exprs)
+        elif isinstance(step, ArrivalExec):
+            change = (Column(-1, f.name, f.type, False) for f in step.schema.fields[-2:])
+            columns = (*columns, *change)
         elif isinstance(step, NumberExec):
             columns = (*columns, Column(-1, NUMBER, BIGINT, False))
         elif isinstance(step, BucketExec):
@@ -805,7 +834,7 @@ def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
                 found.append([step.condition])
             case ProjectExec():
                 found.append(list(step.exprs))
-            case BucketExec() | OnTimeExec() | NumberExec():
+            case BucketExec() | OnTimeExec() | ArrivalExec() | NumberExec():
                 found.append([])
     return found
 
