@@ -33,6 +33,7 @@ from cql.planner.logical import (
 from cql.planner.physical import (
     ArrivalExec,
     ChangeAggregateExec,
+    Changes,
     FilterExec,
     OnTimeExec,
     Physical,
@@ -349,8 +350,34 @@ def _top(node: Sort, time: DataType, lower: Lower) -> Physical:
     return ProjectExec(top, shown, (*names[:width], TIME, WEIGHT), "drops the sort keys")
 
 
+def _is_raw(node: Physical) -> bool:
+    """Whether nothing looks at a relation as a whole: what a window shows are its own rows."""
+    match node:
+        case FilterExec() | ProjectExec():
+            return _is_raw(node.input)
+        case UnionExec():
+            return all(map(_is_raw, node.inputs))
+        case _:
+            return not isinstance(node, Changes)
+
+
+def _is_net(node: Physical) -> bool:
+    """Whether no row both enters and leaves at one instant. Two rows may look the same once columns
+    are left out or computed, or come from the two inputs of a union."""
+    match node:
+        case FilterExec():
+            return _is_net(node.input)
+        case ProjectExec():
+            kept = {e.index for e in node.exprs if isinstance(e, Column)}
+            return len(kept) == len(node.input.schema) and _is_net(node.input)
+        case _:
+            return isinstance(node, Changes)
+
+
 def for_reading(root: Physical) -> Physical:
     """A relation's changes as users see them: ``_time`` and ``_weight`` first."""
+    if not (_is_raw(root) or _is_net(root)):
+        root = StreamExec(root, "net", "of each instant the difference to the one before")
     fields = root.schema.fields
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
     shown = (*columns[-2:], *columns[:-2])

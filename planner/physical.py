@@ -324,7 +324,8 @@ class TopExec:
 
 @dataclass(frozen=True, slots=True)
 class StreamExec:
-    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant."""
+    """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant.
+    ``net``: its changes, of each instant the difference only."""
 
     input: Physical
     kind: str
@@ -332,7 +333,8 @@ class StreamExec:
 
     @property
     def schema(self) -> Schema:
-        return Schema(self.input.schema.fields[:-1])
+        fields = self.input.schema.fields
+        return Schema(fields if self.kind == "net" else fields[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +479,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
         ):
             return (len(node.schema) - 2,)
         case StreamExec():
-            return (len(node.schema) - 1,)
+            return (len(node.input.schema) - 2,)
         case SortExec():
             # Rows wait for their window's end, so only the window columns keep their promise.
             return () if node.window_end is None else window_columns(node.input)

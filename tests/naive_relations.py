@@ -168,6 +168,8 @@ class Relations:
                 moved = value_of(expr, tuple(row))
                 assert isinstance(moved, int)
                 return moved
+            case RelationToStream():
+                return self.last(node.input)
             case Union():
                 times = [self._furthest(i, column) for i in node.inputs]
                 return max((t for t in times if t is not None), default=None)
@@ -220,11 +222,12 @@ class Relations:
                 return [row for t, row in entered if now <= t + (window.range or 0)]
             case WindowKind.UNBOUNDED | WindowKind.EARLY:
                 return [row for _, row in entered]
-        by: dict[Any, Bag] = defaultdict(list)
-        for _, row in entered:
-            by[tuple(group_key(row[c]) for c in window.partition_by)].append(row)
+        by: dict[Any, list[int]] = defaultdict(list)
+        for place, (_, row) in enumerate(entered):
+            by[tuple(group_key(row[c]) for c in window.partition_by)].append(place)
         assert window.rows is not None
-        return [row for rows in by.values() for row in rows[-window.rows :]]
+        latest = [place for places in by.values() for place in places[-window.rows :]]
+        return [entered[place][1] for place in sorted(latest)]
 
     def _set_operation(self, node: SetOperation, now: int) -> Bag:
         """EXCEPT and INTERSECT, of sets or (ALL) of bags; the rows shown are those of the left.

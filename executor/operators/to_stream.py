@@ -25,24 +25,30 @@ def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> Instan
 class _StreamOperator(InstantOperator):
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         schema, output = node.input.schema, node.schema
-        super().__init__(name, schema, len(schema) - 2, output, len(output) - 1, workspace)
+        super().__init__(name, schema, len(schema) - 2, output, len(schema) - 2, workspace)
         self.kind = node.kind
 
 
 class NetOperator(_StreamOperator):
-    """ISTREAM and DSTREAM: the bag difference between an instant and the one before. It keeps no
-    rows: the changes of an instant, added up, are that difference."""
+    """ISTREAM, DSTREAM and the changes of a whole query: the bag difference between an instant and
+    the one before. It keeps no rows: the changes of an instant, added up, are that difference."""
 
     def advance(self, rows: State, times: Times) -> State:
-        n, width = times.size, len(self.output) - 1
-        types = [*(f.type for f in self.output.fields[:width]), BIGINT]
+        n, width = times.size, len(self.schema) - 2
+        types = [*(f.type for f in self.schema.fields[:width]), BIGINT]
         keyed = {**rows, f"c{width}": times}
         words = key_words(keyed, range(width + 1), types, n)
         ids, fresh = GroupIndex(types).ids(words)
         first = np.flatnonzero(fresh)
         net = np.zeros(int(ids.max(initial=-1)) + 1, np.int64)
         np.add.at(net, ids, weights_of(rows, self.schema))
-        copies = net[ids[first]] if self.kind == "istream" else -net[ids[first]]
+        copies = net[ids[first]]
+        if self.kind == "net":
+            chosen, weight = first[copies != 0], f"c{width + 1}"
+            return {name: rows[name][chosen] for name in self.ready} | {
+                weight: copies[copies != 0]
+            }
+        copies = copies if self.kind == "istream" else -copies
         chosen = np.repeat(first, np.maximum(copies, 0))
         return {name: rows[name][chosen] for name in self.ready}
 
