@@ -11,7 +11,7 @@ from cql.executor.expressions import host_sites
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
-from cql.executor.operators.relation import relation_operator
+from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage import StageSpec, Step
@@ -48,6 +48,7 @@ from cql.planner.physical import (
     WindowOperator,
     inputs,
     progressing,
+    relations,
     sources,
 )
 from cql.window import WindowKind
@@ -141,6 +142,7 @@ class _Builder:
     nulls: list[set[int]]
     graph: Graph
     order: dict[int, int] = field(default_factory=dict)
+    windows: dict[int, RelationOperator] = field(default_factory=dict)
 
     def node(self, node: Physical) -> int:
         """Builds the operators of a subtree; returns the one that gives its output."""
@@ -182,9 +184,11 @@ class _Builder:
             case SortExec():
                 return SortOperator(name, node, self.workspace)
             case RelationExec():
-                return relation_operator(name, node, self.workspace)
+                self.windows[id(node)] = relation_operator(name, node, self.workspace)
+                return self.windows[id(node)]
             case ChangeAggregateExec() if node.method != "weights":
-                return ChangeAggregateOperator(name, node, self.workspace)
+                windows = [self.windows[id(r)] for r in relations(node.input)]
+                return ChangeAggregateOperator(name, node, self.workspace, windows)
             case ChangeAggregateExec() | SetOperationExec():
                 return WeightsOperator(name, node, self.workspace)
             case SubqueryJoinExec():

@@ -181,15 +181,53 @@ def never_shrinks(node: Physical) -> bool:
             return False
 
 
-def first_in_first_out(node: Physical) -> bool:
-    """Whether rows leave in the order in which they entered."""
+def first_in_first_out(node: Physical, keys: frozenset[int]) -> bool:
+    """Whether rows that agree in the columns ``keys`` leave in the order in which they entered."""
     match node:
         case RelationExec():
-            return True
-        case FilterExec() | ProjectExec():
-            return first_in_first_out(node.input)
+            return keys.issuperset(node.window.partition_by)
+        case FilterExec():
+            return first_in_first_out(node.input, keys)
+        case ProjectExec():
+            exprs = [node.exprs[k] for k in keys]
+            below = frozenset(e.index for e in exprs if isinstance(e, Column))
+            return first_in_first_out(node.input, below)
         case _:
             return False
+
+
+def _with_entry(node: Physical) -> Physical | None:
+    """``node`` with one more column before the change's own: the time at which the row entered.
+    None where rows are not those of windows."""
+    match node:
+        case RelationExec():
+            assert node.window.wa is not None
+            field = node.schema[node.window.wa]
+            time = Column(node.window.wa, field.name, field.type, False)
+            columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
+            entry = coercion.cast(time, node.schema[-2].type, None)
+            names = (*node.schema.names[:-2], "entered", TIME, WEIGHT)
+            return ProjectExec(node, (*columns[:-2], entry, *columns[-2:]), names)
+        case FilterExec():
+            below = _with_entry(node.input)
+            return None if below is None else FilterExec(below, node.condition)
+        case ProjectExec():
+            below = _with_entry(node.input)
+            if below is None:
+                return None
+            at = len(below.schema) - 3
+            entry = Column(at, "entered", below.schema[at].type, False)
+            exprs = (*node.exprs[:-2], entry, *_of_change(below))
+            names = (*node.names[:-2], "entered", TIME, WEIGHT)
+            return ProjectExec(below, exprs, names, node.why)
+        case UnionExec():
+            parts = [_with_entry(i) for i in node.inputs]
+            known = tuple(p for p in parts if p is not None)
+            if len(known) < len(parts):
+                return None
+            return UnionExec(known, (*node.names[:-2], "entered", TIME, WEIGHT), node.why)
+        case _:
+            return None
 
 
 def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
@@ -215,12 +253,21 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
         where = None if call.where is None else column(call.where)
         calls.append(replace(call, args=tuple(column(a) for a in call.args), where=where))
     names = (*(f"c{k}" for k in range(len(exprs))), TIME, WEIGHT)
-    inner = ProjectExec(below, (*exprs, *_of_change(below)), names, "computes keys and arguments")
-    method, why = _method(inner, calls)
+    inner: Physical = ProjectExec(
+        below, (*exprs, *_of_change(below)), names, "computes keys and arguments"
+    )
     keys = len(node.keys)
+    method, why = _method(inner, keys, calls)
+    entered = None
+    if method == "rescan" and any(c.by_time for c in calls):
+        told = _with_entry(inner)
+        if told is not None:
+            inner, entered = told, len(exprs)
     end = _ends(inner)
     ends = end if end is not None and end < keys else None
-    return ChangeAggregateExec(inner, keys, tuple(calls), node.names, method, ends, why)
+    return ChangeAggregateExec(
+        inner, keys, tuple(calls), node.names, method, ends, why, entered
+    )
 
 
 def _ends(node: Physical) -> int | None:
@@ -242,13 +289,15 @@ def _ends(node: Physical) -> int | None:
             return None
 
 
-def _method(below: Physical, calls: Sequence[AggregateCall]) -> tuple[str, str]:
+def _method(below: Physical, keys: int, calls: Sequence[AggregateCall]) -> tuple[str, str]:
     if not calls:
         return "weights", "distinct: a row is there while its weight is above zero"
     if never_shrinks(below):
         return "append_only", "rows only come: each is added to the state of its group"
-    if first_in_first_out(below):
+    if first_in_first_out(below, frozenset(range(keys))):
         return "two_stacks", "rows leave in the order in which they came: two stacks per group"
+    if not any(call.args or call.where for call in calls):
+        return "two_stacks", "rows are only counted: whichever leaves"
     return "rescan", "rows leave in any order: a group that lost one is aggregated anew"
 
 

@@ -272,7 +272,9 @@ class ChangeAggregateExec:
     leaves and the new one enters. The input's columns are the keys, then whatever the calls read,
     then the change's own; ``method`` is how states forget rows: nothing ever leaves
     ("append_only"), rows leave in the order in which they came ("two_stacks"), or in any order
-    ("rescan"). ``ends`` is the key from which on no row of a group follows."""
+    ("rescan"). ``ends`` is the key from which on no row of a group follows. ``entered`` is the
+    column that says when a row entered, where a row that leaves must be told from others with the
+    same values."""
 
     input: Physical
     keys: int
@@ -281,6 +283,7 @@ class ChangeAggregateExec:
     method: str
     ends: int | None = None
     why: str = ""
+    entered: int | None = None
 
     @property
     def schema(self) -> Schema:
@@ -438,6 +441,13 @@ def walk(node: Physical) -> Iterator[Physical]:
         found = waiting.pop()
         yield found
         waiting += reversed(inputs(found))
+
+
+def relations(node: Physical) -> tuple[RelationExec, ...]:
+    """The windows that make ``node`` a relation."""
+    if isinstance(node, RelationExec):
+        return (node,)
+    return tuple(found for below in inputs(node) for found in relations(below))
 
 
 def sources(node: Physical) -> tuple[SourceExec, ...]:

@@ -6,6 +6,7 @@ are the differences between neighbouring instants. Nothing is kept from one inst
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class Relations:
     fails: Callable[[BadRowError], None]
     scan: Callable[[Scan], list[tuple[Any, ...]]]
     undetermined: bool = False
+    _firsts: dict[int, float] = field(default_factory=dict)
     _members: dict[int, list[tuple[int, tuple[Any, ...]]]] = field(default_factory=dict)
 
     # -- which instants there are --------------------------------------------------------------
@@ -119,6 +121,12 @@ class Relations:
                 if window.window.kind in (WindowKind.RANGE, WindowKind.NOW):
                     found.add(time + (window.window.range or 0) + 1)
         return sorted(found)
+
+    def _first(self, node: Logical) -> float:
+        """The first instant: an aggregate without keys has its row from there on."""
+        if id(node) not in self._firsts:
+            self._firsts[id(node)] = min(self.instants(node), default=-math.inf)
+        return self._firsts[id(node)]
 
     def members(self, node: Windowed) -> list[tuple[int, tuple[Any, ...]]]:
         """The rows under a window, by (event time, arrival): stragglers are left out and counted,
@@ -202,6 +210,8 @@ class Relations:
             case Union():
                 return [row for part in node.inputs for row in self.at(part, now)]
             case Aggregate() if node.window is None:
+                if not node.keys and now < self._first(node.input):
+                    return []
                 return self.grouped(node, self.at(node.input, now))
             case SetOperation():
                 return self._set_operation(node, now)

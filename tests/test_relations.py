@@ -68,6 +68,14 @@ RELATIONS = (
     " HAVING count(*) >= (SELECT count(*) FROM m [RANGE 2])",
     "SELECT k, s FROM n [RANGE 9] WHERE s IN (SELECT * FROM (VALUES ('a'), ('b')) AS x (s))"
     " EMIT CHANGES",
+    "SELECT b, sum(q) AS s, max(v) AS m FROM m [PARTITION BY k ROWS 2] GROUP BY b",
+    "SELECT b, count(*) AS c FROM m [PARTITION BY k ROWS 2] GROUP BY b",
+    "SELECT b, k, sum(q) AS s FROM m [PARTITION BY k ROWS 2] GROUP BY b, k",
+    "SELECT first(s) AS f, last(v) AS l, max_by(b, k) AS m FROM m [PARTITION BY s ROWS 2]"
+    " WHERE q > -5",
+    "SELECT count(*) AS c, sum(q) AS s FROM n [RANGE 7] WHERE q > 50",
+    "SELECT count(*) AS c FROM (SELECT k FROM n [RANGE 5] EXCEPT SELECT k FROM m [RANGE 9])",
+    "SELECT max(q) % 3 AS w FROM n [ROWS 3] GROUP BY b",
     "SELECT k, count(*) AS c FROM n GROUP BY k EMIT CHANGES",
     "SELECT DISTINCT s FROM n EMIT CHANGES",
     "SELECT s, count(*) AS c, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10] GROUP BY s"
@@ -87,6 +95,8 @@ STREAMS = (
     "SELECT ISTREAM(*) FROM n [ROWS 3]",
     "SELECT DSTREAM(v) FROM m [PARTITION BY k ROWS 2]",
     "SELECT ISTREAM(s, count(*)) FROM n [RANGE 6] GROUP BY s",
+    "SELECT ISTREAM(count(*)) FROM n [RANGE 6] WHERE q > 50",
+    "SELECT RSTREAM(sum(q)) FROM n [PARTITION BY k ROWS 2] WHERE q > 50",
     "SELECT DSTREAM(max(q)) FROM n [ROWS 4]",
     "ISTREAM(SELECT DISTINCT k FROM n [RANGE 4])",
     "DSTREAM(SELECT k FROM n [RANGE 4] EXCEPT SELECT k FROM m [RANGE 4])",
@@ -216,6 +226,32 @@ def test_signs_within_an_instant(session: cql.Session) -> None:
 
     assert signs("[RANGE 0]") == [-1, 1]
     assert sorted(signs("[ROWS 1]")) == [-1, 1]
+
+
+def test_changes_are_net(session: cql.Session) -> None:
+    """Groups that change and show the same, or another group that takes the place of one."""
+    data = pa.table({"t": pa.array([1, 2, 2, 3], pa.int64()), "k": [1, 1, 2, 1], "v": [5, 6, 5, 7]})
+    session.create_stream("p", data, ordered_by="t")
+    for text in (
+        "SELECT max(v) - min(v) AS w FROM p [PARTITION BY k ROWS 2] GROUP BY k HAVING count(*) > 1",
+        "SELECT v FROM (SELECT k, max(v) AS v FROM p [NOW] GROUP BY k)",
+        "SELECT count(*) AS c FROM p [NOW] UNION ALL SELECT count(*) FROM p [ROWS 2]",
+    ):
+        rows = [tuple(r.values()) for b in session.sql(text).batches() for r in b.to_pylist()]
+        assert len({(time, value) for time, _, value in rows}) == len(rows), text
+
+
+def test_the_row_that_leaves(session: cql.Session) -> None:
+    """Of two rows with the same values it is the one whose window lets it go, here the first 5."""
+    data = pa.table({"t": pa.array([1, 2, 3, 4], pa.int64()), "v": [5, 9, 5, 0]})
+    session.create_stream("p", data, ordered_by="t")
+    query = session.sql("""
+        SELECT first(v) AS f, last(v) AS l FROM (
+            SELECT v FROM p [ROWS 3] WHERE t = 1 UNION ALL
+            SELECT v FROM p [RANGE 9] WHERE t BETWEEN 2 AND 3
+        )
+    """)
+    assert query.to_arrow().to_pylist() == [{"f": 9, "l": 5}]
 
 
 def test_of_an_input_without_rows(session: cql.Session) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from cql.executor.operators import change_aggregate_code as writing
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
-from cql.executor.operators.rows import map_texts, nbytes, no_rows, take
+from cql.executor.operators.relation import RelationOperator
+from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
 from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit
 from cql.model import Schema
@@ -27,12 +28,20 @@ _SPARE = 2
 
 
 class ChangeAggregateOperator(InstantOperator):
-    """State: keys and counts per group; aggregates per entry."""
+    """State: keys and counts per group; aggregates per entry. ``windows`` are those that make its
+    input a relation."""
 
-    def __init__(self, name: str, node: ChangeAggregateExec, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        name: str,
+        node: ChangeAggregateExec,
+        workspace: Workspace,
+        windows: Sequence[RelationOperator] = (),
+    ) -> None:
         schema, output = node.input.schema, node.schema
         super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
         self.node = node
+        self.windows = windows
         self._keys = Schema(schema.fields[: node.keys])
         self._types = [f.type for f in self._keys]
         self._index = GroupIndex(self._types)
@@ -87,6 +96,7 @@ class ChangeAggregateOperator(InstantOperator):
         return None
 
     _failed = False
+    _begun = False
 
     def at_end(self) -> State:
         """An aggregate without keys has a row, whatever came."""
@@ -95,6 +105,8 @@ class ChangeAggregateOperator(InstantOperator):
         return self._run(no_rows(self.schema), np.zeros(1, np.int64), idle=True)
 
     def advance(self, rows: State, times: Times) -> State:
+        if not (self.node.keys or self._begun):
+            rows, times = self._from_the_first_instant(rows, times)
         found = self._run(rows, times)
         if self.node.ends is not None and self.passed >= self._next_end:
             self._close(self._key_rows[f"c{self.node.ends}"])
@@ -112,12 +124,23 @@ class ChangeAggregateOperator(InstantOperator):
         left = ends[live[~over]]
         self._next_end = int(left.min()) if left.size else INFINITY
 
+    def _from_the_first_instant(self, rows: State, times: Times) -> tuple[State, Times]:
+        """An aggregate without keys has a row from the first instant of its inputs on, though no
+        row of theirs may have come this far: a change of weight 0 says so."""
+        first = min((w.first for w in self.windows if w.first is not None), default=None)
+        if first is None or first >= self.passed:
+            return rows, times
+        self._begun = True
+        if times.size and times[0] <= first:
+            return rows, times
+        return joined([_nothing(rows), rows]), np.concatenate([[first], times]).astype(np.int64)
+
     def _run(self, rows: State, times: Times, *, idle: bool = False) -> State:
         n = times.size
         if n == 0:
             return no_rows(self.output)
-        if idle:  # one change of weight 0
-            rows = {name: np.zeros(1, c.dtype) for name, c in rows.items()}
+        if idle:
+            rows = _nothing(rows)
         ids = self._owners(rows, n)
         weights = weights_of(rows, self.schema)
         self._make_room(int(np.abs(weights).sum()) + n + _SPARE)
@@ -222,6 +245,11 @@ class ChangeAggregateOperator(InstantOperator):
         self._groups["back"][gone] = -1
         self._groups["dirty"][gone] = 0
         self._index.give_back(gone)
+
+
+def _nothing(rows: State) -> State:
+    """A change of weight 0."""
+    return {name: np.zeros(1, column.dtype) for name, column in rows.items()}
 
 
 def _codes(node: ChangeAggregateExec) -> list[bool]:

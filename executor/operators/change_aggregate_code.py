@@ -151,14 +151,18 @@ class _Writer:
 
     def _read(self) -> dict[int, DataType]:
         exprs = [e for c in self.node.calls for e in (*c.args, *((c.where,) if c.where else ()))]
-        return {e.index: e.type for e in exprs if isinstance(e, Column)}
+        found = {e.index: e.type for e in exprs if isinstance(e, Column)}
+        if self.node.entered is not None:
+            found[self.node.entered] = self.node.input.schema[self.node.entered].type
+        return found
 
     # -- a row -----------------------------------------------------------------------------------
 
     def _arguments(self) -> None:
         """``x<k>`` is the argument of call k, ``f<k>`` whether the call sees the row."""
-        body = self.body
-        body.lines("T = now", "Q = sequence + i")
+        body, entered = self.body, self.node.entered
+        time = "now" if entered is None else f"int64(in{entered}[r])"
+        body.lines(f"T = {time}", "Q = sequence + i")
         for k, call in enumerate(self.node.calls):
             conditions = []
             if call.where is not None:
@@ -252,7 +256,8 @@ class _Writer:
         body.lines("e = front[q]", "front[q] = link[e]", "free[free_top] = e", "free_top += 1")
 
     def _remove(self) -> None:
-        """The latest row with an equal state leaves."""
+        """The latest row with an equal state leaves; of those that entered when it did, where the
+        order of rows matters."""
         body = self.body
         self._new_entry("s")
         self._update()
@@ -274,9 +279,10 @@ class _Writer:
 
     def _equal(self) -> str:
         tests = []
+        when = "q" if self.node.entered is not None else "tq"
         for code in self.codes:
             for name, dtype in code.columns:
-                if code.ordered and name[-1] in "tq":  # when it came
+                if code.ordered and name[-1] in when:
                     continue
                 same = f"{name}[g] == {name}[m]"
                 if dtype.startswith("float"):

@@ -31,7 +31,8 @@ def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> Re
 
 
 class RelationOperator(InstantOperator):
-    """``last``: the latest instant that the input itself has come to."""
+    """``first``: the instant at which the first row entered; ``last``: the latest one that the
+    input itself has come to."""
 
     def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
         assert node.window.wa is not None
@@ -39,6 +40,7 @@ class RelationOperator(InstantOperator):
         width = len(node.input.schema)
         super().__init__(name, node.input.schema, node.window.wa, output, width, workspace)
         self.window = node.window
+        self.first: int | None = None
         self.last: int | None = None
         self.entered = self.left = 0  # rows
         self._weight = f"c{width + 1}"
@@ -54,6 +56,8 @@ class RelationOperator(InstantOperator):
 
     def _changes(self, rows: State, times: Times, weights: Times) -> State:
         n, width = times.size, len(self.schema)
+        if self.first is None and n:
+            self.first = int(times[0])
         entered = int((weights > 0).sum())
         self.entered, self.left = self.entered + entered, self.left + n - entered
         dtype = no_rows(self.output)[f"c{width}"].dtype

@@ -45,9 +45,7 @@ class NetOperator(_StreamOperator):
         copies = net[ids[first]]
         if self.kind == "net":
             chosen, weight = first[copies != 0], f"c{width + 1}"
-            return {name: rows[name][chosen] for name in self.ready} | {
-                weight: copies[copies != 0]
-            }
+            return {name: rows[name][chosen] for name in self.ready} | {weight: copies[copies != 0]}
         copies = copies if self.kind == "istream" else -copies
         chosen = np.repeat(first, np.maximum(copies, 0))
         return {name: rows[name][chosen] for name in self.ready}
