@@ -307,10 +307,11 @@ class Relations:
     # -- changes and streams ---------------------------------------------------------------------
 
     def changes(self, node: Logical) -> list[tuple[int, tuple[Any, ...], int]]:
-        """(instant, row, weight): the net difference of each instant to the one before."""
+        """(instant, row, weight): the net difference of each instant to the one before. Without any
+        instant, an aggregate without keys has its row at 0."""
         found = []
         before: Bag = []
-        for now in self.instants(node):
+        for now in self.instants(node) or [0]:
             rows = self.at(node, now)
             found += [(now, row, n) for row, n in _difference(before, rows)]
             before = rows
