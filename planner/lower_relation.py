@@ -342,7 +342,7 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
             position=node.pos,
             hint="give the input a window: FROM s [NOW] asks once, when a row comes",
         )
-    right = changes(node.query, time, lower)
+    right = _from_ever(changes(node.query, time, lower))
     fields = node.input.schema.fields
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
     asked = len(node.keys) or int(node.kind == "scalar")
@@ -366,6 +366,21 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
     return SubqueryJoinExec(
         union, node.kind, len(node.keys), (*fields, answer), constant, why, node.pos
     )
+
+
+def _from_ever(node: Physical) -> Physical:
+    """A subquery is asked before anything came to its own input: aggregates without keys have their
+    row (count 0) from the beginning."""
+    match node:
+        case ChangeAggregateExec():
+            since = None if node.keys else _beginning(node.schema[-2].type)
+            return replace(node, input=_from_ever(node.input), since=since)
+        case FilterExec() | ProjectExec() | SetOperationExec() | TopExec() | SubqueryJoinExec():
+            return replace(node, input=_from_ever(node.input))
+        case UnionExec():
+            return replace(node, inputs=tuple(map(_from_ever, node.inputs)))
+        case _:
+            return node
 
 
 def _top(node: Sort, time: DataType, lower: Lower) -> Physical:

@@ -274,7 +274,8 @@ class ChangeAggregateExec:
     ("append_only"), rows leave in the order in which they came ("two_stacks"), or in any order
     ("rescan"). ``ends`` is the key from which on no row of a group follows. ``entered`` is the
     column that says when a row entered, where a row that leaves must be told from others with the
-    same values."""
+    same values. Without keys there is a row from the instant ``since`` on; None: from the first one
+    of the windows below."""
 
     input: Physical
     keys: int
@@ -284,6 +285,7 @@ class ChangeAggregateExec:
     ends: int | None = None
     why: str = ""
     entered: int | None = None
+    since: int | None = None
 
     @property
     def schema(self) -> Schema:

@@ -89,6 +89,7 @@ class Relations:
     fails: Callable[[BadRowError], None]
     scan: Callable[[Scan], list[tuple[Any, ...]]]
     undetermined: bool = False
+    _asking: bool = False
     _firsts: dict[int, float] = field(default_factory=dict)
     _members: dict[int, list[tuple[int, tuple[Any, ...]]]] = field(default_factory=dict)
 
@@ -123,7 +124,10 @@ class Relations:
         return sorted(found)
 
     def _first(self, node: Logical) -> float:
-        """The first instant: an aggregate without keys has its row from there on."""
+        """The first instant: an aggregate without keys has its row from there on, in a subquery
+        from ever."""
+        if self._asking:
+            return -math.inf
         if id(node) not in self._firsts:
             self._firsts[id(node)] = min(self.instants(node), default=-math.inf)
         return self._firsts[id(node)]
@@ -265,7 +269,10 @@ class Relations:
 
     def _asked(self, node: SubqueryJoin, now: int) -> Iterator[tuple[Any, Any]]:
         rows = self.at(node.input, now)
-        return zip(rows, self.answers(node, rows, self.at(node.query, now)), strict=True)
+        before, self._asking = self._asking, True
+        query = self.at(node.query, now)
+        self._asking = before
+        return zip(rows, self.answers(node, rows, query), strict=True)
 
     def answers(self, node: SubqueryJoin, rows: Bag, query: Bag) -> list[Any]:
         """What a subquery that holds ``query`` says of each row: NULL is no equal to anything, and

@@ -40,7 +40,17 @@ if TYPE_CHECKING:
     import cql
 
 #: Operators that take and give changes.
-CHANGES = ("aggregate", "except", "intersect", "top", "istream", "dstream", "rstream", "subquery", "net")
+CHANGES = (
+    "aggregate",
+    "except",
+    "intersect",
+    "top",
+    "istream",
+    "dstream",
+    "rstream",
+    "subquery",
+    "net",
+)
 RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 KEEPS_VALUES = re.compile(
     r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"

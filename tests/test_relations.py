@@ -66,6 +66,7 @@ RELATIONS = (
     "SELECT EXISTS (SELECT 1 FROM m [NOW] WHERE q > 3) AS e, k FROM n [NOW]",
     "SELECT s, count(*) AS c FROM n [RANGE 20] GROUP BY s"
     " HAVING count(*) >= (SELECT count(*) FROM m [RANGE 2])",
+    "SELECT k, (SELECT count(*) FROM m [RANGE 2] WHERE q > 50) AS c FROM n [NOW]",
     "SELECT k, s FROM n [RANGE 9] WHERE s IN (SELECT * FROM (VALUES ('a'), ('b')) AS x (s))"
     " EMIT CHANGES",
     "SELECT b, sum(q) AS s, max(v) AS m FROM m [PARTITION BY k ROWS 2] GROUP BY b",

@@ -127,7 +127,9 @@ class ChangeAggregateOperator(InstantOperator):
     def _from_the_first_instant(self, rows: State, times: Times) -> tuple[State, Times]:
         """An aggregate without keys has a row from the first instant of its inputs on, though no
         row of theirs may have come this far: a change of weight 0 says so."""
-        first = min((w.first for w in self.windows if w.first is not None), default=None)
+        first = self.node.since
+        if first is None:
+            first = min((w.first for w in self.windows if w.first is not None), default=None)
         if first is None or first >= self.passed:
             return rows, times
         self._begun = True
