@@ -37,6 +37,7 @@ from cql.planner.logical import (
     Logical,
     Project,
     Scan,
+    Union,
     Windowed,
 )
 from cql.planner.properties import ProgressInfo, progressing
@@ -241,8 +242,8 @@ def default_attribute(binder: Binder, plan: Logical, node: exp.Expr) -> Attribut
 
 def _lost(plan: Logical) -> str | None:
     """The column that progresses below the select list of a subquery, and is not in it."""
-    while isinstance(plan, Filter | Windowed | Project):
-        plan = plan.input
+    while isinstance(plan, Filter | Windowed | Project | Union):
+        plan = plan.inputs[0] if isinstance(plan, Union) else plan.input
         names = [plan.schema[i].name for i in progressing(plan)]
         if names:
             return f"select {names[0]} in the subquery, too"

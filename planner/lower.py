@@ -214,6 +214,9 @@ def _refuse_kind(window: Window, pos: Position | None) -> NotSupportedError:
     if window.partition_by:
         clause = f"PARTITION BY … {clause}"
     hint = "windows of RANGE with SLIDE run: [RANGE 10 MINUTES SLIDE 1 MINUTE]"
+    if window.kind is WindowKind.ROWS and window.range is not None:
+        hint = "a window of ROWS, or one of RANGE"
+        return _refusal(f"{clause} together with RANGE", pos, hint)
     return _refusal(f"{clause} window", pos, hint)
 
 

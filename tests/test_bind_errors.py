@@ -90,6 +90,11 @@ CASES = [
     (f"SELECT count(*) FROM dim [{MIN}, WA ^ts]", "column ts does not progress",
      "WATERMARK FOR ts AS ts - INTERVAL"),
     (f"SELECT count(*) FROM (SELECT a FROM s) ^[{MIN}]", "no column", "select ts in the subquery"),
+    (
+        f"SELECT count(*) FROM (SELECT a FROM s UNION ALL SELECT a FROM s) ^[{MIN}]",
+        "no column",
+        "select ts in the subquery",
+    ),
     (f"SELECT count(*) FROM (SELECT -unix_micros(ts) AS t FROM s) [{MIN}, WA ^t]",
      "column t does not progress", ""),
     (f"SELECT count(*) FROM two ^[{MIN}]", "several columns progress", "WA t1 or WA t2"),

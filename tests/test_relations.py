@@ -279,6 +279,7 @@ def test_a_table_takes_no_changes(session: cql.Session) -> None:
     ("text", "clause"),
     [
         ("SELECT count(*) FROM s [RANGE 4 SLIDE 2] EMIT CHANGES", "EMIT CHANGES"),
+        ("SELECT count(*) FROM s [PARTITION BY k ROWS 2, RANGE 4]", "ROWS together with RANGE"),
         ("SELECT count(DISTINCT k) FROM s [RANGE 4]", "count(DISTINCT"),
         ("SELECT count(*) FROM (SELECT count(*) AS c FROM s [NOW]) [RANGE 4 SLIDE 2]", "progress"),
     ],
