@@ -265,9 +265,7 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
             inner, entered = told, len(exprs)
     end = _ends(inner)
     ends = end if end is not None and end < keys else None
-    return ChangeAggregateExec(
-        inner, keys, tuple(calls), node.names, method, ends, why, entered
-    )
+    return ChangeAggregateExec(inner, keys, tuple(calls), node.names, method, ends, why, entered)
 
 
 def _ends(node: Physical) -> int | None:
