@@ -253,7 +253,13 @@ class Settings(Mapping[str, Any]):
         "panes",
         "two_stacks",
         "two_level",
-        later=("buffered",),
+        "buffered",
+    )
+    adaptive_windows: bool = _setting(
+        SettingType.FLAG,
+        False,
+        "Windowed aggregates change over between wid, panes and buffered as rows and groups per "
+        "window change.",
     )
     flush: str = _choice(
         "slow",

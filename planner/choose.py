@@ -23,7 +23,7 @@ from cql.planner.physical import (
 )
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
-from cql.window import WindowKind
+from cql.window import Window, WindowKind
 
 #: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
 #: it saves.
@@ -77,11 +77,38 @@ def why_union(union: UnionExec) -> str:
 
 
 def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
-    """``node`` with the operator that keeps its groups, and the reason.
+    """``node`` with the operator that keeps its groups, and the reason."""
+    chosen = _operator(node, settings)
+    if not _adapts(chosen, settings):
+        return chosen
+    why = "; changes over between wid, panes and buffered as rows and groups per window change"
+    why += " (SET adaptive_windows = on)"
+    return replace(chosen, adaptive=True, pane=_pane(chosen.window), why=chosen.why + why)
 
-    A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
+
+def _adapts(node: WidAggregateExec, settings: Mapping[str, Any]) -> bool:
+    kinds = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)
+    return bool(settings["adaptive_windows"]) and _without_gaps(node) and node.operator in kinds
+
+
+def _without_gaps(node: WidAggregateExec) -> bool:
+    """Whether panes make up its windows, one after the other."""
+    window = node.window
+    if window is None or window.kind is not WindowKind.SLIDING:
+        return False
+    return (window.slide or 0) <= (window.range or 0)
+
+
+def _pane(window: Window | None) -> int:
+    assert window is not None
+    return math.gcd(window.range or 0, window.slide or 0)
+
+
+def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
+    """A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
     window's panes, which are at most as many updates as WID's (every row a group of its own). Two
-    stacks merge a group about five times per window, however many panes it has."""
+    stacks merge a group about five times per window, however many panes it has. Buffered rows cost
+    what WID costs, but keep the groups of one window only (out-of-order paper §5.5)."""
     window = node.window
     wanted = str(settings["window_operator"])
     forced = "" if wanted == "auto" else f" (SET window_operator = '{wanted}')"
@@ -99,6 +126,10 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     closes = f"punctuation on {wa.name} closes them"
     if wanted == "two_level":
         return _two_level(node, settings, closes)
+    if wanted == "buffered" and _without_gaps(node):
+        why = f"rows are kept, and aggregated window by window as {closes}"
+        operator = WindowOperator.BUFFERED
+        return replace(node, pane=_pane(window), operator=operator, why=why + forced)
     if window.overlap == 1:
         why = f"tumbling: each row in one window; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)
@@ -115,20 +146,33 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     if wanted == "wid" or (wanted == "auto" and window.overlap < FEWEST):
         why = f"{many}; groups by window id need no order, {closes}"
         return replace(node, why=why + forced)
-    pane = math.gcd(window.range or 0, window.slide or 0)
+    pane = _pane(window)
     panes = (window.range or 0) // pane
     why = f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
     if wanted == "two_stacks":
         _refuse_beside(node, "stacks", "only whole panes of them can be merged", "panes")
-    beside = any(c.beside for c in node.calls)
-    many_panes = not beside and panes >= MANY * (window.slide or 0) // pane
-    if wanted == "two_stacks" or (wanted == "auto" and many_panes):
+    many_panes = panes >= MANY * (window.slide or 0) // pane
+    stacked = not any(c.beside for c in node.calls) and not settings["adaptive_windows"]
+    rows = _most_rows(node)
+    if wanted == "auto" and many_panes and not stacked and rows is not None and rows < panes:
+        why = (
+            f"{many} of {panes:,} panes, and there are {rows:,} rows: these are kept, and"
+            f" aggregated window by window as {closes}"
+        )
+        return replace(node, pane=pane, operator=WindowOperator.BUFFERED, why=why)
+    if wanted == "two_stacks" or (wanted == "auto" and many_panes and stacked):
         operator = WindowOperator.TWO_STACKS
         why += f" the {panes} of a window are merged as they come and go, when {closes[:-5]} it"
     else:
         operator = WindowOperator.PANES
         why += f" {panes} of these are merged into a window when {closes[:-5]} it"
     return replace(node, pane=pane, operator=operator, why=why + forced)
+
+
+def _most_rows(node: WidAggregateExec) -> int | None:
+    """That can come, as far as statistics tell."""
+    rows = [source.relation.statistics.rows for source in sources(node)]
+    return None if None in rows else sum(r for r in rows if r is not None)
 
 
 def _two_level(

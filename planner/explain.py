@@ -272,9 +272,16 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     elif node.pane is None:
         name, parts, many = "WidAggregate", "windows", node.window.overlap
     else:
-        name = "PaneAggregate" if node.operator is ph.WindowOperator.PANES else "TwoStacksAggregate"
+        name = {
+            ph.WindowOperator.TWO_STACKS: "TwoStacksAggregate",
+            ph.WindowOperator.BUFFERED: "BufferedAggregate",
+            ph.WindowOperator.WID: "WidAggregate",
+        }.get(node.operator, "PaneAggregate")
         parts, many = "panes", (node.window.range or 0) // node.pane
     state = f"{low}groups x open {parts} (at most {many} per instant, and"
+    if node.operator is ph.WindowOperator.BUFFERED:
+        low = "or groups x open panes; " if node.adaptive else "and the groups of one; "
+        state = f"the rows of open windows, {low}(at most {many} panes per instant, and"
     notes = (
         f"over {window_text(node.window, node.input.schema)}",
         f"why: {node.why}",

@@ -109,6 +109,7 @@ class WindowOperator(StrEnum):
     WID = "wid"  # each row goes to the groups of each of its windows
     PANES = "panes"  # to those of its pane; a window that closes merges its panes
     TWO_STACKS = "two_stacks"  # the same, but panes are merged as they come and go
+    BUFFERED = "buffered"  # rows are kept in panes, and aggregated window by window
     TWO_LEVEL = "two_level"  # to a small table, which gives partial aggregates up to WID's
 
 
@@ -187,7 +188,9 @@ class SlackExec:
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
     None is one window over the whole input, closed at its end. ``pane`` is the width of the panes
-    that windows share, None where ``operator`` has none; ``flush`` is that of two levels."""
+    that windows share, None where ``operator`` has none; ``flush`` is that of two levels.
+    ``adaptive``: it begins with ``operator``, and may change over between WID, panes and buffered
+    rows."""
 
     input: Physical
     window: Window | None
@@ -197,6 +200,7 @@ class WidAggregateExec:
     pane: int | None = None
     operator: WindowOperator = WindowOperator.WID
     flush: Flush | None = None
+    adaptive: bool = False
     why: str = ""
 
     @property

@@ -18,6 +18,7 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Graph
 from cql.executor.kernels.memory import call_operator
 from cql.executor.kernels.windows import find_slot
+from cql.executor.operators.buffered import BUFFER
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.sessions import SessionOperator
 from cql.executor.operators.two_stacks import FRONT
@@ -305,6 +306,8 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
             if id_ >= FRONT or (id_ % 2 == 0 and id_ >> 1 <= front):
                 times = 0  # BACK's panes are counted themselves, the front below
         held += times * int(counts[base : base + size].sum())
+        if "counts" + BUFFER in state:
+            held += times * int(state["counts" + BUFFER][slot])
     if node.operator is WindowOperator.TWO_STACKS:
         held += _held_in_front(operator, node, counts)
     if node.operator is WindowOperator.TWO_LEVEL:

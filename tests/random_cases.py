@@ -110,7 +110,7 @@ def make_case(shape_index: int, seed: int) -> Case:
 
 
 def _operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
-    operators = ["auto", "wid", "panes"]
+    operators = ["auto", "wid", "panes", "buffered"]
     if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
         operators += ["two_stacks", "two_level"]
     settings: dict[str, Any] = {"window_operator": rng.choice(operators)}
@@ -119,6 +119,8 @@ def _operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
         settings["flush_every"] = rng.choice((1, 3, 1000))
         settings["flush_windows"] = rng.choice((0, 1, 2, 50))
         settings["low_level_entries"] = rng.choice((1, 4, 64))
+    elif rng.random() < 0.3:
+        settings["adaptive_windows"] = True
     return settings
 
 

@@ -108,7 +108,6 @@ def test_bad_values(name: str, value: object) -> None:
     [
         ("runtime", "ordered"),
         ("workers", 2),
-        ("window_operator", "buffered"),
         ("queue", "IN-PLACE"),
     ],
 )

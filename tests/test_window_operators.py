@@ -12,6 +12,8 @@ OPERATORS: dict[str, dict[str, Any]] = {
     "wid": {"window_operator": "wid"},
     "panes": {"window_operator": "panes"},
     "two_stacks": {"window_operator": "two_stacks"},
+    "buffered": {"window_operator": "buffered"},
+    "adaptive": {"window_operator": "wid", "adaptive_windows": True},
     **{
         f"two_level, {flush}": {
             "window_operator": "two_level",

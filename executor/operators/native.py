@@ -63,6 +63,11 @@ _SCALARS = (
     "begun",
     "next_window",
     "finished",
+    "mode",
+    "proposed",
+    "fresh",
+    "judged_windows",
+    "judged_groups",
     "merging",
     "merged",
     "used",
@@ -248,6 +253,11 @@ class StageOperator:
             self._set(name, NEVER)
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)
+        if self.spec.aggregate is not None and self.spec.aggregate.adaptive:
+            from cql.executor.operators.adaptive import MODES
+
+            for name in ("mode", "proposed"):
+                self._set(name, MODES.index(self.spec.aggregate.operator))
 
     def _resize_entries(self, table: Table, entries: int) -> None:
         suffix, aggregate = table.suffix, self.spec.aggregate

@@ -76,14 +76,18 @@ class PaneTerminal(AggregateTerminal):
                 self._own_watermark(window.wa or 0)
                 body.line(f"v = {self._first_window('pane')}")
                 with body.block(f"if {self._end_of('v')} <= own:"):
-                    self._straggler(arguments)
+                    self._each_window(arguments)
+            self._before_pane(arguments)
             body.line("w = 2 * pane")
             self._open_window(leave="break")
             body.line(f"low = {spans.at(f'pane * {self._pane}')}")
             body.line(f"high = {spans.at(f'(pane + 1) * {self._pane}')}")
             body.lines(WITHIN_BOUNDS, "span = high - low")
 
-    def _straggler(self, arguments: list[str | None]) -> None:
+    def _before_pane(self, arguments: list[str | None]) -> None:
+        """A row that goes elsewhere goes on to the next one."""
+
+    def _each_window(self, arguments: list[str | None]) -> None:
         """Puts the row into each window of its pane, from ``v`` on, for which it is not late. The
         kernel may leave between two of them."""
         body = self.writer.kernel.body

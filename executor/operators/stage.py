@@ -129,6 +129,8 @@ class Origin:
 
 def write_stage(spec: StageSpec) -> StageCode:
     """The text of a stage's kernel."""
+    from cql.executor.operators.adaptive import AdaptiveTerminal
+    from cql.executor.operators.buffered import BufferedTerminal
     from cql.executor.operators.panes import PaneTerminal
     from cql.executor.operators.two_level import TwoLevelTerminal
     from cql.executor.operators.two_stacks import TwoStacksTerminal
@@ -151,8 +153,12 @@ def write_stage(spec: StageSpec) -> StageCode:
         WindowOperator.PANES: PaneTerminal,
         WindowOperator.TWO_STACKS: TwoStacksTerminal,
         WindowOperator.TWO_LEVEL: TwoLevelTerminal,
+        WindowOperator.BUFFERED: BufferedTerminal,
     }
-    return writer.write(terminals[spec.aggregate.operator](writer, node=spec.aggregate))
+    terminal = terminals[spec.aggregate.operator]
+    if spec.aggregate.adaptive:
+        terminal = AdaptiveTerminal
+    return writer.write(terminal(writer, node=spec.aggregate))
 
 
 @dataclass(slots=True)

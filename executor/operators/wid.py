@@ -127,7 +127,7 @@ class AggregateTerminal(RowTerminal):
         state = (column for code in self._codes for column in code.columns)
         groups = Table("", (*keys, *self._group_columns(), *state), self._words)
         sets = (set_of_values(k) for k in self.distinct)
-        self.tables = (groups, *sets, *(log.table for log in self.logs))
+        self.tables = (groups, *sets, *(log.table for log in self.logs), *self._more_tables())
         self.codes = tuple(self._code_columns())
         # The library's functions know where these stand: before anything else.
         for name in DIRECTORY:
@@ -138,6 +138,9 @@ class AggregateTerminal(RowTerminal):
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         """Columns of a group beside its key and the states of its calls."""
+        return ()
+
+    def _more_tables(self) -> tuple[Table, ...]:
         return ()
 
     def _init_lines(self) -> list[str]:
@@ -235,7 +238,7 @@ class AggregateTerminal(RowTerminal):
             body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
         if self._single_window:
             self._one_window(scope, t, arguments)
-            self._update(arguments, ["break"])
+            self._take_row(arguments, ["break"])
         else:
             self._many_windows(scope, t, arguments)
 
@@ -369,14 +372,15 @@ class AggregateTerminal(RowTerminal):
             chain = f"hash_next({chain}, {name}kw{w})"
         return chain
 
-    def _hash_of(self, g: str) -> None:
-        """Sets the key words, and ``hashed``, to those of a group."""
+    def _hash_of(self, g: str, lead: str = "") -> None:
+        """Sets the key words, and ``hashed``, to those of an entry; the names of its columns begin
+        with ``lead``."""
         body = self.writer.kernel.body
-        body.lines(*(f"kw{w} = key{w}[{g}]" for w in range(self._words)))
+        body.lines(*(f"kw{w} = {lead}key{w}[{g}]" for w in range(self._words)))
         chain = self._chain("")
         body.line(f"hashed = hash_end({chain})")
         if self._compares_nulls:
-            body.line(f"kn = nulls[{g}]")
+            body.line(f"kn = {lead}nulls[{g}]")
             with body.block("if kn != 0:"):
                 body.line(f"hashed = hash_end(hash_next({chain}, kn))")
 
@@ -427,6 +431,10 @@ class AggregateTerminal(RowTerminal):
             value = emit(arg, inner)
             body.lines(f"{x} = {value.value}", f"{x}_ok = {value.valid or 'True'}")
         return None if seen or value.valid is None else f"{x}_ok"
+
+    def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
+        """The row goes into the window, or the pane, at hand."""
+        self._update(arguments, leave)
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         body, _kernel = self.writer.kernel.body, self.writer.kernel
