@@ -16,6 +16,7 @@ from benchmarks import (
     engine_bench,
     figure,
     first,
+    flush,
     harness,
     machine,
     q4,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
 FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "skew": skew.figures,
     "split": split.figures,
+    "flush": flush.figures,
 }
 BANDWIDTH = "bandwidth"
 

@@ -2,9 +2,9 @@
 order and out of order, as one input comes later and later.
 
 In order is ``SET union_operator = 'merge'``: what the early inputs are ahead waits in the union,
-and for a sliding window in the buffer of the window, where there is that operator. Out of order is
-what runs by default. The inputs are replayed in the order in which their rows would arrive, a tenth
-of a second at a time, without a clock.
+and for a sliding window in the buffer of the window. Out of order is what runs by default. The
+inputs are replayed in the order in which their rows would arrive, a tenth of a second at a time,
+without a clock.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def _run(
     setting: Setting, links: Mapping[str, Mapping[str, Column]], skew: int, *, in_order: bool
 ) -> tuple[int, int, Answer]:
     """Bytes of state at most, the sum of all counts, and the answer."""
-    with cql.connect(spark=False, **plan_settings(in_order=in_order)) as session:
+    settings = plan_settings(in_order=in_order, sliding=setting.overlap > 1)
+    with cql.connect(spark=False, **settings) as session:
         for name, columns in links.items():
             late = skew if name == setting.late else 0
             replayed(session, name, columns, late)
@@ -186,14 +187,11 @@ def _run(
     return state, int(columns_[-1].sum()), checksum(*columns_)
 
 
-def plan_settings(*, in_order: bool) -> dict[str, str]:
+def plan_settings(*, in_order: bool, sliding: bool) -> dict[str, str]:
     """A sliding window is buffered in order, as a system that relies on order does (§4.1)."""
-    from cql.settings import SETTINGS
-
-    chosen = {"union_operator": "merge" if in_order else "pass_through"}
-    if in_order and "buffered" in SETTINGS["window_operator"].choices:
-        chosen["window_operator"] = "buffered"
-    return chosen
+    if not in_order:
+        return {"union_operator": "pass_through"}
+    return {"union_operator": "merge", "window_operator": "buffered" if sliding else "auto"}
 
 
 def replayed(session: Any, name: str, columns: Mapping[str, Column], skew: float) -> None:

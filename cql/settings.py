@@ -264,7 +264,7 @@ class Settings(Mapping[str, Any]):
     flush: str = _choice(
         "slow",
         "When groups of closed windows leave two_level: at_once, slow (one for every flush_every "
-        "rows), lazy (one for each that a newer group pushes out), in_order_slow (as an in-order "
+        "rows), lazy (two for each that a newer group pushes out), in_order_slow (as an in-order "
         "architecture must).",
         "at_once",
         "lazy",

@@ -152,15 +152,16 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     if wanted == "two_stacks":
         _refuse_beside(node, "stacks", "only whole panes of them can be merged", "panes")
     many_panes = panes >= MANY * (window.slide or 0) // pane
-    stacked = not any(c.beside for c in node.calls) and not settings["adaptive_windows"]
+    beside = any(c.beside for c in node.calls)
+    stacked = many_panes and not beside and not settings["adaptive_windows"]
     rows = _most_rows(node)
-    if wanted == "auto" and many_panes and not stacked and rows is not None and rows < panes:
+    if wanted == "auto" and many_panes and beside and rows is not None and rows < panes:
         why = (
             f"{many} of {panes:,} panes, and there are {rows:,} rows: these are kept, and"
             f" aggregated window by window as {closes}"
         )
         return replace(node, pane=pane, operator=WindowOperator.BUFFERED, why=why)
-    if wanted == "two_stacks" or (wanted == "auto" and many_panes and stacked):
+    if wanted == "two_stacks" or (wanted == "auto" and stacked):
         operator = WindowOperator.TWO_STACKS
         why += f" the {panes} of a window are merged as they come and go, when {closes[:-5]} it"
     else:
@@ -172,7 +173,7 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
 def _most_rows(node: WidAggregateExec) -> int | None:
     """That can come, as far as statistics tell."""
     rows = [source.relation.statistics.rows for source in sources(node)]
-    return None if None in rows else sum(r for r in rows if r is not None)
+    return sum(r for r in rows if r is not None) if rows and None not in rows else None
 
 
 def _two_level(
@@ -192,7 +193,7 @@ def _two_level(
     leave = {
         FlushPolicy.AT_ONCE: "groups leave at once",
         FlushPolicy.SLOW: f"a group leaves for every {flush.every:,} rows" + at_most,
-        FlushPolicy.LAZY: "a group leaves for each that a newer one pushes out" + at_most,
+        FlushPolicy.LAZY: "two groups leave for each that a newer one pushes out" + at_most,
         FlushPolicy.IN_ORDER_SLOW: "a group leaves for every row, and all that are left where two"
         " of a newer window want one place (figure 7)",
     }[flush.policy]

@@ -22,6 +22,7 @@ from benchmarks import (
     compare,
     figure,
     first,
+    flush,
     harness,
     machine,
     q4,
@@ -139,6 +140,25 @@ def test_figure_3(options: Options) -> None:
     memory, latency, lost = (drawn(made, options) for made in split.figures(ROWS))
     assert memory.series.keys() == latency.series.keys() == lost.series.keys()
     assert all(check.met for check in (*latency.checks, *lost.checks))
+
+
+def test_figure_9(options: Options) -> None:
+    made = [drawn(figure, options) for figure in flush.figures(ROWS)]
+    assert len(made) == 2 * len(flush.SIZES)
+    assert all(figure.series.keys() == flush.POLICIES.keys() for figure in made)
+    assert all(v > 0 for figure in made for values in figure.series.values() for v in values)
+
+
+def test_a_ring_bears_what_its_readings_allow() -> None:
+    """A reading of 4,096 packets a millisecond is four million a second; a pause of 16 fills
+    the ring at that rate, and one that is longer lowers it."""
+    run = object.__new__(flush.Run)
+    run.taken = np.full(1000, 1e-3)
+    assert run.highest_rate() == pytest.approx(4.096e6, rel=0.2)
+    before = run.highest_rate()
+    run.taken[500] = 0.2
+    assert run.highest_rate() < before / 2
+    assert run.longest_pause() == 0.2
 
 
 def test_a_figure_is_a_picture(tmp_path: Path) -> None:

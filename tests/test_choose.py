@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -10,13 +12,20 @@ from cql.errors import NotSupportedError
 from cql.planner.physical import WidAggregateExec, walk
 
 
+def node_of(
+    window: str, aggregate: str = "count(*)", *, rows: int = 1, **settings: Any
+) -> WidAggregateExec:
+    with cql.connect(False, **settings) as session:
+        table = pa.table({"ts": [1] * rows, "v": [1] * rows})
+        session.create_stream("s", table, ordered_by="ts", unit="seconds")
+        run = session.sql(f"SELECT {aggregate} AS n FROM s [{window} WA ts]")._recipe.run()
+        return next(n for n in walk(run.plan.root) if isinstance(n, WidAggregateExec))
+
+
 def chosen(operator: str, window: str, aggregate: str = "count(*)") -> tuple[str, int | None]:
     """The operator for a window, and the width of its panes (None for WID)."""
-    with cql.connect(False, window_operator=operator) as session:
-        session.create_stream("s", pa.table({"ts": [1], "v": [1]}), ordered_by="ts", unit="seconds")
-        run = session.sql(f"SELECT {aggregate} AS n FROM s [{window} WA ts]")._recipe.run()
-        node = next(n for n in walk(run.plan.root) if isinstance(n, WidAggregateExec))
-        return node.operator.value, node.pane
+    node = node_of(window, aggregate, window_operator=operator)
+    return node.operator.value, node.pane
 
 
 @pytest.mark.parametrize(
@@ -48,10 +57,35 @@ def test_two_levels_are_asked_for(window: str) -> None:
     assert caught.value.position is not None
 
 
+def test_buffered_where_a_window_has_more_panes_than_rows_can_come() -> None:
+    """By itself only where panes cannot be stacked."""
+    for rows, operator in ((29, "buffered"), (30, "panes")):
+        assert node_of("RANGE 300 SLIDE 10", "count(DISTINCT v)", rows=rows).operator == operator
+    assert chosen("auto", "RANGE 300 SLIDE 10") == ("two_stacks", 10)
+    assert chosen("buffered", "RANGE 10 SLIDE 10") == ("buffered", 10)
+    assert chosen("buffered", "RANGE 30 SLIDE 8") == ("buffered", 2)
+
+
+def test_windows_that_may_change_over() -> None:
+    """They begin with the operator that was chosen or forced, among wid, panes and buffered."""
+    for window, operator in (
+        ("RANGE 10 SLIDE 10", "wid"),
+        ("RANGE 30 SLIDE 10", "panes"),
+        ("RANGE 120 SLIDE 10", "panes"),
+    ):
+        node = node_of(window, adaptive_windows=True)
+        assert (node.operator, node.adaptive, node.pane) == (operator, True, 10)
+        assert "SET adaptive_windows" in node.why
+    for operator in ("two_stacks", "two_level"):
+        assert not node_of(
+            "RANGE 30 SLIDE 10", adaptive_windows=True, window_operator=operator
+        ).adaptive
+
+
 def test_values_beside_groups_are_not_stacked() -> None:
     distinct = "count(DISTINCT v)"
     assert chosen("auto", "RANGE 30 SLIDE 10", distinct) == ("panes", 10)
-    assert chosen("auto", "RANGE 300 SLIDE 10", distinct) == ("panes", 10)
+    assert chosen("auto", "RANGE 300 SLIDE 10", distinct) == ("buffered", 10)  # there is one row
     with pytest.raises(NotSupportedError, match="in two stacks is not supported") as caught:
         chosen("two_stacks", "RANGE 30 SLIDE 10", distinct)
     assert caught.value.position is not None

@@ -66,7 +66,10 @@ EXTREMES = """
     SELECT k, i, count(*) AS n, min(x) AS low, max(x) AS high, first(x) AS f, last(x) AS l,
         window_end
     FROM a [RANGE 40 SLIDE 20] GROUP BY k, i"""
-ALTERNATIVES = ("panes", "two_stacks", "two_level, slow", "two_level, in_order_slow")
+ALTERNATIVES = (
+    *("panes", "two_stacks", "buffered", "adaptive"),
+    *("two_level, slow", "two_level, in_order_slow"),
+)
 
 
 def rows_of(seed: int) -> list[tuple[Any, ...]]:

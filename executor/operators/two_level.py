@@ -14,8 +14,8 @@ is the policy:
 - ``at_once``: all of them, when the window closes;
 - ``slow``: one for every ``every`` new rows, and all that are left of a window when ``windows``
   later ones have closed;
-- ``lazy``: one for every old partial aggregate that a new group pushed out of its place, with the
-  same bound;
+- ``lazy``: one for every old partial aggregate that a new group pushed out of its place, and with
+  it one of those that had been pushed out while their window was open, with the same bound;
 - ``in_order_slow``: figure 7, for comparison: what the low level puts out is in the order of the
   windows. With each row one old place is looked at and emptied, and one old group given out; where
   two groups of the new window want one place, all old ones have to leave first.
@@ -148,7 +148,7 @@ class TwoLevelTerminal(AggregateTerminal):
             with body.block(f"if resident < {self._word('closed_below')}:"):
                 body.line(f"{counter('old_evictions')} += 1")
                 if self._flush_of.policy is FlushPolicy.LAZY:
-                    body.line(f"{self._word('credit')} += 1")
+                    body.line(f"{self._word('credit')} += 2")
             self._put_out()
             with body.block("if status != 0:"):
                 body.line(leave[0])
