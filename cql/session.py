@@ -247,12 +247,16 @@ class Session:
         return self._made(query)
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
+        from cql.planner.logical import TIME, WEIGHT
+
         recipe = self._recipe(bound.query, origin)
-        if recipe.changelog or bound.query.emit_changes is not None:
+        changing = recipe.changelog or bound.query.emit_changes is not None
+        if changing and not create and bound.columns[:2] != (TIME, WEIGHT):
             raise PlanError(
                 "rows of this query also change and leave: a table takes rows that stay",
                 position=bound.query.pos or bound.pos,
-                hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter",
+                hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table that"
+                f" begins with columns {TIME} and {WEIGHT} takes the changes",
             )
         name, schema = bound.target, recipe.schema
         epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000

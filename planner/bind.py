@@ -16,17 +16,18 @@ from sqlglot import exp
 from cql.deep import deep_stack
 from cql.dialect import nodes
 from cql.errors import PlanError
+from cql.model import Schema
 from cql.planner import bind_ddl
 from cql.planner.bind_from import name_of, unknown_relation
 from cql.planner.bind_query import bind_outermost, bind_query
 from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
-from cql.planner.logical import Logical, Unsupported
+from cql.planner.logical import TIME, WEIGHT, Logical, Unsupported
 from cql.planner.relations import (
     as_it_comes,
     as_relation,
-    is_append_only,
-    is_relation,
+    changes,
+    clock,
     only_complete,
 )
 from cql.planner.statements import (
@@ -42,6 +43,7 @@ from cql.planner.statements import (
     Statement,
     StopQuery,
 )
+from cql.types import BIGINT
 
 __all__ = ["Context", "Notice", "bind"]
 
@@ -119,7 +121,7 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
             hint = "leave it out: each window gives its rows once, when it closes"
             raise binder.unsupported(f"EMIT CHANGES of {late}", emit, hint)
         plan = as_it_comes(plan)
-    elif is_relation(plan) and not is_append_only(plan):
+    elif changes(plan):
         plan = as_relation(plan)
     return Query(
         plan,
@@ -171,8 +173,25 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         raise error
     fields = bind_ddl.filled(binder, target.schema, node.expressions)
     query = _query(binder, query_node)
-    plan = bind_ddl.stored(binder, query.plan, fields, query_node)
+    plan = query.plan
+    if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):
+        _check_change(binder, plan, fields, query_node)
+        filled = Schema(fields.fields[2:])
+    else:
+        filled = fields
+    plan = bind_ddl.stored(binder, plan, filled, query_node)
     return Insert(name, fields.names, replace(query, plan=plan), binder.pos(node.this))
+
+
+def _check_change(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> None:
+    """A table of changes: the instant and the weight of each come first."""
+    for field, type_ in zip(fields, (clock(plan) or BIGINT, BIGINT), strict=False):
+        if field.type != type_:
+            raise binder.error(
+                f"column {field.name} has type {field.type}, and that of the query's changes is"
+                f" {type_}",
+                at,
+            )
 
 
 def _set(binder: Binder, node: nodes.SetSetting) -> Set:

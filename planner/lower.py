@@ -54,7 +54,8 @@ from cql.planner.physical import (
     window_columns,
 )
 from cql.planner.properties import progressing as logical_progress
-from cql.planner.relations import clock, is_append_only, is_relation
+from cql.planner.relations import changes as changing
+from cql.planner.relations import clock, is_append_only
 from cql.window import Window, WindowKind
 
 
@@ -77,7 +78,7 @@ def plan(
         return order.choose_unions(_lower(node, settings), settings)
 
     emits = emit_changes is not None
-    changelog = emits or (is_relation(logical) and not is_append_only(logical))
+    changelog = emits or changing(logical)
     keys: tuple[SortKey, ...] = ()
     if changelog:
         root = for_reading(changes(logical, clock(logical), lower))

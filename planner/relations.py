@@ -80,6 +80,11 @@ def is_append_only(node: Logical) -> bool:
             return not is_relation(node)
 
 
+def changes(node: Logical) -> bool:
+    """Whether what users get of ``node``, at the top of a query, are changes: rows also leave."""
+    return is_relation(node) and not is_append_only(node)
+
+
 def as_relation(node: Logical) -> Logical:
     """``node`` read as a relation: a stream in it is that of all its rows so far."""
     match node:

@@ -18,7 +18,7 @@ from random_data import random_stream
 from random_shapes import Shape
 
 import cql
-from cql.errors import NotSupportedError, PlanError
+from cql.errors import BindError, NotSupportedError, PlanError
 from cql.planner.lower import plan
 from cql.planner.physical import ChangeAggregateExec, walk
 from cql.planner.relations import is_append_only, is_relation
@@ -275,10 +275,23 @@ def test_a_table_takes_no_changes(session: cql.Session) -> None:
     assert session.sql("SELECT * FROM target").to_arrow()["c"].to_pylist() == [1, 2, 1, 0]
 
 
+def test_a_table_of_changes_takes_them(session: cql.Session) -> None:
+    query = "SELECT k, count(*) AS c FROM s [RANGE 5] GROUP BY k"
+    session.sql("CREATE TABLE changes (_time BIGINT, _weight BIGINT, k INT, c BIGINT)")
+    session.sql(f"INSERT INTO changes {query}").to_arrow()
+    told = session.sql("SELECT * FROM changes").to_arrow().to_pylist()
+    seen = [row for batch in session.sql(query).batches() for row in batch.to_pylist()]
+    assert seen
+    assert Counter(map(repr, told)) == Counter(map(repr, seen))
+    session.sql("CREATE TABLE others (_time TIMESTAMP, _weight BIGINT, k INT, c BIGINT)")
+    with pytest.raises(BindError, match="column _time has type timestamp"):
+        session.sql(f"INSERT INTO others {query}")
+
+
 @pytest.mark.parametrize(
     ("text", "clause"),
     [
-        ("SELECT count(*) FROM s [RANGE 4 SLIDE 2] EMIT CHANGES", "EMIT CHANGES"),
+        ("SELECT count(*) FROM s [SESSION 2] EMIT CHANGES", "EMIT CHANGES"),
         ("SELECT count(*) FROM s [PARTITION BY k ROWS 2, RANGE 4]", "ROWS together with RANGE"),
         ("SELECT count(DISTINCT k) FROM s [RANGE 4]", "count(DISTINCT"),
         ("SELECT count(*) FROM (SELECT count(*) AS c FROM s [NOW]) [RANGE 4 SLIDE 2]", "progress"),
