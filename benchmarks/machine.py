@@ -115,6 +115,14 @@ def forget_peak() -> None:
         (_PROC / "self" / "clear_refs").write_text("5")
 
 
+def resident_mb() -> float:
+    """Resident memory of this process now, in MB of 10^6 bytes; its peak where that is not told."""
+    with contextlib.suppress(OSError):
+        pages = int((_PROC / "self" / "statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return peak_mb()
+
+
 def peak_mb() -> float:
     """Most resident memory of this process (descendants apart), in MB of 10^6 bytes."""
     with contextlib.suppress(OSError):

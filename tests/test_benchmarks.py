@@ -30,6 +30,7 @@ from benchmarks import (
     run,
     skew,
     sliding,
+    soak,
     split,
     workloads,
 )
@@ -159,6 +160,26 @@ def test_a_ring_bears_what_its_readings_allow() -> None:
     run.taken[500] = 0.2
     assert run.highest_rate() < before / 2
     assert run.longest_pause() == 0.2
+
+
+def test_the_soak_of_fresh_keys(options: Options) -> None:
+    made = drawn_soak(soak.keys(3.0, ["sessions", "istream"]), options)
+    assert made.checks[2].met  # rows were given
+
+
+def test_the_soak_of_stalls(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost; ten seconds are shortened to two."""
+    monkeypatch.setattr(soak, "STALL", 2.0)
+    made = drawn_soak(soak.stall(5.0), options)
+    assert all(check.met for check in made.checks[2:])
+
+
+def drawn_soak(made: Figure, options: Options) -> Figure:
+    """Slopes mean nothing over seconds."""
+    assert made.right
+    figure.show(made, options.console)
+    assert max(made.series["state"]) > 0
+    return made
 
 
 def test_a_figure_is_a_picture(tmp_path: Path) -> None:
