@@ -379,6 +379,16 @@ def net_new_pairs() -> Table:
     return "src,dst", [row for _, weight, row in found if weight > 0]
 
 
+def net_syn_now() -> Table:
+    rows = punctual("customer")
+
+    def holds(now: Any) -> Iterable[tuple[Any, ...]]:
+        found = [r.bytes for r in within(rows, now, seconds(20)) if r.flag == "syn"]
+        return [(len(found), sum(found) if found else None)]
+
+    return changes("syn,bytes", instants(rows, lasting=seconds(20)), holds)
+
+
 def net_both_links() -> Table:
     a, b = punctual("backbone"), punctual("customer")
 
@@ -452,6 +462,27 @@ def auction_recent_bids() -> Table:
         return [(len(prices), min(prices), max(prices), mean(prices))]
 
     return changes("bids,lowest,highest,mean_price", instants(rows), holds)
+
+
+def auction_high_bids() -> Table:
+    rows = punctual("bids")
+    found = []
+    for bid in rows:
+        prices = [r.price for r in within(rows, bid.time, minutes(5))]
+        if bid.price > mean(prices):
+            found.append((bid.item, bid.bidder, bid.price))
+    return "item,bidder,price", found
+
+
+def auction_every_five() -> Table:
+    """By arrival, the late ones too: windows [5k, 5k + 10) of the rows' numbers."""
+    rows = arrivals("bids")
+    found = []
+    for start in range(-5, len(rows), 5):
+        bids = [r for r in rows if start <= r.seq < start + 10]
+        named = sum(r.bidder is not None for r in bids)
+        found.append((len(bids), named, max(r.price for r in bids)))
+    return "bids,named,highest", found
 
 
 def auction_totals() -> Table:
@@ -547,6 +578,19 @@ def road_entries() -> Table:
 
     found = differences(instants(rows), holds)
     return "car,seg", [row for _, weight, row in found if weight > 0]
+
+
+def road_current_segments() -> Table:
+    rows = punctual("positions")
+
+    def holds(now: Any) -> Iterable[tuple[Any, ...]]:
+        latest = [reports[-1] for reports in by(last(rows, now), "car").values()]
+        for (way, seg), cars in by(latest, "dir", "seg").items():
+            if len(cars) > 3:
+                newest = max(cars, key=lambda r: (r.time, r.seq))
+                yield way, seg, len(cars), mean(r.speed for r in cars), newest.car
+
+    return changes("dir,seg,cars,mean_speed,latest", instants(rows), holds)
 
 
 def road_busiest() -> Table:
