@@ -87,10 +87,10 @@ def _runs(parts: list[_Part]) -> Iterator[_Part]:
             or later.where != part.where
             or later.first != part.first + part.raw.count
             or later.raw.batch.schema != part.raw.batch.schema
-            or later.raw.bad
-            or part.raw.bad
+            or any((later.raw.bad, later.raw.marks, part.raw.bad, part.raw.marks))
         ):
-            raw = Rows(run[0] if len(run) == 1 else pa.concat_batches(run), part.raw.bad)
+            batch = run[0] if len(run) == 1 else pa.concat_batches(run)
+            raw = Rows(batch, part.raw.bad, part.raw.marks)
             yield _Part(raw, part.where, part.first + part.raw.count - raw.count)
             run = []
 
@@ -144,7 +144,7 @@ class BlockReader:
         piece, start, count = taken[-1]
         self._offset = piece.after(start + count)
         promise = piece.promise(start + count) if piece.promise is not None else ()
-        return Block(rows.batch, self._offset, promise, rows.bad)
+        return Block(rows.batch, self._offset, promise, rows.bad, rows.marks)
 
     def _gather(self, room: int, timeout: float | None) -> list[_Taken]:
         """The rows of the next block, at most ``room``."""
@@ -155,7 +155,7 @@ class BlockReader:
                 break
             piece, start = found
             count = min(room, piece.rows.count - start)
-            if count == 0:
+            if count == 0 and not piece.rows.marks:
                 continue
             if start + count < piece.rows.count:
                 self._waiting.appendleft((piece, start + count))
@@ -170,11 +170,11 @@ class BlockReader:
         kept: list[_Taken] = []
         back: list[tuple[Piece, int]] = []
         for piece, start, count in taken:
-            given = min(room, count)
+            given = 0 if back else min(room, count)
             room -= given
-            if given:
+            if given or not (count or back):  # a piece of marks alone has no rows
                 kept.append((piece, start, given))
-            if given < count:
+            if given < count or (back and not count):
                 back.append((piece, start + given))
         if back and self._waiting and back[-1][0] is self._waiting[0][0]:
             self._waiting.popleft()  # the rest of the last piece comes with what is given back

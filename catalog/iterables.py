@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -26,11 +27,12 @@ from cql.catalog.convert import (
     pick,
     read_schema,
 )
+from cql.catalog.punctuation import first_rows, marks_of
 from cql.catalog.rows import TOGETHER, Rows, bad_input, salvage
 from cql.catalog.sources import as_table, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
-from cql.model import Field, Schema
+from cql.model import Field, Punctuation, Schema
 from cql.planner.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 
@@ -44,7 +46,8 @@ class IterableSource:
 
     ``data`` is a list (or other sequence) of items, an iterator, or a function of no arguments
     that gives a new iterable at each call. An item is an Arrow batch or table, a frame, a mapping
-    (column to value; a missing column is NULL) or a tuple (needs ``schema``). A list or a function
+    (column to value; a missing column is NULL), a tuple (needs ``schema``), or a ``Punctuation``,
+    which counts from the next row on. A list or a function
     can be opened again and at an offset; an iterator is read once.
 
     Without ``schema``, the types are those of the first item (of all items, for a list): an int is
@@ -82,14 +85,14 @@ class IterableSource:
     def _sample(self, data: Any) -> Iterable[Any]:
         """The items to take the types from; what is taken from an iterator is put back."""
         if isinstance(data, Sequence):
-            return data
+            return [item for item in data if not isinstance(item, Punctuation)]
         if self._again is not None:
             items = self._start()
             self._again_first(items)
         assert self._items is not None
-        first = list(itertools.islice(_guarded(self._items, self._what), 1))
+        first = first_rows(_guarded(self._items, self._what))
         self._items = itertools.chain(first, self._items)
-        return first
+        return [item for item in first if not isinstance(item, Punctuation)]
 
     def _again_first(self, items: Iterator[Any]) -> None:
         """The iterator that was looked into serves the first open: calling the function twice for
@@ -205,7 +208,7 @@ def _cut(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
     """The pieces without the rows before row ``skip``."""
     for piece in pieces:
         before = min(max(skip - piece.first, 0), piece.rows.count)
-        if before < piece.rows.count:
+        if before < piece.rows.count or (piece.first >= skip and piece.rows.marks):
             yield row_piece(piece.rows.slice(before), piece.first + before, piece.where)
 
 
@@ -222,12 +225,28 @@ class _Rows:
         self.seen = 0
 
     def take(self, items: Sequence[Any]) -> Iterator[Piece]:
-        """Items of any mixture, runs of single rows together."""
+        """Items of any mixture, runs of single rows (and punctuation) together."""
         for single, run in itertools.groupby(items, _is_row):
             if single:
-                yield from self._single(list(run))
+                yield from self._run(list(run))
             else:
                 yield from (self._piece(rows) for item in run for rows in self._batches(item))
+
+    def _run(self, items: list[Any]) -> Iterator[Piece]:
+        """Single rows with the marks that stand between them."""
+        rows = [item for item in items if not isinstance(item, Punctuation)]
+        if len(rows) == len(items):
+            yield from self._single(rows)
+            return
+        marks = marks_of(items, self._schema, f"{self._what}, after row {self.seen}", _column)
+        if not rows:
+            yield self._piece(Rows(empty_batch(self._fields), (), marks))
+            return
+        whole = Rows(empty_columns(len(rows)), (), marks)
+        first = self.seen
+        for piece in self._single(rows):
+            own = whole.slice(piece.first - first, piece.rows.count).marks
+            yield replace(piece, rows=replace(piece.rows, marks=own))
 
     def _piece(self, rows: Rows) -> Piece:
         piece = row_piece(rows, self.seen, self._what)
@@ -295,7 +314,7 @@ class _Rows:
 
 
 def _is_row(item: Any) -> bool:
-    return isinstance(item, Mapping | tuple | list)
+    return isinstance(item, Mapping | tuple | list | Punctuation)
 
 
 def _rows_in(item: Any) -> int:

@@ -29,6 +29,7 @@ from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
 from cql.planner.catalog import Relation, Statistics, StreamDefinition, StreamSpec
+from cql.types import Kind
 
 Name = tuple[str, ...]
 
@@ -495,10 +496,16 @@ def _copy(rows: DataSource, sink: Sink) -> None:
 def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
     """CatalogError for a clause that names no column, or one that cannot progress."""
     for progress in spec.progress:
-        found = pick(schema, [progress.column], what)[0]
-        if not found.type.can_progress:
+        column = pick(schema, [progress.column], what)[0]
+        if not column.type.can_progress:
             raise CatalogError(
-                f"{what}: column {found.name} is {found.type} and cannot order a stream",
+                f"{what}: column {column.name} is {column.type} and cannot order a stream",
                 hint="an event time is a timestamp, a date or an integer",
+            )
+        found = pick(schema, [progress.marked_by] if progress.marked_by else [], what)
+        if found and found[0].type.kind is not Kind.BOOLEAN:
+            raise CatalogError(
+                f"{what}: column {found[0].name} is {found[0].type}; rows are marked by a boolean",
+                hint="a row in which it is true is punctuation, and no row of the stream",
             )
     pick(schema, spec.update_key or (), what)

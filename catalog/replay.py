@@ -18,6 +18,7 @@ are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from cql.catalog.convert import Shaper, empty_columns, fit, pick
 from cql.catalog.options import Options
 from cql.catalog.rows import Rows
 from cql.errors import CatalogError
-from cql.executor.protocols import Block, Offset, Reader, Source
+from cql.executor.protocols import Block, Mark, Offset, Reader, Source
 from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
 
@@ -152,9 +153,13 @@ class _ReplayFeed:
             block = self._reader.next(timeout)
             if block is None:
                 return END
-            rows = Rows(block.batch, block.bad)
+            count = block.batch.num_rows + len(block.bad)
+            marks = [*block.marks, *((count, *promise) for promise in block.punctuation)]
+            rows = Rows(block.batch, block.bad, tuple(map(self._moved, marks)))
             if rows.count == 0:
-                return None
+                if not rows.marks:
+                    return None
+                return Piece(rows, lambda _: self._at(), "the replay", self._row)
             if self._done >= rows.count:  # the input cut its blocks elsewhere this time
                 self._done -= rows.count
                 self._before = block.offset
@@ -186,7 +191,18 @@ class _ReplayFeed:
         self._done += count
         if self._done == size:
             self._block, self._before, self._done = None, end, 0
-        return Piece(Rows(self._shifted(given.batch), given.bad), after, "the replay", row)
+        return Piece(replace(given, batch=self._shifted(given.batch)), after, "the replay", row)
+
+    def _at(self) -> Offset:
+        return {"row": self._row, "inner": self._before, "skip": self._done}
+
+    def _moved(self, mark: Mark) -> Mark:
+        """A promise on the column whose times are shifted goes with them."""
+        row, column, value = mark
+        time = self._source.time
+        if time is not None and time.name.lower() == column.lower():
+            value += self._source.shift
+        return row, column, value
 
     def _shifted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow.compute as pc

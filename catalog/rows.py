@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cql.catalog.convert import Shaper, empty_batch, join, shown
 from cql.errors import CatalogError
-from cql.executor.protocols import BadInput, place_among
+from cql.executor.protocols import BadInput, Mark, place_among
 from cql.model import Field
 
 #: Rows that are looked through at once where some are bad. A reader gives them before it goes on,
@@ -30,24 +30,31 @@ REFUSALS = (CatalogError, pa.ArrowException, ValueError)
 @dataclass(frozen=True, slots=True)
 class Rows:
     """``batch`` holds the rows that can be read; ``bad``, in order, has the places of the others
-    among all of them."""
+    among all of them. ``marks`` are the source's promises, in order: each counts after so many of
+    all rows."""
 
     batch: pa.RecordBatch
     bad: tuple[BadInput, ...] = ()
+    marks: tuple[Mark, ...] = ()
 
     @property
     def count(self) -> int:
         return int(self.batch.num_rows) + len(self.bad)
 
     def slice(self, start: int, count: int | None = None) -> Rows:
-        """``count`` rows from ``start`` on, bad ones too."""
+        """``count`` rows from ``start`` on, bad ones too; marks go with the rows before them."""
         stop = self.count if count is None else min(start + count, self.count)
+        marks = tuple(
+            (row - start, column, value)
+            for row, column, value in self.marks
+            if start < row <= stop or row == start == 0
+        )
         if not self.bad:
-            return Rows(self.batch.slice(start, stop - start))
+            return Rows(self.batch.slice(start, stop - start), (), marks)
         places = [b.row for b in self.bad]
         first, last = bisect_left(places, start), bisect_left(places, stop)
         bad = tuple(replace(b, row=b.row - start) for b in self.bad[first:last])
-        return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad)
+        return Rows(self.batch.slice(start - first, stop - start - len(bad)), bad, marks)
 
     def place(self, index: int) -> int:
         """Where row ``index`` of the batch stands among all rows."""
@@ -59,12 +66,15 @@ def joined(fields: Sequence[Field], parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     bad: list[BadInput] = []
+    marks: list[Mark] = []
     before = 0
     for part in parts:
         bad += [replace(b, row=before + b.row) for b in part.bad]
+        marks += [(before + row, column, value) for row, column, value in part.marks]
         before += part.count
     batches = [p.batch for p in parts if p.batch.num_rows]
-    return Rows(join(fields, batches) if batches else empty_batch(fields), tuple(bad))
+    batch = join(fields, batches) if batches else empty_batch(fields)
+    return Rows(batch, tuple(bad), tuple(marks))
 
 
 def salvage(
@@ -92,7 +102,7 @@ def salvage(
 
 def shape(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
     """The rows in the engine's types; CatalogError names the first that does not fit."""
-    return Rows(shaper.shape(raw.batch, row=row, where=where), raw.bad)
+    return replace(raw, batch=shaper.shape(raw.batch, row=row, where=where))
 
 
 def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
@@ -109,7 +119,8 @@ def shape_what_fits(shaper: Shaper, raw: Rows, *, row: int, where: str) -> Rows:
 
     good, bad = salvage(raw.batch.num_rows, attempt, blame) if raw.batch.num_rows else ([], [])
     every = tuple(sorted((*raw.bad, *bad), key=lambda b: b.row))
-    return Rows(join(shaper.fields, good) if good else empty_batch(shaper.fields), every)
+    batch = join(shaper.fields, good) if good else empty_batch(shaper.fields)
+    return Rows(batch, every, raw.marks)
 
 
 def bad_input(row: int, error: Exception, text: str) -> BadInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -166,13 +167,13 @@ class _ShapedReader:
         block = self._inner.next(timeout)
         if block is None:
             return None
-        raw = Rows(block.batch, block.bad)
+        raw = Rows(block.batch, block.bad, block.marks)
         try:
             rows = shape(self._shaper, raw, row=self._row, where=self._what)
         except CatalogError:
             rows = shape_what_fits(self._shaper, raw, row=self._row, where=self._what)
         self._row += rows.count
-        return Block(rows.batch, block.offset, block.punctuation, rows.bad)
+        return replace(block, batch=rows.batch, bad=rows.bad)
 
     def close(self) -> None:
         self._inner.close()

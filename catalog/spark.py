@@ -29,6 +29,7 @@ from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import (
+    Heartbeat,
     Progress,
     Queue,
     Statistics,
@@ -449,6 +450,8 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
         "lazy_windows": spec.lazy_windows,
         "rate_hz": spec.rate_hz,
         "keep_bad_rows": spec.keep_bad_rows,
+        "idle_after": spec.idle_after,
+        "heartbeat": dataclasses.asdict(spec.heartbeat) if spec.heartbeat else None,
         "deferred": spec.deferred,
     }
     if definition.schema is not None:
@@ -461,9 +464,10 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
 
 def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
     progress = tuple(
-        Progress(p["column"], p["slack"], TimeUnit(p["unit"]) if p["unit"] else None, p["declared"])
+        Progress(**{**p, "unit": TimeUnit(p["unit"]) if p["unit"] else None})
         for p in data["progress"]
     )
+    heartbeat = data.get("heartbeat")
     spec = StreamSpec(
         progress,
         tuple(data["update_key"]) if data["update_key"] is not None else None,
@@ -471,6 +475,8 @@ def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
         data["lazy_windows"],
         data["rate_hz"],
         data["keep_bad_rows"],
+        data.get("idle_after"),
+        Heartbeat(**heartbeat) if heartbeat else None,
         tuple((clause, text) for clause, text in data["deferred"]),
     )
     if "columns" not in data:

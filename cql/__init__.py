@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cql.errors import CqlError
     from cql.functions import function
+    from cql.model import Punctuation
     from cql.query import Query
     from cql.session import Session, connect
 
 __version__ = "0.1.0"
-__all__ = ["CqlError", "Query", "Session", "__version__", "connect", "function"]
+__all__ = ["CqlError", "Punctuation", "Query", "Session", "__version__", "connect", "function"]
 
 _HOMES = {
     "CqlError": "cql.errors",
+    "Punctuation": "cql.model",
     "Query": "cql.query",
     "Session": "cql.session",
     "connect": "cql.session",

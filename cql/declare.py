@@ -49,7 +49,9 @@ def peeked(data: Any) -> tuple[Any, Any]:
     its first item serves for the second."""
     if not isinstance(data, Iterator) or hasattr(data, "read_next_batch"):
         return data, data
-    first = list(itertools.islice(data, 1))
+    from cql.catalog.punctuation import first_rows
+
+    first = first_rows(data)
     return itertools.chain(first, data), first
 
 
@@ -68,7 +70,9 @@ def schema_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) 
 class Clauses:
     """The clauses of CREATE STREAM as Python arguments. ``slack`` is text (``'5 seconds'``), a
     timedelta, or a number of the column's units; it belongs to all columns of ``ordered_by`` and
-    to ``watermark``, which may name its own instead: ``{'ts': '5 seconds'}``."""
+    to ``watermark``, which may name its own instead: ``{'ts': '5 seconds'}``. ``punctuated`` names
+    the columns on which the source punctuates itself: ``'ts'``, or ``{'ts': 'marker'}`` where rows
+    with a true marker are punctuation. ``heartbeat`` is (every, slack)."""
 
     ordered_by: Names | None = None
     unit: str | None = None
@@ -76,11 +80,20 @@ class Clauses:
     slack: Slack | None = None
     update_key: Names | None = None
     rate: float | None = None
+    punctuated: Mapping[str, str] | Names | None = None
+    max_advance: Slack | None = None
+    idle_after: Slack | None = None
+    heartbeat: tuple[Slack, Slack] | None = None
 
     def text(self) -> tuple[str, dict[str, Slack]]:
         """The clauses in the dialect, and the parameters in them."""
         said: list[str] = []
         given: dict[str, Slack] = {}
+
+        def parameter(length: Slack) -> str:
+            given[f"slack_{len(given)}"] = length
+            return f":slack_{len(given) - 1}"
+
         if self.slack is not None and self.ordered_by is None and self.watermark is None:
             raise BindError("slack belongs to a column", hint="say ordered_by='…' as well")
         if self.unit is not None and self.ordered_by is None:
@@ -89,16 +102,30 @@ class Clauses:
         for column in _listed(self.ordered_by):
             said.append(f"ORDERED BY {quoted(column)}{unit}")
             if self.slack is not None:
-                given[f"slack_{len(given)}"] = self.slack
-                said.append(f"WITHIN :slack_{len(given) - 1}")
+                said.append(f"WITHIN {parameter(self.slack)}")
         for column, slack in self._watermarks():
-            given[f"slack_{len(given)}"] = slack
-            said.append(f"WATERMARK {quoted(column)} DELAY :slack_{len(given) - 1}")
+            said.append(f"WATERMARK {quoted(column)} DELAY {parameter(slack)}")
         if self.update_key is not None:
             said.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
         if self.rate is not None:
             said.append(f"RATE {_hertz(self.rate)} HZ")
+        said += self._punctuation()
+        if self.max_advance is not None:
+            said.append(f"MAX ADVANCE {parameter(self.max_advance)}")
+        if self.idle_after is not None:
+            said.append(f"IDLE AFTER {parameter(self.idle_after)}")
+        if self.heartbeat is not None:
+            every, slack = map(parameter, self.heartbeat)
+            said.append(f"HEARTBEAT EVERY {every} SLACK {slack}")
         return " ".join(said), given
+
+    def _punctuation(self) -> Iterator[str]:
+        """PUNCTUATE ON column, WHEN marker where a mapping names one."""
+        if isinstance(self.punctuated, Mapping):
+            for column, marker in self.punctuated.items():
+                yield f"PUNCTUATE ON {quoted(column)} WHEN {quoted(marker)}"
+        else:
+            yield from (f"PUNCTUATE ON {quoted(c)}" for c in _listed(self.punctuated))
 
     def _watermarks(self) -> Iterator[tuple[str, Slack]]:
         if isinstance(self.watermark, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cql.types import DataType
 
@@ -59,3 +59,12 @@ class Schema:
 
 
 NO_COLUMNS = Schema(())
+
+
+@dataclass(frozen=True, slots=True)
+class Punctuation:
+    """What an iterable may give between its rows: no later row has a ``column`` below ``value``
+    (out-of-order paper §3.2). The value is of the column's type."""
+
+    column: str
+    value: Any

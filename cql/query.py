@@ -56,7 +56,10 @@ class Progress(Protocol):
 
 
 class Run(Protocol):
-    """One run of a physical plan (``cql.executor.execution.Execution``)."""
+    """One run of a physical plan (``cql.executor.execution.Execution``). ``on_notice`` is told,
+    while it runs, what may be not meant."""
+
+    on_notice: Callable[[str], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     def request_stop(self) -> None: ...

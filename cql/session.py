@@ -293,7 +293,9 @@ class Session:
         )
 
         def run() -> Run:
-            return self._run(plan, origin.settings)
+            made = self._run(plan, origin.settings)
+            made.on_notice = self._notice
+            return made
 
         return Recipe(
             text=origin.text,
@@ -451,6 +453,10 @@ class Session:
         slack: Slack | None = None,
         update_key: Names | None = None,
         rate: float | None = None,
+        punctuated: Mapping[str, str] | Names | None = None,
+        max_advance: Slack | None = None,
+        idle_after: Slack | None = None,
+        heartbeat: tuple[Slack, Slack] | None = None,
         bounded: bool | None = None,
         replace: bool = False,
         **options: Any,
@@ -462,11 +468,26 @@ class Session:
         ``ordered_by``: the columns that progress; ``unit``: what one step of an integer one is
         (``'seconds'``); ``slack``: by how much they may fall back (``'5 seconds'``, a timedelta, or
         a number of their units). ``watermark`` is another spelling: ``{'ts': '5 seconds'}``.
+        ``punctuated``: the columns on which the source says itself how far it is, by
+        ``cql.Punctuation`` between its rows, or by rows with a true marker, ``{'ts': 'marker'}``.
+        ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are the clauses of CREATE
+        STREAM.
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
         streaming DataFrame of Spark has no end by itself; ``poll='100 ms'`` says how often Spark
         looks for more rows of it, or of a table that is followed."""
         self._check_open()
-        clauses = Clauses(ordered_by, unit, watermark, slack, update_key, rate)
+        clauses = Clauses(
+            ordered_by,
+            unit,
+            watermark,
+            slack,
+            update_key,
+            rate,
+            punctuated,
+            max_advance,
+            idle_after,
+            heartbeat,
+        )
         with self._lock:
             declare(self.catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
 
@@ -622,11 +643,14 @@ class Session:
     def _tell(self, context: Context) -> None:
         """Shows the notices of a statement, each text once in a session."""
         for notice in context.warnings:
-            if notice.message not in self._noticed:
-                self._noticed.add(notice.message)
-                place = notice.pos
-                where = f" (line {place.line}, column {place.column})" if place else ""
-                self.on_notice(notice.message + where)
+            place = notice.pos
+            where = f" (line {place.line}, column {place.column})" if place else ""
+            self._notice(notice.message, where)
+
+    def _notice(self, message: str, where: str = "") -> None:
+        if message not in self._noticed:
+            self._noticed.add(message)
+            self.on_notice(message + where)
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""

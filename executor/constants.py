@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cql.executor.dictionary import Dictionary
-from cql.executor.operators.stage import END_OF_INPUT
-from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
+from cql.executor.unit import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
 from cql.planner.expr import Value
 from cql.planner.physical import ValuesExec
 

@@ -73,7 +73,7 @@ class Egress:
         for k, first in enumerate(loaded.addresses):
             data = loaded.data[k]
             if first <= address < first + data.nbytes:
-                array = loaded.block.batch.column(k)
+                array = loaded.separated.batch.column(k)
                 if array.type == self._types[i]:
                     return array.slice((address - first) // data.itemsize, n)
         return None
@@ -87,7 +87,7 @@ class Egress:
         f: Field,
     ) -> pa.Array:
         """Rows of the source's own array; where ``valid`` is 0 the row number means nothing."""
-        array, n = loaded.block.batch.column(column), int(self.unit.words[ROWS])
+        array, n = loaded.separated.batch.column(column), int(self.unit.words[ROWS])
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
             return _plain(array.slice((data - first) // 4, n), f)

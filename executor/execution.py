@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +22,19 @@ from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
+from cql.executor.marks import columns_read
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
-from cql.executor.protocols import BLOCK_ROWS, Reader, place_among
+from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.unit import PHASE, ROWS, SEQUENCE, SERIAL, Unit
 from cql.model import Schema
+from cql.planner.choose import duration
 from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 
 #: Bad rows are all counted; this many keep their particulars.
@@ -81,10 +84,14 @@ class _Over:
 class Execution:
     """Runs a physical plan once. ``batches`` is the only thing that moves it.
 
-    ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache."""
+    ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache.
+    ``clock`` gives seconds that only go forward. ``on_notice`` is told what may be not meant."""
 
-    def __init__(self, plan: PhysicalPlan, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, plan: PhysicalPlan, settings: Mapping[str, Any], clock: Clock = time.monotonic
+    ) -> None:
         self.plan = plan
+        self.on_notice: Callable[[str], None] = lambda message: None
         self.schema: Schema = plan.root.schema
         self._settings = settings
         self._rows = min(int(settings["morsel_rows"]), BLOCK_ROWS)
@@ -109,6 +116,10 @@ class Execution:
         self._refreshing: list[StageOperator | MergeOperator] = []
         #: The latest instant to which the inputs of relations have come.
         self.last_instant: int | None = None
+        self._clock = clock
+        self._timers = Timers((), clock)
+        self._silent: set[int] = set()
+        self._told: set[str] = set()  # inputs of which a notice was given
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -171,7 +182,7 @@ class Execution:
             with _told_at(node):
                 narrow_schema(node.schema)
                 source = node.relation.source()
-                self._readers.append(source.open(node.schema.names))
+                self._readers.append(source.open(columns_read(node)))
                 lags.append(int(getattr(source, "lag", 0)))
                 self._paced |= bool(getattr(source, "paced", False))
                 known = node.relation.statistics
@@ -250,34 +261,80 @@ class Execution:
             if feed.lag:
                 with _told_at(feed.source):
                     feed.load(None)
+        timers = self._timers = Timers(self._feeds, self._clock)
         while alive and not self._stop:
             if is_due(self._workspace):
                 self._compact()
             k = self._next_feed(alive)
+            for silent in self._silent:
+                yield from self._in_silence(silent)
             if k is None:
                 self._runtime.drain()  # nothing waits inside while the inputs are silent
                 yield
                 continue
             feed = self._feeds[k]
             if feed.pending is not None:
+                if timers.heard(k):
+                    self._admit(k, told_idle(feed, self._serial, self._sequence, idle=False))
                 yield from self._units(k, feed)
+                timers.taken(k)
+                self._tell_far(feed)
             elif feed.ended:
                 alive.discard(k)
-                self._runtime.admit(feed.end(self._serial, self._sequence), self._entry(k))
-                self._serial += 1
+                self._admit(k, feed.end(self._serial, self._sequence))
                 yield
+
+    def _admit(self, k: int, unit: Unit) -> None:
+        """A unit of input ``k`` without rows."""
+        assert self._runtime is not None
+        self._runtime.admit(unit, self._entry(k))
+        self._serial += 1
+
+    def _in_silence(self, k: int) -> Iterator[None]:
+        """Input ``k`` had nothing to give: it may be idle now, its heartbeat may be due."""
+        feed = self._feeds[k]
+        if self._timers.falls_idle(k):
+            self._admit(k, told_idle(feed, self._serial, self._sequence, idle=True))
+            yield
+        if self._timers.beat(k):
+            self._admit(k, feed.promised(self._serial, self._sequence))
+            yield
+
+    def _tell_far(self, feed: Feed) -> None:
+        """Says once of an input that a row of it was further ahead than MAX ADVANCE."""
+        for attribute in feed.attributes if feed.source.name not in self._told else ():
+            if attribute.far_rows:
+                self._told.add(feed.source.name)
+                most = duration(int(attribute.words[cut.ADVANCE]), attribute.field.type)
+                self.on_notice(
+                    f"{feed.source.name}.{attribute.name} jumped by more than {most}: progress"
+                    " waits until three further rows confirm it (MAX ADVANCE of CREATE STREAM)"
+                )
 
     def _next_feed(self, alive: set[int]) -> int | None:
         """The input that is furthest behind in event time; on unbounded inputs, one that has
-        something to read. None if nothing has come yet."""
+        something to read. None if nothing has come yet. Those that were asked and had nothing are
+        ``_silent``."""
+        self._silent.clear()
         order = sorted(alive, key=lambda k: (self._feeds[k].position, k))
-        for k in order:
-            feed = self._feeds[k]
-            bounded = feed.source.relation.bounded
-            with _told_at(feed.source):
-                if feed.load(None if bounded else _POLL / len(order)) or feed.ended:
+        if all(self._feeds[k].source.relation.bounded for k in order):
+            return order[0] if self._has_come(order[0], _POLL) else None
+        # One that is idle is asked first: it must not find that others have passed it meanwhile.
+        order.sort(key=lambda k: not self._timers.is_idle(k))
+        for timeout in (0.0, _POLL / len(order)):
+            for k in order:
+                if self._has_come(k, timeout):
                     return k
         return None
+
+    def _has_come(self, k: int, timeout: float) -> bool:
+        """Whether input ``k`` has something to read, or has ended."""
+        feed = self._feeds[k]
+        with _told_at(feed.source):
+            if feed.load(timeout) or feed.ended:
+                return True
+        self._silent.add(k)
+        return False
 
     def _units(self, k: int, feed: Feed) -> Iterator[None]:
         """Admits the pending block of input ``k``, unit by unit."""
@@ -293,13 +350,13 @@ class Execution:
         self._runtime.settle()
         loaded = feed.begin(self._serial, self._sequence)
         self._block = (k, loaded)
-        self._serial += int(feed.cutter[cut.UNITS])
         self._sequence += loaded.rows
         if loaded.block.bad:
             self._unread(feed, loaded)
         entry = self._entry(k)
         while self._runtime.admit_next(feed.cutter, feed.unit, entry) and not self._stop:
             yield
+        self._serial = int(feed.cutter[cut.NEXT_SERIAL])
 
     def _entry(self, k: int) -> Edge:
         assert self._graph is not None
@@ -374,7 +431,7 @@ class Execution:
         if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
             return None, None
         row = int(words[SEQUENCE]) - loaded.sequence + failure.row
-        return self._feeds[k].source, loaded.offset + place_among(loaded.block.bad, row)
+        return self._feeds[k].source, loaded.place(row)
 
     def _reached(self, k: int, name: str) -> StageOperator | None:
         """The operator of that name, if only unions and projections lie between it and feed k."""
@@ -401,7 +458,9 @@ class Execution:
         if self._over is not None:
             return self._over.progress
         feeds = list(self._feeds)
-        times = [f.attributes[0].watermark() for f in feeds if f.attributes]
+        idle = [self._timers.is_idle(k) for k in range(len(feeds))]
+        counted = [f for f, silent in zip(feeds, idle, strict=True) if not silent] or feeds
+        times = [f.attributes[0].watermark() for f in counted if f.attributes]
         end = self._finished or time.monotonic()
         return Progress(
             sum(f.rows for f in feeds),
@@ -425,9 +484,10 @@ class Execution:
             {
                 "operator": f.source.name,
                 "rows_in": f.rows,
-                "rows_out": f.rows - f.bad,
+                "rows_out": f.rows - f.bad - f.marks,
                 "bad": f.bad,
                 "late": f.late_rows,
+                **({"far_ahead": f.far_rows} if f.far_rows else {}),
             }
             for f in self._feeds
         ]
@@ -463,12 +523,14 @@ class Execution:
 
     def _late_rows(self) -> list[tuple[str, str, int, int | None]]:
         rows: list[tuple[str, str, int, int | None]] = [
-            (f.source.name, "rows", f.late_rows, f.max_lateness)
+            (f.source.name, "rows", a.stragglers, a.max_lateness)
             for f in self._feeds
-            if f.attributes
+            for a in f.attributes
         ]
         for operator in self._graph.operators if self._graph else []:
             counters = operator.counters()
+            if isinstance(operator, UnionOperator):
+                rows += [(name, "idle", n, None) for name, n in operator.too_late() if n]
             if "late_pairs" in counters:
                 rows.append((operator.name, "pairs", counters["late_pairs"], None))
             if "late_rows" in counters:

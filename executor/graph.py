@@ -201,7 +201,9 @@ class _Builder:
     def _union(self, node: UnionExec) -> int:
         ports = [self._operator_below(child) for child in node.inputs]
         name = f"union#{len(self.graph.operators)}"
-        operator = UnionOperator(name, len(node.schema), len(node.inputs), progressing(node))
+        names = tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
+        rows = self.workspace.unit_rows
+        operator = UnionOperator(name, node.schema, names, progressing(node), rows)
         index = self._add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
             self._edge(child, below, index, port)

@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import CatalogError
+from cql.executor.attributes import Attribute
 from cql.executor.dictionary import Dictionary
 from cql.executor.kernels import cut
-from cql.executor.operators.stage import END_OF_INPUT
-from cql.executor.protocols import BLOCK_ROWS, Block, Reader
+from cql.executor.marks import Separated, separate
+from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.executor.unit import (
     CAPACITY,
+    END_OF_INPUT,
     INFINITY,
     NEVER,
     PUNCTUATION_WORDS,
@@ -31,7 +33,6 @@ from cql.executor.unit import (
     Words,
 )
 from cql.model import Field, Schema
-from cql.planner.catalog import Progress
 from cql.planner.physical import SourceExec
 from cql.types import Kind
 
@@ -39,24 +40,12 @@ Array = npt.NDArray[Any]
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """Progress on one column; ``words`` are its part of the cutter."""
-
-    column: int
-    progress: Progress
-    words: Words
-
-    def watermark(self) -> int:
-        highest, slack = int(self.words[cut.HIGHEST]), self.progress.slack
-        return NEVER if highest <= NEVER + slack else highest - slack
-
-
 @dataclass(slots=True)
 class Loaded:
     """A block as kernel columns; the arrays keep the memory alive."""
 
     block: Block
+    separated: Separated
     data: list[Array]
     masks: list[Array | None]
     times: list[npt.NDArray[np.int64]]
@@ -67,14 +56,20 @@ class Loaded:
 
     @property
     def rows(self) -> int:
-        return int(self.block.batch.num_rows)
+        return int(self.separated.batch.num_rows)
+
+    def place(self, row: int) -> int:
+        """Where a row stands in the input, bad ones and marks too."""
+        kept = self.separated.kept
+        return self.offset + place_among(self.block.bad, row if kept is None else int(kept[row]))
 
 
 @dataclass(slots=True)
 class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
-    units of as many rows as ``unit`` is for. ``nulls`` are the columns in which a NULL has been
-    seen; ``bad`` rows could not be read. ``lag`` is how much later than its peers it is read."""
+    units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``. ``nulls`` are the
+    columns in which a NULL has been seen; ``bad`` rows could not be read, ``marks`` are rows that
+    were punctuation. ``lag`` is how much later than its peers it is read."""
 
     source: SourceExec
     reader: Reader
@@ -86,6 +81,7 @@ class Feed:
     nulls: set[int] = field(default_factory=set)
     lag: int = 0
     bad: int = 0
+    marks: int = 0
     ended: bool = False
     pending: Loaded | None = None
     cutter: Words = field(init=False)
@@ -104,9 +100,7 @@ class Feed:
         self.cutter[cut.ROOM] = unit_rows
         for column, progress in progressing:
             words = self.cutter[first : first + cut.ATTRIBUTE]
-            words[[cut.INDEX, cut.SLACK]] = column, progress.slack
-            words[[cut.HIGHEST, cut.PROMISED]] = NEVER
-            self.attributes.append(Attribute(column, progress, words))
+            self.attributes.append(Attribute.of(self.source, column, progress, words))
             first += cut.ATTRIBUTE
         room = STRAGGLER_WORDS * unit_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # not touched while nothing is late
@@ -123,8 +117,9 @@ class Feed:
         return int(self.cutter[cut.LATE])
 
     @property
-    def max_lateness(self) -> int:
-        return int(self.cutter[cut.MAX_LATENESS])
+    def far_rows(self) -> int:
+        """Rows that were further ahead than MAX ADVANCE."""
+        return sum(a.far_rows for a in self.attributes)
 
     @property
     def nbytes(self) -> int:
@@ -154,16 +149,18 @@ class Feed:
         if block is None:
             self.ended = True
             return False
-        if block.batch.num_rows == 0 and not block.punctuation and not block.bad:
+        if block.is_empty:
             return False
         self.pending = self._convert(block)
         return True
 
     def _convert(self, block: Block) -> Loaded:
+        separated = separate(self.source, block, self.attributes)
+        batch = separated.batch
         data: list[Array] = []
         masks: list[Array | None] = []
         for i, f in enumerate(self.source.schema):
-            column = block.batch.column(i)
+            column = batch.column(i)
             mask = _unpack_mask(column)
             if mask is not None:
                 if not f.nullable:
@@ -177,7 +174,7 @@ class Feed:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(mask)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
-        return Loaded(block, data, masks, times)
+        return Loaded(block, separated, data, masks, times)
 
     def begin(self, serial: int, sequence: int) -> Loaded:
         """Gives the pending block to the cutter; ``sequence`` is the stream position of its first
@@ -186,11 +183,15 @@ class Feed:
         assert loaded is not None
         self.pending, self._loaded = None, loaded
         loaded.offset, loaded.sequence, loaded.serial = self.rows, sequence, serial
-        self._before = self.rows + len(loaded.block.bad)
+        marked = loaded.block.batch.num_rows - loaded.rows
+        self._before = self.rows + len(loaded.block.bad) + marked
         self.bad += len(loaded.block.bad)
-        c, n = self.cutter, loaded.rows
-        c[cut.UNITS] = max(1, -(-n // int(c[cut.ROOM])))
-        c[cut.NEXT], c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = 0, n, serial, sequence
+        self.marks += marked
+        c = self.cutter
+        c[[cut.BEGUN, cut.NEXT, cut.NEXT_MARK]] = 0
+        c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = loaded.rows, serial, sequence
+        c[cut.MARKS] = loaded.separated.count
+        c[cut.MARKS_AT] = address_of(loaded.separated.marks)
         ones = address_of(self.ones)
         loaded.addresses = [address_of(data) for data in loaded.data]
         columns: list[int] = []
@@ -201,24 +202,30 @@ class Feed:
             mask = loaded.masks[attribute.column]
             attribute.words[cut.TIMES] = address_of(times)
             attribute.words[cut.VALID] = 0 if mask is None else address_of(mask)
-            attribute.words[cut.SOURCE] = self._promise_of(loaded.block, attribute)
         return loaded
 
-    @staticmethod
-    def _promise_of(block: Block, attribute: Attribute) -> int:
-        name, slack = attribute.progress.column.lower(), attribute.progress.slack
-        promises = (value for column, value in block.punctuation if column.lower() == name)
-        return max((min(value + slack, INFINITY) for value in promises), default=NEVER)
+    def promised(self, serial: int, sequence: int) -> Unit:
+        """A unit without rows: what a timer has promised (``Attribute.promise``)."""
+        unit = self.empty_unit(serial, sequence)
+        cut.promise(self.cutter.ctypes.data, unit.address)
+        return unit
 
     def end(self, serial: int, sequence: int) -> Unit:
         """The empty unit that ends this input: it says how far the input has come, and that no row
         follows."""
-        words, made = self.unit.words, self.unit.punctuations
-        highest = [(a.column, int(a.words[cut.HIGHEST])) for a in self.attributes]
-        promises = [(c, t) for c, t in highest if t > NEVER]
+        unit = self.empty_unit(serial, sequence)
+        known = ((a.column, max(a.highest, int(a.words[cut.PROMISED]))) for a in self.attributes)
+        promises = [(column, value) for column, value in known if value > NEVER]
         for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
-            made[PUNCTUATION_WORDS * k : PUNCTUATION_WORDS * k + 3] = column, value, -1
-        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, len(promises) + 1
+            at = PUNCTUATION_WORDS * k
+            unit.punctuations[at : at + 3] = column, value, -1
+        unit.words[PUNCTUATIONS] = len(promises) + 1
+        return unit
+
+    def empty_unit(self, serial: int, sequence: int) -> Unit:
+        """The unit without rows or punctuation."""
+        words = self.unit.words
+        words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 0
         words[SERIAL], words[SEQUENCE] = serial, sequence
         return self.unit
 

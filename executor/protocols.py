@@ -18,6 +18,10 @@ BLOCK_ROWS = 262_144
 Offset: TypeAlias = Mapping[str, Any]
 
 
+#: A promise of a source itself: (rows before it, bad ones too; column; value in storage units).
+Mark: TypeAlias = tuple[int, str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class BadInput:
     """A row that its source cannot give as values: ``row`` is its place among all rows of the
@@ -36,14 +40,21 @@ class Block:
     schema (``DataType.to_arrow``; string columns may be dictionary-encoded), no chunking.
 
     ``offset`` is the position after the last row. ``punctuation`` holds promises of the source
-    itself, (column, value) in storage units, valid after the last row. ``bad`` are the rows that
-    could not be read, in order; offsets count them, ``batch`` lacks them. A block without either
-    means "nothing yet" on an unbounded source."""
+    itself, (column, value) in storage units, valid after the last row; ``marks`` those that stand
+    between its rows, in order: (rows before it, bad ones too; column; value). ``bad`` are the rows
+    that could not be read, in order; offsets count them, ``batch`` lacks them. A block without any
+    of these means "nothing yet" on an unbounded source."""
 
     batch: pa.RecordBatch
     offset: Offset
     punctuation: tuple[tuple[str, int], ...] = ()
     bad: tuple[BadInput, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing has come yet."""
+        return not (self.batch.num_rows or self.punctuation or self.bad or self.marks)
 
 
 def place_among(bad: Sequence[BadInput], index: int) -> int:

@@ -50,6 +50,10 @@ OUTPUT_FULL = 1  # take the output, then call again with the same unit
 NEED = 2  # provide DETAIL (DETAIL_ROW says how much), then call again
 ERROR = 3  # row DETAIL_ROW failed at site DETAIL; calling again leaves it out
 
+# Attributes of punctuation that are no columns.
+END_OF_INPUT = -1  # no later row at all
+IDLE = -2  # value 1: the input stops counting where progress is a minimum; 0: it counts again
+
 INFINITY = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
 
-from cql import types as t
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
-from cql.planner import bind_window, functions
+from cql.planner import bind_progress, functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.bind_from import find_relation, name_of
-from cql.planner.catalog import Progress, Queue, StreamDefinition, StreamSpec, TimeUnit
+from cql.planner.catalog import Queue, StreamDefinition, StreamSpec
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.literals import data_type
@@ -37,15 +36,11 @@ _QUEUES = {
     "LINECUTTING": Queue.LINECUTTING,
 }
 #: Clauses that are kept with the stream, and refused where a query reads it.
-_DEFERRED = {
-    "idle_after": "IDLE AFTER",
-    "heartbeat": "HEARTBEAT",
-    "max_advance": "MAX ADVANCE",
-    "late_output": "LATE OUTPUT",
-}
+_DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
     *("ordered_by", "watermark", "update_key", "queue", "windows", "rate", "punctuate"),
-    *("on_bad_row", "from_table", "format", "with_options", *_DEFERRED),
+    *("idle_after", "heartbeat", "max_advance", "late_output"),
+    *("on_bad_row", "from_table", "format", "with_options"),
 )
 
 
@@ -122,7 +117,7 @@ def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | Cr
         return _intermediate(binder, node)
     schema = columns(binder, node.expressions)
     for key in _primary_key(node.expressions):
-        _find(binder, key, schema)
+        find_column(binder, key, schema)
     table, format_, given = _origin(binder, node)
     known = schema
     if node.args.get("from_table") is not None:
@@ -168,12 +163,14 @@ def _spec(binder: Binder, node: nodes.CreateStream, schema: Schema | None) -> St
     keep = args.get("on_bad_row")
     windows, rate = args.get("windows"), args.get("rate")
     return StreamSpec(
-        progress=_progress(binder, node, schema),
+        progress=bind_progress.progress(binder, node, schema, find_column),
         update_key=_update_key(binder, node, schema),
         queue=_queue(binder, node),
         lazy_windows=None if windows is None else windows.this == "LAZY",
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
+        idle_after=bind_progress.idle_after(binder, args.get("idle_after")),
+        heartbeat=bind_progress.heartbeat(binder, node, schema, find_column),
         deferred=tuple(_deferred(node)),
     )
 
@@ -191,11 +188,11 @@ def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
         for key, clause in _DEFERRED.items()
         if node.args.get(key) is not None
     ]
-    found += [("PUNCTUATE", to_sql(p)) for p in node.args.get("punctuate") or ()]
-    return found
+    grouped = (p for p in node.args.get("punctuate") or () if p.args.get("by"))
+    return found + [("PUNCTUATE BY", to_sql(p)) for p in grouped]
 
 
-def _find(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
+def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
     """The column that a clause names; None where the schema is the source's own."""
     if schema is None:
         return None
@@ -207,84 +204,6 @@ def _find(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None
             hint=did_you_mean(node.name, schema.names, what="columns"),
         )
     return schema[at]
-
-
-@dataclass(slots=True)
-class _Declared:
-    """What ORDERED BY and WATERMARK together say of one column."""
-
-    field: Field
-    node: exp.Expr
-    unit: TimeUnit | None = None
-    slack: exp.Expr | None = None
-    clause: str = "WITHIN"
-    text: str = ""
-
-
-def _progress(
-    binder: Binder, node: nodes.CreateStream, schema: Schema | None
-) -> tuple[Progress, ...]:
-    declared: dict[str, _Declared] = {}
-    inside = [c for c in node.expressions if isinstance(c, nodes.Watermark)]
-    for clause in (
-        *(node.args.get("ordered_by") or ()),
-        *inside,
-        *(node.args.get("watermark") or ()),
-    ):
-        made = _declared(binder, clause, schema)
-        key = made.field.name.lower()
-        declared[key] = _merged(binder, declared[key], made) if key in declared else made
-    return tuple(_progress_of(binder, d) for d in declared.values())
-
-
-def _declared(binder: Binder, clause: exp.Expr, schema: Schema | None) -> _Declared:
-    column = clause.this
-    # without a column list the source decides; a duration is then taken as one of a timestamp
-    unit = clause.args.get("unit")
-    assumed = Field(column.name, t.BIGINT if unit else t.TIMESTAMP)
-    field = _find(binder, column, schema) or assumed
-    made = _Declared(field, column, text=to_sql(clause))
-    if isinstance(clause, nodes.OrderedBy):
-        made.unit = TimeUnit(f"{unit.lower()}s") if unit else None
-        made.slack = clause.args.get("within")
-    elif clause.args.get("expression") is not None:
-        raise binder.error(
-            f"WATERMARK FOR {column.name} takes {column.name} or {column.name} - INTERVAL …",
-            clause.args["expression"],
-            hint=f"for example WATERMARK FOR {column.name} AS {column.name} - INTERVAL '5' SECOND",
-        )
-    else:
-        made.slack, made.clause = clause.args["delay"], "WATERMARK"
-    return made
-
-
-def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
-    if one.slack is not None and other.slack is not None:
-        raise binder.error(f"the slack of {one.field.name} is declared twice", other.node)
-    unit = one.unit or other.unit
-    said = one if one.slack is not None else other
-    # an integer column stands behind a declared unit, also where no schema is known yet
-    field = one.field if one.unit else other.field
-    return replace(said, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}")
-
-
-def _progress_of(binder: Binder, declared: _Declared) -> Progress:
-    field = declared.field
-    if not field.type.can_progress:
-        raise binder.error(
-            f"{field.name} is a {field.type} and cannot order a stream",
-            declared.node,
-            hint="a timestamp, a date or an integer can",
-        )
-    if declared.unit is not None and not field.type.is_integer:
-        raise binder.error(
-            f"IN {declared.unit.value.upper()} is for integers; {field.name} is a {field.type}",
-            declared.node,
-        )
-    slack = 0
-    if declared.slack is not None:
-        slack = bind_window.slack(binder, field, declared.unit, declared.slack, declared.clause)
-    return Progress(field.name, slack, declared.unit, declared.text)
 
 
 def _update_key(
@@ -299,7 +218,7 @@ def _update_key(
         raise binder.error("UPDATE KEY names no column", clause, hint=hint)
     keys = []
     for key in named:
-        field = _find(binder, key, schema)
+        field = find_column(binder, key, schema)
         keys.append(field.name if field else key.name)
     return tuple(keys)
 
@@ -467,7 +386,7 @@ def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:
         return target
     fields: list[Field] = []
     for node in named:
-        field = _find(binder, node, target)
+        field = find_column(binder, node, target)
         assert field is not None
         if field in fields:
             raise binder.error(f"column {field.name} is filled twice", node)
@@ -486,5 +405,6 @@ __all__ = [
     "create_table",
     "create_view",
     "filled",
+    "find_column",
     "stored",
 ]

@@ -337,12 +337,11 @@ def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation
         )
     spec = relation.stream or StreamSpec()
     column = relation.schema[index]
-    units = {p.column.lower(): p.unit for p in spec.progress}
-    slack = bind_window.slack(
-        binder, column, units.get(column.name.lower()), node.args["delay"], "DELAY OF"
-    )
+    known = {p.column.lower(): p for p in spec.progress}
+    before = known.get(column.name.lower(), Progress(column.name))
+    slack = bind_window.slack(binder, column, before.unit, node.args["delay"], "DELAY OF")
     declared = f"WATERMARK {name} DELAY OF {printed(node.args['delay'])}"
-    made = Progress(column.name, slack, units.get(column.name.lower()), declared)
+    made = replace(before, slack=slack, declared=declared, by_rows=True)
     others = tuple(p for p in spec.progress if fold((p.column,)) != fold((column.name,)))
     return Watermarked(relation, replace(spec, progress=(made, *others)))
 

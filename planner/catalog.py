@@ -36,13 +36,30 @@ class Queue(Enum):
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A progressing column: after a row with value v, no later row is below ``v - slack``, but for
-    stragglers. ``slack`` counts units of the column; ``unit`` is declared for integers only.
-    ``declared`` is the clause as written (for EXPLAIN)."""
+    stragglers. Lengths count units of the column; ``unit`` is declared for integers only.
+    ``declared`` is the clause as written (for EXPLAIN).
+
+    ``by_rows`` False: rows promise nothing, only the source's own punctuation does. ``marked_by``:
+    a boolean column that is true in rows which are punctuation. ``every``: punctuation lies that
+    far apart. ``max_advance``: a larger advance has to be confirmed (None: the default)."""
 
     column: str
     slack: int = 0
     unit: TimeUnit | None = None
     declared: str = "ORDERED BY"
+    by_rows: bool = True
+    marked_by: str | None = None
+    every: int | None = None
+    max_advance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """While a source has nothing to give, progress grows with the clock, ``slack`` behind it; both
+    in microseconds (out-of-order paper A.1.1)."""
+
+    every: int
+    slack: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,8 @@ class StreamSpec:
     lazy_windows: bool | None = None
     rate_hz: float | None = None
     keep_bad_rows: bool | None = None  # None: FAIL on bounded input, KEEP on unbounded
+    idle_after: int | None = None  # microseconds; None: the default
+    heartbeat: Heartbeat | None = None
     # Clauses that are only kept: (clause, text).
     deferred: tuple[tuple[str, str], ...] = ()
 

@@ -21,6 +21,7 @@ from cql.planner.physical import (
     progressing,
     sources,
 )
+from cql.planner.progress import max_advance
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
 from cql.window import Window, WindowKind
@@ -65,6 +66,9 @@ def why_source(scan: Scan) -> str:
         kind = scan.relation.schema[column or 0].type
         slack = f", slack {duration(p.slack, kind)}" if p.slack else ""
         parts.append(f"punctuation on {p.column} from {p.declared}{slack}")
+        most = max_advance(scan.relation, p)
+        if most is not None:
+            parts.append(f"an advance of more than {duration(most, kind)} must be confirmed")
     return "; ".join(parts)
 
 

@@ -15,6 +15,7 @@ from cql.model import Schema
 from cql.planner import logical as lg
 from cql.planner import physical as ph
 from cql.planner.choose import duration
+from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.show import show
@@ -181,7 +182,7 @@ def _physical_line(node: Node) -> Line:
         case ph.SourceExec():
             names = ", ".join(f.name for f in node.schema)
             shape = "bounded" if node.relation.bounded else "unbounded"
-            notes = (node.why, f"{shape}, append-only{_progress_text(node)}")
+            notes = (node.why, awaited_text(node), f"{shape}, append-only{_progress_text(node)}")
             return Line("Source", f"{node.name} [{names}]", notes)
         case ph.ValuesExec():
             return Line("Values", _values_text(node))

@@ -13,6 +13,7 @@ from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose, order
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
+from cql.planner.describe import describe
 from cql.planner.expr import Column, Expr
 from cql.planner.logical import (
     SEQUENCE,
@@ -85,6 +86,7 @@ def plan(
         keys = logical.keys if isinstance(logical, Sort) else ()
     else:
         root = lower(logical)
+    root = describe(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(
         root, runtime, why, keep, changelog=changelog, order=keys, emits_changes=emits
@@ -157,7 +159,7 @@ def _lonely(what: str, pos: Position | None) -> NotSupportedError:
 def _refuse_stream(scan: Scan, under_window: bool) -> None:
     """Refuses a stream whose declaration asks for what this version does not do."""
     spec = scan.relation.stream
-    wanted = [] if spec is None else _not_run(spec, scan.relation.bounded, under_window)
+    wanted = [] if spec is None else _not_run(spec, under_window)
     if wanted:
         clauses = " and ".join([", ".join(wanted[:-1]), wanted[-1]] if wanted[1:] else wanted)
         name = ".".join(scan.relation.name)
@@ -169,9 +171,9 @@ def _refuse_stream(scan: Scan, under_window: bool) -> None:
         )
 
 
-def _not_run(spec: StreamSpec, bounded: bool, under_window: bool) -> list[str]:
+def _not_run(spec: StreamSpec, under_window: bool) -> list[str]:
     """The clauses that would change a result: no queue but APPEND, no mode of windows (where there
-    are some), no timer (which only input without an end has)."""
+    are some)."""
     found = []
     if spec.update_key is not None:
         found.append(f"UPDATE KEY ({', '.join(spec.update_key)})")
@@ -181,8 +183,7 @@ def _not_run(spec: StreamSpec, bounded: bool, under_window: bool) -> list[str]:
         found.append(f"WINDOWS {'LAZY' if spec.lazy_windows else 'EAGER'}")
     if spec.rate_hz is not None:
         found.append(f"RATE {spec.rate_hz:.15g} HZ")
-    timers = ("IDLE AFTER", "HEARTBEAT")
-    return found + [text for clause, text in spec.deferred if not (bounded and clause in timers)]
+    return found + [text for _, text in spec.deferred]
 
 
 def _refuse_window(node: Windowed) -> None:

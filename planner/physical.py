@@ -22,13 +22,30 @@ from cql.window import Window, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """The punctuation on a column that some consumer can use: values at ``offset`` + a multiple of
+    ``step``, for each pair (step, offset); None: any value."""
+
+    column: int
+    boundaries: tuple[tuple[int, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class SourceExec:
-    """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1)."""
+    """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
+    by column, the punctuation that the plan above can use (``planner.describe``); None: any."""
 
     relation: Relation
     columns: tuple[int, ...]
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
+    awaited: tuple[Awaited, ...] | None = None
+
+    def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
+        """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""
+        if self.awaited is None:
+            return None
+        return next((a.boundaries for a in self.awaited if a.column == column), ())
 
     @property
     def schema(self) -> Schema:

@@ -43,6 +43,7 @@ class FakeRun:
         self._batches = batches
         self._endless = endless
         self.error: Exception | None = None
+        self.on_notice: Callable[[str], None] = lambda message: None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self.started.set()

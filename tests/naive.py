@@ -6,13 +6,13 @@ shows one worked example (run by ``test_naive.py``). Nothing of the executor is 
 second answer that the engine's is compared with.
 
 Own watermark. A row carries, for each progressing column, the progress of its source just before
-it: the largest value of that column so far, minus the declared slack. It is made at the source,
-before any filter, and depends on nothing else. A row below its own watermark is a straggler.
+it (``naive_progress``): the largest value of that column so far, minus the declared slack, or what
+the source has promised. It is made at the source, before any filter, and depends on nothing else. A
+row below its own watermark is a straggler.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +23,7 @@ from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import Order, before_window, merged, released
+from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_relation
 from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key, order_key
@@ -54,7 +55,6 @@ from cql.window import Window, WindowKind
 __all__ = ["Answer", "QueryFailsError", "Row", "UndeterminedError", "evaluate"]
 
 Inputs = Mapping[str, Sequence[tuple[Any, ...]]]
-NEVER = -math.inf  # the watermark before anything was promised
 
 
 @dataclass(frozen=True)
@@ -159,18 +159,8 @@ def _scan(node: Scan, run: _Run) -> list[Row]:
     >>> [row.marks[0] for row in _scan(s, run)]
     [-inf, 5, 25, 25]
     """
-    relation = node.relation
-    progress = relation.stream.progress if relation.stream else ()
-    slack = {relation.schema.find(p.column): p.slack for p in progress}
-    marks: dict[int | None, float] = dict.fromkeys(slack, NEVER)
-    found = []
-    for arrival, row in enumerate(run.inputs[relation.name[-1]]):
-        values = tuple(row[i] for i in node.columns)
-        found.append(Row(values, tuple(marks.get(i) for i in node.columns), arrival))
-        for i in slack:
-            if i is not None and row[i] is not None:
-                marks[i] = max(marks[i], row[i] - slack[i])
-    return found
+    rows = scan(node, run.inputs[node.relation.name[-1]])
+    return [Row(values, tuple(marks), arrival) for arrival, (values, marks) in enumerate(rows)]
 
 
 def _filter(node: Filter, run: _Run) -> Iterator[Row]:

@@ -23,6 +23,7 @@ from cql.executor.egress import view_address
 from cql.executor.graph import Graph, build
 from cql.executor.ingest import Feed
 from cql.executor.kernels.cut import cut
+from cql.executor.marks import columns_read
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
@@ -114,7 +115,7 @@ class Admissions:
         return made
 
     def _source(self, node: Any, k: int, workspace: Workspace) -> list[Unit]:
-        reader = node.relation.source().open(node.schema.names)
+        reader = node.relation.source().open(columns_read(node))
         text = frozenset(i for i, f in enumerate(node.schema) if f.type.is_text)
         ones = workspace.ones
         shared = Unit.allocate(node.schema, workspace.unit_rows, ones=ones.ctypes.data)

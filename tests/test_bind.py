@@ -494,7 +494,7 @@ def test_create_stream() -> None:
     assert definition.spec.queue is Queue.IN_PLACE
     assert (definition.spec.lazy_windows, definition.spec.rate_hz) == (True, 2000.0)
     assert definition.spec.keep_bad_rows
-    assert definition.spec.deferred == (("IDLE AFTER", "IDLE AFTER 5 SECOND"),)
+    assert definition.spec.idle_after == 5_000_000
     assert made.if_not_exists
     assert definition.schema is not None
     assert definition.schema[1].comment == "key"

@@ -463,11 +463,14 @@ class CqlParser(QueryParser):
     def _punctuate(self) -> exp.Expr:
         self._advance()
         if self.accept("BY"):
-            return nodes.Punctuate(this=self.name("a column"))
+            return nodes.Punctuate(this=self.name("a column"), by=True)
         self.require("ON", after="PUNCTUATE")
-        column = self.name("a column")
-        self.require("EVERY", after="PUNCTUATE ON …")
-        return nodes.Punctuate(this=column, every=self.parse_duration("EVERY"))
+        made = nodes.Punctuate(this=self.name("a column"))
+        if self.accept("WHEN"):
+            made.set("when", self.name("a column"))
+        if self.accept("EVERY"):
+            made.set("every", self.parse_duration("EVERY"))
+        return made
 
     # ----------------------------------------------------------------- the short statements
 

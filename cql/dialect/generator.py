@@ -276,10 +276,15 @@ class CqlGenerator(generator.Generator):
         )
 
     def punctuate(self, clause: nodes.Punctuate) -> str:
-        column, every = self.sql(clause, "this"), clause.args.get("every")
-        if every is None:
+        column = self.sql(clause, "this")
+        if clause.args.get("by"):
             return f"PUNCTUATE BY {column}"
-        return f"PUNCTUATE ON {column} EVERY {self.sql(every)}"
+        when, every = clause.args.get("when"), clause.args.get("every")
+        return _words(
+            f"PUNCTUATE ON {column}",
+            f"WHEN {self.sql(when)}" if when is not None else None,
+            f"EVERY {self.sql(every)}" if every is not None else None,
+        )
 
 
 _CLAUSE_ORDER = (

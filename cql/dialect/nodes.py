@@ -306,11 +306,11 @@ class MaxAdvance(exp.Expression):
 
 
 class Punctuate(exp.Expression):
-    """``PUNCTUATE BY col`` (the column marks punctuations) or ``PUNCTUATE ON ts EVERY 5
-    SECOND``.
+    """``PUNCTUATE ON ts [WHEN marker] [EVERY 5 SECOND]``, or ``PUNCTUATE BY col`` (``by``: each
+    value of the column makes progress of its own).
     """
 
-    arg_types: ClassVar[Args] = {"this": True, "every": False}
+    arg_types: ClassVar[Args] = {"this": True, "when": False, "every": False, "by": False}
 
 
 class CreateStream(exp.Expression):

@@ -2,7 +2,11 @@
 once, serially, at ingest; out-of-order paper §5.1).
 
 A cutter is a table of int64 words: a header, three words per column (address of the data, address
-of the mask, item size) and seven per progressing attribute.
+of the mask, item size) and ATTRIBUTE per progressing attribute.
+
+Progress on an attribute is the higher of two: what its rows say (the highest time so far, less the
+slack), and the floor that the source or a timer has promised. The source's promises are marks,
+records of (rows of the block before it, attribute, value); each counts from the next row on.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.intrinsics import leading_zeros
 from cql.executor.kernels.memory import as_u8, words
 from cql.executor.unit import (
     HEADER,
+    INFINITY,
     NEVER,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -27,7 +33,7 @@ from cql.executor.unit import (
 )
 
 # Header words of a cutter.
-UNITS = 0  # still to come from this block; a block without rows is one unit
+BEGUN = 0  # 0: not a unit of the block is cut yet; a block without rows is one unit
 NEXT = 1  # row of the block
 BLOCK = 2  # rows of the block
 ROOM = 3  # rows of a unit
@@ -35,25 +41,82 @@ NEXT_SERIAL = 4
 FIRST = 5  # stream position of the block's first row
 COLUMNS = 6
 ATTRIBUTES = 7
-LATE = 8  # stragglers so far
-MAX_LATENESS = 9
-CUTTER = 10
+LATE = 8  # rows so far that were stragglers on some attribute
+MARKS = 9
+MARKS_AT = 10  # their address
+NEXT_MARK = 11
+CUTTER = 12
 COLUMN = 3
+MARK = 3
 
 # Words of an attribute.
 INDEX = 0  # its column
 SLACK = 1
-HIGHEST = 2  # event time so far
-PROMISED = 3
-TIMES = 4  # address of the block's event times
-VALID = 5  # address of their mask, 0 if there are no NULLs
-SOURCE = 6  # what the source promises at the end of the block, plus the slack; else NEVER
-ATTRIBUTE = 7
+BY_ROWS = 2  # 0: rows promise nothing
+HIGHEST = 3  # event time so far
+FLOOR = 4  # progress that the source or a timer has promised
+PROMISED = 5  # the latest punctuation
+TIMES = 6  # address of the block's event times
+VALID = 7  # address of their mask, 0 if there are no NULLs
+STRAGGLED = 8  # stragglers so far
+MAX_LATENESS = 9
+BEHIND = 10  # address of BUCKETS counts: rows by how far they were behind the highest time
+ADVANCE = 11  # a larger advance of the highest time waits until it is confirmed
+FAR = 12  # rows so far that were further ahead than that
+PENDING = 13  # of these, how many wait; and their times, in ascending order
+PENDING_AT = 14  # four places
+EVERY = 18  # punctuation lies so far apart; 0: anywhere
+BOUNDARIES = 19  # what the consumers await: so many (step, offset); -1: everything
+BOUNDARIES_AT = 20  # their address
+ATTRIBUTE = 21
+
+#: An advance takes effect with so many further rows beyond it.
+CONFIRMING = 3
+#: Of the counts by distance: 8 for each power of two.
+BUCKETS = 496
+_FAR_OFF = 1 << 62
 
 
 @njit(inline="always")
-def watermark(highest: int, slack: int) -> int:
-    return NEVER if highest <= NEVER + slack else highest - slack
+def watermark(a: Any) -> int:
+    """Progress on an attribute."""
+    if a[BY_ROWS] == 0 or a[HIGHEST] <= NEVER + a[SLACK]:
+        return a[FLOOR]
+    return max(a[FLOOR], a[HIGHEST] - a[SLACK])
+
+
+@njit("int64(int64)", cache=True)
+def bucket_of(distance: int) -> int:
+    """The count that a distance (above zero) belongs to."""
+    if distance < 8:
+        return distance
+    power = 63 - leading_zeros(distance)
+    return 8 * (power - 2) + ((distance >> (power - 3)) & 7)
+
+
+@njit(inline="always")
+def _within(base: int, most: int) -> int:
+    """The last time that needs no confirmation."""
+    return INFINITY if base > INFINITY - most else base + most
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def rolled(attribute: int, value: int) -> int:
+    """The highest boundary that somebody awaits, at or below ``value`` (the describe operator,
+    paper A.1.1); NEVER if there is none."""
+    a = words(attribute, ATTRIBUTE)
+    if value < -_FAR_OFF:
+        return NEVER
+    if a[EVERY] > 0:
+        value = value // a[EVERY] * a[EVERY]
+    if a[BOUNDARIES] < 0:
+        return value
+    best = NEVER
+    pairs = words(a[BOUNDARIES_AT], 2 * a[BOUNDARIES])
+    for k in range(a[BOUNDARIES]):
+        step, offset = pairs[2 * k], pairs[2 * k + 1]
+        best = max(best, (value - offset) // step * step + offset)
+    return best
 
 
 @njit("boolean(int64[::1], int64)", nogil=True, cache=True)
@@ -65,56 +128,120 @@ def _in_order(times: Any, highest: int) -> bool:
     return not behind
 
 
-@njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
-def _mark(cutter: int, unit: int, start: int, n: int) -> None:
-    """A row below its source's progress just before it (the highest time so far - slack) is a
-    straggler: (row, attribute, own watermark) goes to the unit's records, which have room for all
-    rows."""
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _advance(attribute: int, t: int) -> None:
+    """A row above the highest time. One further ahead than ADVANCE only waits: the fourth such row
+    confirms the lowest of the four, and those within ADVANCE of it. An advance in between shows
+    that time goes on where it was: nothing waits any more."""
+    a = words(attribute, ATTRIBUTE)
+    base = max(a[HIGHEST], a[FLOOR])
+    if base == NEVER or t <= _within(base, a[ADVANCE]):
+        a[HIGHEST] = t
+        a[PENDING] = 0
+        return
+    a[FAR] += 1
+    n = a[PENDING]
+    at = PENDING_AT + n
+    while at > PENDING_AT and a[at - 1] > t:
+        a[at] = a[at - 1]
+        at -= 1
+    a[at] = t
+    if n < CONFIRMING:
+        a[PENDING] = n + 1
+        return
+    sure = 1
+    while sure <= n and a[PENDING_AT + sure] <= _within(a[PENDING_AT + sure - 1], a[ADVANCE]):
+        sure += 1
+    a[HIGHEST] = a[PENDING_AT + sure - 1]
+    a[PENDING] = n + 1 - sure
+    for k in range(sure, n + 1):
+        a[PENDING_AT + k - sure] = a[PENDING_AT + k]
+
+
+@njit("boolean(int64, int64, int64)", nogil=True, cache=True)
+def _is_calm(attribute: int, begin: int, end: int) -> bool:
+    """Whether those rows need no second look: in order, above all that is promised, and within
+    ADVANCE of what is known."""
+    a = words(attribute, ATTRIBUTE)
+    if a[VALID] != 0:
+        return False
+    times = words(a[TIMES] + 8 * begin, end - begin)
+    base = max(a[HIGHEST], a[FLOOR])
+    known = times[0] if base == NEVER else base
+    return times[times.size - 1] <= _within(known, a[ADVANCE]) and _in_order(times, base)
+
+
+@njit("int64(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _mark(cutter: int, unit: int, start: int, begin: int, end: int, late: int) -> int:
+    """A row below its source's progress just before it is a straggler: (row, attribute, own
+    watermark) goes to the unit's records, which have room for all rows. Looks at the block's rows
+    from ``begin`` to ``end``, of a unit that begins at ``start`` and has ``late`` records; returns
+    how many it has now."""
     c, u = words(cutter, CUTTER), words(unit, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
-    attributes = words(first, ATTRIBUTE * count)
-    records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * n * count)
-    if count == 1 and attributes[VALID] == 0 and n > 0:
-        times = words(attributes[TIMES] + 8 * start, n)
-        if _in_order(times, attributes[HIGHEST]):
-            attributes[HIGHEST] = times[n - 1]
-            return
-    late = 0
-    for i in range(n):
+    records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
+    calm = 0
+    while calm < count and _is_calm(first + 8 * ATTRIBUTE * calm, begin, end):
+        calm += 1
+    if calm == count:
         for k in range(count):
             a = words(first + 8 * ATTRIBUTE * k, ATTRIBUTE)
-            if a[VALID] != 0 and as_u8(a[VALID] + start, n)[i] == 0:
+            last = words(a[TIMES], end)[end - 1]
+            if last > a[HIGHEST]:
+                a[HIGHEST] = last
+                a[PENDING] = 0
+        return late
+    for i in range(begin, end):
+        before = late
+        for k in range(count):
+            a = words(first + 8 * ATTRIBUTE * k, ATTRIBUTE)
+            if a[VALID] != 0 and as_u8(a[VALID], end)[i] == 0:
                 continue
-            t = words(a[TIMES] + 8 * start, n)[i]
-            if t >= a[HIGHEST]:
-                a[HIGHEST] = t
-                continue
-            own = watermark(a[HIGHEST], a[SLACK])
+            t = words(a[TIMES], end)[i]
+            own = watermark(a)
             if t < own:
                 at = STRAGGLER_WORDS * late
-                records[at] = i
+                records[at] = i - start
                 records[at + 1] = a[INDEX]
                 records[at + 2] = own
                 late += 1
-                c[MAX_LATENESS] = max(c[MAX_LATENESS], own - t)
-    u[STRAGGLERS] = late
-    c[LATE] += late
+                a[STRAGGLED] += 1
+                a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
+            if t > a[HIGHEST]:
+                _advance(first + 8 * ATTRIBUTE * k, t)
+            elif t < a[HIGHEST]:
+                words(a[BEHIND], BUCKETS)[bucket_of(a[HIGHEST] - t)] += 1
+        c[LATE] += late > before
+    return late
+
+
+@njit("boolean(int64)", nogil=True, cache=True)
+def _take_mark(cutter: int) -> bool:
+    """The source's next promise; returns whether a consumer awaits it."""
+    c = words(cutter, CUTTER)
+    mark = words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], MARK)
+    c[NEXT_MARK] += 1
+    first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
+    attribute = first + 8 * ATTRIBUTE * mark[1]
+    a = words(attribute, ATTRIBUTE)
+    if mark[2] <= a[FLOOR]:
+        return False
+    a[FLOOR] = mark[2]
+    return rolled(attribute, watermark(a)) > a[PROMISED]
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def _promise(cutter: int, unit: int) -> None:
-    """Punctuation for every attribute whose progress has grown; what the source itself promises
-    counts as progress from the end of the block on."""
+def promise(cutter: int, unit: int) -> None:
+    """Punctuation for every attribute whose progress has passed a boundary."""
     c, u = words(cutter, CUTTER), words(unit, HEADER)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     made = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * c[ATTRIBUTES])
     n = 0
     for k in range(c[ATTRIBUTES]):
-        a = words(first + 8 * ATTRIBUTE * k, ATTRIBUTE)
-        if c[UNITS] == 0:
-            a[HIGHEST] = max(a[HIGHEST], a[SOURCE])
-        mark = watermark(a[HIGHEST], a[SLACK])
+        attribute = first + 8 * ATTRIBUTE * k
+        a = words(attribute, ATTRIBUTE)
+        mark = rolled(attribute, watermark(a))
         if mark > a[PROMISED]:
             a[PROMISED] = mark
             made[PUNCTUATION_WORDS * n] = a[INDEX]
@@ -126,23 +253,37 @@ def _promise(cutter: int, unit: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def cut(cutter: int, unit: int) -> int:
-    """Makes the unit the next one of the block; 0 if the block is used up."""
+    """Makes the unit the next one of the block; 0 if the block is used up. A promise of the source
+    that is awaited ends the unit: it is a high-priority tuple (paper A.1.1)."""
     c = words(cutter, CUTTER)
-    if c[UNITS] == 0:
+    if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
         return 0
-    c[UNITS] -= 1
+    c[BEGUN] = 1
     start = c[NEXT]
-    n = min(c[ROOM], c[BLOCK] - start)
+    end = start + min(c[ROOM], c[BLOCK] - start)
+    late, at, awaited = 0, start, False
+    while True:
+        stop = end
+        if c[NEXT_MARK] < c[MARKS]:
+            stop = min(end, words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0])
+        if stop > at:
+            late = _mark(cutter, unit, start, at, stop, late)
+            at = stop
+        while c[NEXT_MARK] < c[MARKS]:
+            if words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0] > at:
+                break
+            awaited |= _take_mark(cutter)
+        if awaited or at == end:
+            break
     width = c[COLUMNS]
     u = words(unit, HEADER + 2 * width)
-    u[ROWS], u[SERIAL], u[SEQUENCE] = n, c[NEXT_SERIAL], c[FIRST] + start
+    u[ROWS], u[SERIAL], u[SEQUENCE] = at - start, c[NEXT_SERIAL], c[FIRST] + start
     columns = words(cutter + 8 * CUTTER, COLUMN * width)
     for k in range(width):
         u[HEADER + 2 * k] = columns[COLUMN * k] + start * columns[COLUMN * k + 2]
         u[HEADER + 2 * k + 1] = columns[COLUMN * k + 1] + start
-    u[STRAGGLERS] = 0
-    _mark(cutter, unit, start, n)
-    c[NEXT] = start + n
+    u[STRAGGLERS] = late
+    c[NEXT] = at
     c[NEXT_SERIAL] += 1
-    _promise(cutter, unit)
+    promise(cutter, unit)
     return 1

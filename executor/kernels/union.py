@@ -1,20 +1,23 @@
 """The native function of the pass-through union (out-of-order paper §5.4 and appendix).
 
 Rows pass by reference and nothing is stored but the last punctuation of each input and attribute;
-the output's punctuation is the minimum. An input that has ended holds nothing back.
+the output's punctuation is the minimum. An input that has ended holds nothing back, nor does one
+that is idle: rows that it gives later below what has been promised meanwhile go on as stragglers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc
+from numba import cfunc, njit
 
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
 from cql.executor.unit import (
     DONE,
+    END_OF_INPUT,
     EPOCH,
     HEADER,
+    IDLE,
     INFINITY,
     OUT,
     PORT,
@@ -25,27 +28,94 @@ from cql.executor.unit import (
     SEQUENCE,
     SERIAL,
     STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
     STRAGGLERS,
 )
 
-# Descriptor: columns, ports, attributes, rows, "all ended" sent; then per attribute its column,
-# what was last sent, and the furthest that any input has come; then the watermark of (port,
-# attribute), then whether each port has ended.
+# Descriptor: a header; per attribute its column, the bytes of a value, the last promise sent and the
+# furthest that any input has come; per port whether it has ended, whether it is idle and its rows
+# that came too late for that; then the watermark of (port, attribute).
 COLUMNS = 0
 PORTS = 1
 ATTRIBUTES = 2
 ROWS_SEEN = 3
-ENDED = 4
-FIRST = 5
+ENDED = 4  # the end was sent
+IDLING = 5  # what was sent last: all inputs are idle (1), or not
+RECORDS = 6  # address of room for STRAGGLER_WORDS per row and attribute
+FIRST = 7
+OF_ATTRIBUTE = 4
+COLUMN, SIZE, SENT, FURTHEST = range(OF_ATTRIBUTE)
+OF_PORT = 3
+OVER, SILENT, TOO_LATE = range(OF_PORT)
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _value(address: int, size: int, row: int) -> int:
+    if size == 8:
+        return words(address, row + 1)[row]
+    if size == 4:
+        return as_i32(address, row + 1)[row]
+    if size == 2:
+        return as_i16(address, row + 1)[row]
+    return as_i8(address, row + 1)[row]
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True)
+def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
+    """Rows of a port that was idle, below what has been promised: stragglers, whose own watermark
+    is that promise. Writes all records of the unit anew; returns how many there are."""
+    d = words(desc, FIRST)
+    attributes, ports = d[ATTRIBUTES], d[PORTS]
+    d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
+    u = words(unit, HEADER + 2 * columns)
+    n = u[ROWS]
+    old = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * u[STRAGGLERS])
+    new = words(d[RECORDS], STRAGGLER_WORDS * n * attributes)
+    at = FIRST + OF_ATTRIBUTE * attributes + OF_PORT * port
+    first = FIRST + OF_ATTRIBUTE * attributes + OF_PORT * ports + port * attributes
+    seen, made = 0, 0
+    for i in range(n):
+        late = False
+        for a in range(attributes):
+            column, sent = d[FIRST + OF_ATTRIBUTE * a + COLUMN], d[FIRST + OF_ATTRIBUTE * a + SENT]
+            own = sent if d[first + a] < sent else -INFINITY
+            if own != -INFINITY:
+                valid = as_u8(u[HEADER + 2 * column + 1], n)[i] != 0
+                size = d[FIRST + OF_ATTRIBUTE * a + SIZE]
+                if not valid or _value(u[HEADER + 2 * column], size, i) >= own:
+                    own = -INFINITY
+            before = -INFINITY
+            for e in range(seen, u[STRAGGLERS]):
+                if old[STRAGGLER_WORDS * e] != i:
+                    break
+                if old[STRAGGLER_WORDS * e + 1] == column:
+                    before = old[STRAGGLER_WORDS * e + 2]
+            late |= own > before
+            own = max(own, before)
+            if own != -INFINITY:
+                new[STRAGGLER_WORDS * made] = i
+                new[STRAGGLER_WORDS * made + 1] = column
+                new[STRAGGLER_WORDS * made + 2] = own
+                made += 1
+        while seen < u[STRAGGLERS] and old[STRAGGLER_WORDS * seen] == i:
+            seen += 1
+        d[at + TOO_LATE] += late
+    return made
+
+
+@njit(inline="always")
+def _send(leaving: Any, n: int, attribute: int, value: int) -> int:
+    leaving[PUNCTUATION_WORDS * n] = attribute
+    leaving[PUNCTUATION_WORDS * n + 1] = value
+    leaving[PUNCTUATION_WORDS * n + 2] = -1
+    return n + 1
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def union(desc: Any, unit: Any) -> Any:
     d = words(desc, FIRST)
-    columns = d[COLUMNS]
-    ports = d[PORTS]
-    attributes = d[ATTRIBUTES]
-    d = words(desc, FIRST + 3 * attributes + ports * attributes + ports)
+    columns, ports, attributes = d[COLUMNS], d[PORTS], d[ATTRIBUTES]
+    d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
     u = words(unit, HEADER + 2 * columns)
     o = words(u[OUT], HEADER + 2 * columns)
     o[ROWS] = u[ROWS]
@@ -57,53 +127,60 @@ def union(desc: Any, unit: Any) -> Any:
     for k in range(HEADER, HEADER + 2 * columns):
         o[k] = u[k]
     d[ROWS_SEEN] += u[ROWS]
-    sent = FIRST + attributes
-    furthest = sent + attributes
-    marks = furthest + attributes
-    done = marks + ports * attributes
     port = u[PORT]
+    of_ports = FIRST + OF_ATTRIBUTE * attributes
+    marks = of_ports + OF_PORT * ports
+    behind = False
+    for a in range(attributes):
+        behind |= d[marks + port * attributes + a] < d[FIRST + OF_ATTRIBUTE * a + SENT]
+    if behind and u[ROWS] > 0:
+        o[STRAGGLERS] = _mark_late(desc, unit, columns, port)
+        o[STRAGGLER_ADDRESS] = d[RECORDS]
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
-    leaving = words(o[PUNCTUATION_ADDRESS], 256)
     for p in range(u[PUNCTUATIONS]):
         attribute = arrived[PUNCTUATION_WORDS * p]
         value = arrived[PUNCTUATION_WORDS * p + 1]
         if arrived[PUNCTUATION_WORDS * p + 2] >= 0:
             continue
-        if attribute < 0:
-            d[done + port] = 1
+        if attribute == IDLE:
+            d[of_ports + OF_PORT * port + SILENT] = value
+            continue
+        if attribute == END_OF_INPUT:
+            d[of_ports + OF_PORT * port + OVER] = 1
         for a in range(attributes):
-            if attribute < 0 or d[FIRST + a] == attribute:
+            if attribute == END_OF_INPUT or d[FIRST + OF_ATTRIBUTE * a + COLUMN] == attribute:
                 at = marks + port * attributes + a
-                d[at] = max(d[at], INFINITY if attribute < 0 else value)
-                if attribute >= 0:
-                    d[furthest + a] = max(d[furthest + a], value)
-    n = 0
-    ended = 0
+                d[at] = max(d[at], INFINITY if attribute == END_OF_INPUT else value)
+                if attribute != END_OF_INPUT:
+                    furthest = FIRST + OF_ATTRIBUTE * a + FURTHEST
+                    d[furthest] = max(d[furthest], value)
+    leaving = words(o[PUNCTUATION_ADDRESS], 256)
+    n, ended, idle = 0, 0, 0
     for q in range(ports):
-        ended += d[done + q]
+        ended += d[of_ports + OF_PORT * q + OVER]
+        if d[of_ports + OF_PORT * q + OVER] == 0:
+            idle += d[of_ports + OF_PORT * q + SILENT]
     if ended == ports:
         if d[ENDED] == 0:
             d[ENDED] = 1
             for a in range(attributes):
-                if d[furthest + a] > d[sent + a]:
-                    leaving[PUNCTUATION_WORDS * n] = d[FIRST + a]
-                    leaving[PUNCTUATION_WORDS * n + 1] = d[furthest + a]
-                    leaving[PUNCTUATION_WORDS * n + 2] = -1
-                    n += 1
-            leaving[PUNCTUATION_WORDS * n] = -1
-            leaving[PUNCTUATION_WORDS * n + 1] = INFINITY
-            leaving[PUNCTUATION_WORDS * n + 2] = -1
-            n += 1
+                at = FIRST + OF_ATTRIBUTE * a
+                if d[at + FURTHEST] > d[at + SENT]:
+                    n = _send(leaving, n, d[at + COLUMN], d[at + FURTHEST])
+            n = _send(leaving, n, END_OF_INPUT, INFINITY)
     else:
         for a in range(attributes):
             low = INFINITY
             for q in range(ports):
-                low = min(low, d[marks + q * attributes + a])
-            if low > d[sent + a] and low < INFINITY:
-                d[sent + a] = low
-                leaving[PUNCTUATION_WORDS * n] = d[FIRST + a]
-                leaving[PUNCTUATION_WORDS * n + 1] = low
-                leaving[PUNCTUATION_WORDS * n + 2] = -1
-                n += 1
+                if d[of_ports + OF_PORT * q + SILENT] == 0:
+                    low = min(low, d[marks + q * attributes + a])
+            sent = FIRST + OF_ATTRIBUTE * a + SENT
+            if low > d[sent] and low < INFINITY:
+                d[sent] = low
+                n = _send(leaving, n, d[FIRST + OF_ATTRIBUTE * a + COLUMN], low)
+        idling = 1 if idle == ports - ended else 0
+        if idling != d[IDLING]:
+            d[IDLING] = idling
+            n = _send(leaving, n, IDLE, idling)
     o[PUNCTUATIONS] = n
     return DONE

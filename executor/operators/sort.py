@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
-from cql.executor.operators.stage import END_OF_INPUT
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
     DONE,
+    END_OF_INPUT,
+    IDLE,
     INFINITY,
     NEVER,
     OUTPUT_FULL,
@@ -56,6 +57,8 @@ class SortOperator(PythonOperator):
         self._first_end = INFINITY  # of the windows of the rows that wait
         self.ready: State = self._no_rows()
         self._promises: list[tuple[int, int]] = []
+        self._closed = NEVER  # windows that end below this have left
+        self.late_rows = 0
 
     @property
     def state_bytes(self) -> int:
@@ -67,6 +70,7 @@ class SortOperator(PythonOperator):
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
             "over_limit": self.over_limit,
+            "late_rows": self.late_rows,
             "held": sum(map(_rows, list(self.waiting))) + self._unsent,
         }
 
@@ -105,6 +109,13 @@ class SortOperator(PythonOperator):
         size = n * sum(dtype.itemsize for _, _, dtype in columns)
         self.workspace.resize(0, size, self.name)
         part = {name: view_address(int(words[w]), dtype, n).copy() for name, w, dtype in columns}
+        if self._closed > NEVER and (late := self._ends(part) < self._closed).any():
+            # from an input that was idle; no other gives rows of a window that has left
+            self.late_rows += int(late.sum())
+            part = _take(part, np.flatnonzero(~late))
+            self.workspace.resize(size, sum(a.nbytes for a in part.values()), self.name)
+            if late.all():
+                return
         self.waiting.append(part)
         self._first_end = min(self._first_end, int(self._ends(part).min()))
         while len(self.waiting) > 1 and _rows(self.waiting[-2]) <= 2 * _rows(self.waiting[-1]):
@@ -121,10 +132,13 @@ class SortOperator(PythonOperator):
             if attribute == END_OF_INPUT:
                 closed = INFINITY
                 self._promises.append((END_OF_INPUT, INFINITY))
+            elif attribute == IDLE:
+                self._promises.append((IDLE, value))
             elif attribute in self.attributes:
                 self._promises.append((attribute, value))
                 if attribute == self.node.window_end:
                     closed = max(closed, value)
+        self._closed = max(self._closed, closed)
         if self._first_end >= closed and closed < INFINITY:
             return
         before = self.state_bytes

@@ -22,8 +22,10 @@ from cql.executor.unit import (
     CURSOR,
     DETAIL,
     DETAIL_ROW,
+    END_OF_INPUT,
     EPOCH,
     HEADER,
+    IDLE,
     INFINITY,
     OUT,
     PHASE,
@@ -66,10 +68,8 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalEx
 
 #: Steps that look whether a row is a straggler.
 _ASKING = (OnTimeExec, ArrivalExec)
-#: The attribute of the punctuation that ends the input: no later row at all.
-END_OF_INPUT = -1
-#: That of the numbers which a stage gives its rows.
-_NUMBERS = -2
+#: That of the numbers which a stage gives its rows (``executor.unit`` has the others).
+_NUMBERS = -3
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
@@ -716,8 +716,8 @@ class RowTerminal:
                 f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
                 f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
             )
-            with body.block(f"if attribute == {END_OF_INPUT}:"):
-                writer.append_punctuation(str(END_OF_INPUT), "value")
+            with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
+                writer.append_punctuation("attribute", "value")
                 body.line("continue")
             joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {joint} or value == {INFINITY}:"):

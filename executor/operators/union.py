@@ -10,20 +10,36 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import union as kernel
 from cql.executor.operators.native import CodeColumn
-from cql.executor.unit import NEVER, Unit, Words
+from cql.executor.unit import NEVER, STRAGGLER_WORDS, Unit, Words
+from cql.model import Schema
 
 
 class UnionOperator:
-    """``attributes``: output columns on which punctuation flows (the same index in every input)."""
+    """``attributes``: output columns on which punctuation flows (the same index in every input);
+    ``names`` says for each port what comes there, in units of up to ``rows``."""
 
-    def __init__(self, name: str, columns: int, ports: int, attributes: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        names: tuple[str, ...],
+        attributes: tuple[int, ...],
+        rows: int,
+    ) -> None:
         self.name = name
-        n = len(attributes)
-        self.descriptor: Words = np.zeros(kernel.FIRST + 3 * n + ports * n + ports, np.int64)
-        self.descriptor[:3] = columns, ports, n
-        self.descriptor[kernel.FIRST : kernel.FIRST + n] = attributes
-        first = kernel.FIRST + n
-        self.descriptor[first : first + 2 * n + ports * n] = NEVER
+        self.names = names
+        n, ports = len(attributes), len(names)
+        self._of_ports = kernel.FIRST + kernel.OF_ATTRIBUTE * n
+        watermarks = self._of_ports + kernel.OF_PORT * ports
+        self.descriptor: Words = np.zeros(watermarks + ports * n, np.int64)
+        self.descriptor[:3] = len(schema), ports, n
+        for k, column in enumerate(attributes):
+            at = kernel.FIRST + kernel.OF_ATTRIBUTE * k
+            size = np.dtype(schema[column].type.storage).itemsize
+            self.descriptor[at : at + kernel.OF_ATTRIBUTE] = column, size, NEVER, NEVER
+        self.descriptor[watermarks:] = NEVER
+        self._records = np.empty(STRAGGLER_WORDS * rows * max(1, n), np.int64)
+        self.descriptor[kernel.RECORDS] = self._records.ctypes.data
         self.address = int(kernel.union.address)
 
     def call(self, unit: Unit, out: Unit) -> int:
@@ -40,6 +56,12 @@ class UnionOperator:
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """It keeps no codes."""
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port, its rows that came below what was promised while it was idle."""
+        first = self._of_ports + kernel.TOO_LATE
+        counts = self.descriptor[first :: kernel.OF_PORT][: len(self.names)]
+        return list(zip(self.names, counts.tolist(), strict=True))
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])

@@ -30,7 +30,6 @@ from cql.executor.operators.logs import Log, append, holistic_code, logs_of
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage import (
-    END_OF_INPUT,
     Asks,
     Origin,
     RowTerminal,
@@ -44,6 +43,8 @@ from cql.executor.operators.stage import (
     window_column_type,
 )
 from cql.executor.unit import (
+    END_OF_INPUT,
+    IDLE,
     INFINITY,
     PHASE,
     PUNCTUATION_WORDS,
@@ -248,7 +249,7 @@ class AggregateTerminal(RowTerminal):
 
     def _attribute_of(self, wa: int) -> Origin:
         origins = self.writer.origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
-        none = Origin("punct", -2, Column(0, "", self.node.input.schema[wa].type, False))
+        none = Origin("punct", NOWHERE, Column(0, "", self.node.input.schema[wa].type, False))
         return origins.get(wa, none)
 
     def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
@@ -605,6 +606,9 @@ class AggregateTerminal(RowTerminal):
                 )
                 with body.block(f"if attribute == {END_OF_INPUT}:"):
                     body.lines(f"{watermark} = {INFINITY}", "continue")
+                with body.block(f"if attribute == {IDLE}:"):
+                    writer.append_punctuation(str(IDLE), "value")
+                    body.line("continue")
                 with body.block(f"if arrived[{PUNCTUATION_WORDS} * p + 2] >= 0:"):
                     body.line("continue")
                 self._advance_watermark()

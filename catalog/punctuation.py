@@ -1,0 +1,62 @@
+"""Punctuation among the items of a Python iterable (``cql.Punctuation``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from cql.catalog.convert import Column, article
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import Mark
+from cql.model import Field, Punctuation, Schema
+
+#: (values, their column, where they stand, number of the first row) as a column.
+Convert: TypeAlias = Callable[[list[Any], Field, str, int], Column]
+
+
+def first_rows(items: Iterator[Any]) -> list[Any]:
+    """The items up to the first that is no punctuation."""
+    found: list[Any] = []
+    for item in items:
+        found.append(item)
+        if not isinstance(item, Punctuation):
+            break
+    return found
+
+
+def marks_of(
+    items: Sequence[Any], schema: Schema, where: str, convert: Convert
+) -> tuple[Mark, ...]:
+    """The punctuation among single rows, its values in storage units; ``convert`` makes Python
+    values a column."""
+    found: list[tuple[int, Punctuation]] = []
+    rows = 0
+    for item in items:
+        if isinstance(item, Punctuation):
+            found.append((rows, item))
+        else:
+            rows += 1
+    values: dict[str, deque[int]] = {}
+    for name in dict.fromkeys(mark.column for _, mark in found):
+        at = schema.find(name)
+        if at is None:
+            raise CatalogError(
+                f"{where}: punctuation on {name}, which is no column",
+                hint=did_you_mean(name, schema.names, what="columns"),
+            )
+        if not schema[at].type.can_progress:
+            raise CatalogError(
+                f"{where}: punctuation on {name}, which is {article(schema[at].type)}",
+                hint="a timestamp, a date or an integer can progress",
+            )
+        given = [mark.value for _, mark in found if mark.column == name]
+        column = convert(given, schema[at], f"{where}, punctuation", 0)
+        if column.null_count:
+            raise CatalogError(f"{where}: punctuation on {name} has no value")
+        width = pa.int32() if column.type.bit_width == 32 else pa.int64()
+        storage = column.view(width) if column.type.bit_width in (32, 64) else column
+        values[name] = deque(storage.to_pylist())
+    return tuple((row, mark.column, values[mark.column].popleft()) for row, mark in found)

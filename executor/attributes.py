@@ -1,0 +1,99 @@
+"""The progressing columns of an input: their part of the cutter (``kernels.cut``), and what has
+been seen of their disorder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cql.executor.kernels import cut
+from cql.executor.unit import INFINITY, NEVER, Words
+from cql.model import Field
+from cql.planner.catalog import Progress
+from cql.planner.physical import SourceExec
+from cql.planner.progress import max_advance
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Progress on one column; ``words`` are its part of the cutter, which reads the other arrays
+    by address: ``behind`` counts rows by how far they were behind the highest time before them,
+    ``boundaries`` are the (step, offset) that consumers await."""
+
+    column: int
+    field: Field
+    progress: Progress
+    words: Words
+    behind: Words
+    boundaries: Words
+
+    @classmethod
+    def of(cls, node: SourceExec, column: int, progress: Progress, words: Words) -> Attribute:
+        awaited = node.awaited_on(column)
+        pairs = np.array([*(awaited or ()), (0, 0)], np.int64).ravel()  # never of no size
+        made = cls(
+            column, node.schema[column], progress, words, np.zeros(cut.BUCKETS, np.int64), pairs
+        )
+        most = max_advance(node.relation, progress)
+        words[[cut.INDEX, cut.SLACK, cut.BY_ROWS]] = column, progress.slack, progress.by_rows
+        words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED]] = NEVER
+        words[cut.ADVANCE] = INFINITY if most is None else most
+        words[cut.EVERY] = progress.every or 0
+        words[cut.BOUNDARIES] = -1 if awaited is None else len(awaited)
+        words[cut.BEHIND] = made.behind.ctypes.data
+        words[cut.BOUNDARIES_AT] = made.boundaries.ctypes.data
+        return made
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+    @property
+    def highest(self) -> int:
+        """The highest event time so far, NEVER before any."""
+        return int(self.words[cut.HIGHEST])
+
+    def watermark(self) -> int:
+        highest, slack = self.highest, self.progress.slack
+        floor = int(self.words[cut.FLOOR])
+        if not self.progress.by_rows or highest <= NEVER + slack:
+            return floor
+        return max(floor, highest - slack)
+
+    def promise(self, value: int) -> None:
+        """No later row lies below ``value``: said by a timer."""
+        self.words[cut.FLOOR] = max(int(self.words[cut.FLOOR]), value)
+
+    @property
+    def stragglers(self) -> int:
+        return int(self.words[cut.STRAGGLED])
+
+    @property
+    def max_lateness(self) -> int:
+        """How far below its own watermark a row was at the most."""
+        return int(self.words[cut.MAX_LATENESS])
+
+    @property
+    def far_rows(self) -> int:
+        """Rows that were further ahead than MAX ADVANCE when they came."""
+        return int(self.words[cut.FAR])
+
+    def slack_for(self, rows: int, share: float) -> int:
+        """A slack with which at most ``share`` of the ``rows`` so far would have been late. Rounded
+        up by an eighth at the most, as the counts are; exact for none."""
+        allowed = int(rows * share)
+        late = 0
+        for bucket in range(cut.BUCKETS - 1, 0, -1):
+            late += int(self.behind[bucket])
+            if late > allowed:
+                return highest_in(bucket)
+        return 0
+
+
+def highest_in(bucket: int) -> int:
+    """The largest distance that ``kernels.cut.bucket_of`` puts there."""
+    if bucket < 8:
+        return bucket
+    power, part = bucket // 8 + 2, bucket % 8
+    return int((1 << power) + ((part + 1) << (power - 3)) - 1)

@@ -1,0 +1,100 @@
+"""What the clock says of inputs without an end: which are idle, and how far a heartbeat carries
+(out-of-order paper §5.1 and A.1.1). It is only asked after a source had nothing to give, so that a
+replay, however long it takes, is never hurried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cql.executor.ingest import Feed
+from cql.executor.unit import IDLE, NEVER, PUNCTUATIONS, Unit
+
+Clock = Callable[[], float]
+#: IDLE AFTER, where it is not declared, in seconds.
+IDLE_AFTER = 5.0
+
+
+@dataclass(slots=True)
+class _State:
+    """``heard``: when data came last; ``beaten``: when the heartbeat was last looked at; both in
+    seconds of the clock. ``times`` are the highest event times then."""
+
+    heard: float
+    beaten: float
+    times: list[int]
+    idle: bool = False
+
+
+class Timers:
+    """``feeds`` are all inputs of a query; those that have an end are never asked about."""
+
+    def __init__(self, feeds: Sequence[Feed], clock: Clock) -> None:
+        self._feeds = feeds
+        self._clock = clock
+        now = clock()
+        self._states = {
+            k: _State(now, now, [NEVER] * len(feed.attributes))
+            for k, feed in enumerate(feeds)
+            if not feed.source.relation.bounded
+        }
+
+    def is_idle(self, k: int) -> bool:
+        state = self._states.get(k)
+        return state is not None and state.idle
+
+    def heard(self, k: int) -> bool:
+        """A block of input ``k`` has come; returns whether that wakes it."""
+        state = self._states.get(k)
+        if state is None:
+            return False
+        state.heard = state.beaten = self._clock()
+        woken, state.idle = state.idle, False
+        return woken
+
+    def taken(self, k: int) -> None:
+        """The block has gone into the plan."""
+        if k in self._states:
+            self._states[k].times = [a.highest for a in self._feeds[k].attributes]
+
+    def falls_idle(self, k: int) -> bool:
+        """Whether input ``k``, which had nothing to give, becomes idle now. A single input holds
+        nobody back; one with a heartbeat makes progress in silence, and is idle only on demand."""
+        state, feed = self._states.get(k), self._feeds[k]
+        if state is None or state.idle or len(self._feeds) < 2:
+            return False
+        after = self._idle_after(feed)
+        state.idle = after is not None and self._clock() - state.heard >= after
+        return state.idle
+
+    @staticmethod
+    def _idle_after(feed: Feed) -> float | None:
+        spec = feed.source.relation.stream
+        if spec is not None and spec.idle_after is not None:
+            return spec.idle_after / 1e6
+        return None if spec is not None and spec.heartbeat is not None else IDLE_AFTER
+
+    def beat(self, k: int) -> bool:
+        """Promises what the heartbeat of input ``k`` allows: last data time + elapsed - slack;
+        returns whether it was due."""
+        state, feed = self._states.get(k), self._feeds[k]
+        spec = feed.source.relation.stream
+        if state is None or spec is None or spec.heartbeat is None:
+            return False
+        now = self._clock()
+        if now - state.beaten < spec.heartbeat.every / 1e6:
+            return False
+        state.beaten = now
+        elapsed = int((now - state.heard) * 1e6)
+        for attribute, time in zip(feed.attributes, state.times, strict=True):
+            if attribute.field.type.is_timestamp and time != NEVER:
+                attribute.promise(time + elapsed - spec.heartbeat.slack)
+        return True
+
+
+def told_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Unit:
+    """The unit without rows that says that an input stops (or begins again) to count."""
+    unit = feed.empty_unit(serial, sequence)
+    unit.words[PUNCTUATIONS] = 1
+    unit.punctuations[:3] = IDLE, int(idle), -1
+    return unit

@@ -1,0 +1,223 @@
+"""The clauses of CREATE STREAM that say how event time goes on: ORDERED BY, WATERMARK,
+PUNCTUATE ON, MAX ADVANCE, IDLE AFTER and HEARTBEAT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from cql import types as t
+from cql.dialect import nodes, to_sql
+from cql.errors import BindError
+from cql.model import Field, Schema
+from cql.planner import bind_window
+from cql.planner.catalog import Heartbeat, Progress, TimeUnit
+from cql.planner.context import Binder
+from cql.types import Kind
+
+#: The column that a clause names; None where the schema is the source's own.
+Find: TypeAlias = Callable[[Binder, exp.Expr, Schema | None], Field | None]
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What ORDERED BY and WATERMARK together say of one column."""
+
+    field: Field
+    node: exp.Expr
+    unit: TimeUnit | None = None
+    slack: exp.Expr | None = None
+    clause: str = "WITHIN"
+    text: str = ""
+    by_rows: bool = True
+    marked_by: str | None = None
+    every: exp.Expr | None = None
+
+
+def progress(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
+) -> tuple[Progress, ...]:
+    """The progressing columns, in the order in which they are declared."""
+    declared: dict[str, _Declared] = {}
+    inside = [c for c in node.expressions if isinstance(c, nodes.Watermark)]
+    for clause in (
+        *(node.args.get("ordered_by") or ()),
+        *inside,
+        *(node.args.get("watermark") or ()),
+    ):
+        made = _declared(binder, clause, schema, find)
+        key = made.field.name.lower()
+        declared[key] = _merged(binder, declared[key], made) if key in declared else made
+    for clause in node.args.get("punctuate") or ():
+        if not clause.args.get("by"):
+            _punctuated(binder, clause, schema, find, declared)
+    found = [_progress_of(binder, d) for d in declared.values()]
+    most = node.args.get("max_advance")
+    return tuple(found if most is None else _guarded(binder, most, declared, found))
+
+
+def _punctuated(
+    binder: Binder,
+    clause: nodes.Punctuate,
+    schema: Schema | None,
+    find: Find,
+    declared: dict[str, _Declared],
+) -> None:
+    """PUNCTUATE ON column [WHEN marker] [EVERY d]: the source says itself how far it is. A column
+    that no other clause orders progresses by that alone."""
+    field = find(binder, clause.this, schema) or Field(clause.this.name, t.TIMESTAMP)
+    marker, every = clause.args.get("when"), clause.args.get("every")
+    known = declared.get(field.name.lower())
+    if known is None:
+        if every is not None and marker is None:
+            raise binder.error(
+                f"EVERY says how far apart punctuation on {field.name} lies, and nothing makes any",
+                every,
+                hint=f"add ORDERED BY {field.name}, or PUNCTUATE ON {field.name} WHEN marker",
+            )
+        known = _Declared(field, clause.this, by_rows=False)
+    if marker is not None:
+        found = find(binder, marker, schema)
+        if found is not None and found.type.kind is not Kind.BOOLEAN:
+            raise binder.error(
+                f"{found.name} is a {found.type}; rows are marked by a boolean",
+                marker,
+                hint="a row in which it is true is punctuation, and no row of the stream",
+            )
+        known.marked_by = found.name if found is not None else marker.name
+    if every is not None:
+        known.every = every
+    known.text = f"{known.text} {to_sql(clause)}".strip()
+    declared[field.name.lower()] = known
+
+
+def _guarded(
+    binder: Binder, clause: nodes.MaxAdvance, declared: dict[str, _Declared], found: list[Progress]
+) -> list[Progress]:
+    """MAX ADVANCE holds for every column that can be measured in it."""
+    if not found:
+        raise binder.error(
+            "MAX ADVANCE needs a column that progresses",
+            clause,
+            hint="add ORDERED BY column, or leave it out",
+        )
+    made, refused = [], None
+    for one, said in zip(found, declared.values(), strict=True):
+        try:
+            most = bind_window.slack(binder, said.field, said.unit, clause.this, "MAX ADVANCE")
+        except BindError as error:
+            refused = refused or error
+            made.append(one)
+            continue
+        if most == 0:
+            raise binder.error("MAX ADVANCE must be above zero", clause.this)
+        made.append(replace(one, max_advance=most))
+    if refused is not None and all(p.max_advance is None for p in made):
+        raise refused
+    return made
+
+
+def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:
+    """Microseconds."""
+    return None if clause is None else _elapsed(binder, clause.this, "IDLE AFTER")
+
+
+def heartbeat(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
+) -> Heartbeat | None:
+    """HEARTBEAT EVERY d SLACK s; a clock measures timestamps only."""
+    clause = node.args.get("heartbeat")
+    if clause is None:
+        return None
+    columns = progress(binder, node, schema, find)
+    fields = [schema[at] for p in columns if schema and (at := schema.find(p.column)) is not None]
+    if not columns or (schema is not None and not any(f.type.is_timestamp for f in fields)):
+        what = f"; {fields[0].name} is a {fields[0].type}" if fields else ""
+        raise binder.error(
+            f"HEARTBEAT needs a timestamp that progresses{what}",
+            clause,
+            hint="a clock cannot tell how far other columns are: leave it out",
+        )
+    every = _elapsed(binder, clause.args["every"], "EVERY")
+    slack = _elapsed(binder, clause.args["slack"], "SLACK", zero=True)
+    return Heartbeat(every, slack)
+
+
+def _elapsed(binder: Binder, node: exp.Expr, what: str, *, zero: bool = False) -> int:
+    """Microseconds of the clock."""
+    length = bind_window.amount(binder, None, node)
+    if not length.timed:
+        raise binder.error(
+            f"{what} is measured by the clock: {length.text} has no unit",
+            node,
+            hint=f"{what} {length.text} SECONDS",
+        )
+    if length.value.denominator != 1:
+        raise binder.error(f"{what} is not a whole number of microseconds", node)
+    if length.value < 0 or (length.value == 0 and not zero):
+        raise binder.error(f"{what} must be above zero", node)
+    return int(length.value)
+
+
+def _declared(binder: Binder, clause: exp.Expr, schema: Schema | None, find: Find) -> _Declared:
+    column = clause.this
+    # without a column list the source decides; a duration is then taken as one of a timestamp
+    unit = clause.args.get("unit")
+    assumed = Field(column.name, t.BIGINT if unit else t.TIMESTAMP)
+    field = find(binder, column, schema) or assumed
+    made = _Declared(field, column, text=to_sql(clause))
+    if isinstance(clause, nodes.OrderedBy):
+        made.unit = TimeUnit(f"{unit.lower()}s") if unit else None
+        made.slack = clause.args.get("within")
+    elif clause.args.get("expression") is not None:
+        raise binder.error(
+            f"WATERMARK FOR {column.name} takes {column.name} or {column.name} - INTERVAL …",
+            clause.args["expression"],
+            hint=f"for example WATERMARK FOR {column.name} AS {column.name} - INTERVAL '5' SECOND",
+        )
+    else:
+        made.slack, made.clause = clause.args["delay"], "WATERMARK"
+    return made
+
+
+def _merged(binder: Binder, one: _Declared, other: _Declared) -> _Declared:
+    if one.slack is not None and other.slack is not None:
+        raise binder.error(f"the slack of {one.field.name} is declared twice", other.node)
+    unit = one.unit or other.unit
+    said = one if one.slack is not None else other
+    # an integer column stands behind a declared unit, also where no schema is known yet
+    field = one.field if one.unit else other.field
+    return replace(said, field=field, unit=unit, node=one.node, text=f"{one.text} {other.text}")
+
+
+def _progress_of(binder: Binder, declared: _Declared) -> Progress:
+    field = declared.field
+    if not field.type.can_progress:
+        raise binder.error(
+            f"{field.name} is a {field.type} and cannot order a stream",
+            declared.node,
+            hint="a timestamp, a date or an integer can",
+        )
+    if declared.unit is not None and not field.type.is_integer:
+        raise binder.error(
+            f"IN {declared.unit.value.upper()} is for integers; {field.name} is a {field.type}",
+            declared.node,
+        )
+    slack = 0
+    if declared.slack is not None:
+        slack = bind_window.slack(binder, field, declared.unit, declared.slack, declared.clause)
+    every = None
+    if declared.every is not None:
+        every = bind_window.slack(binder, field, declared.unit, declared.every, "EVERY") or None
+    return Progress(
+        field.name,
+        slack,
+        declared.unit,
+        declared.text,
+        declared.by_rows,
+        declared.marked_by,
+        every,
+    )
