@@ -17,12 +17,12 @@ IDLE_AFTER = 5.0
 
 @dataclass(slots=True)
 class _State:
-    """``heard``: when data came last; ``beaten``: when the heartbeat was last looked at; both in
-    seconds of the clock. ``times`` are the highest event times then."""
+    """``heard``: when data came last, in seconds of the clock; ``times``: the highest event times
+    then; ``beats``: of the heartbeat since."""
 
     heard: float
-    beaten: float
     times: list[int]
+    beats: int = 0
     idle: bool = False
 
 
@@ -34,7 +34,7 @@ class Timers:
         self._clock = clock
         now = clock()
         self._states = {
-            k: _State(now, now, [NEVER] * len(feed.attributes))
+            k: _State(now, [NEVER] * len(feed.attributes))
             for k, feed in enumerate(feeds)
             if not feed.source.relation.bounded
         }
@@ -48,7 +48,7 @@ class Timers:
         state = self._states.get(k)
         if state is None:
             return False
-        state.heard = state.beaten = self._clock()
+        state.heard, state.beats = self._clock(), 0
         woken, state.idle = state.idle, False
         return woken
 
@@ -81,11 +81,10 @@ class Timers:
         spec = feed.source.relation.stream
         if state is None or spec is None or spec.heartbeat is None:
             return False
-        now = self._clock()
-        if now - state.beaten < spec.heartbeat.every / 1e6:
+        elapsed, every = int((self._clock() - state.heard) * 1e6), spec.heartbeat.every
+        if elapsed // every == state.beats:
             return False
-        state.beaten = now
-        elapsed = int((now - state.heard) * 1e6)
+        state.beats = elapsed // every
         for attribute, time in zip(feed.attributes, state.times, strict=True):
             if attribute.field.type.is_timestamp and time != NEVER:
                 attribute.promise(time + elapsed - spec.heartbeat.slack)

@@ -28,7 +28,7 @@ from random_data import SCHEMAS, TIMES, Stream, random_stream, shown, to_table
 from random_shapes import Shape, shape
 
 from cql.errors import CqlError, RunError
-from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.catalog import Catalog, Relation, StreamSpec
 from cql.planner.logical import Logical
 from cql.planner.rules import optimize
 from cql.policy import parse_slack
@@ -83,6 +83,7 @@ class Case:
             schema = SCHEMAS[stream.name]
             lines.append(
                 f"  {stream.name}: {len(stream.rows)} rows, slack {stream.slack}, "
+                f"max advance {stream.max_advance}, {'marks, ' * stream.marked}"
                 f"cut at {list(stream.splits)}"
             )
             for row in stream.rows[:12]:
@@ -188,7 +189,7 @@ class _Catalog:
 
 
 def _relation(stream: Stream) -> NaiveRelation:
-    spec = StreamSpec((Progress("t", stream.slack),))
+    spec = StreamSpec((stream.progress,))
     return NaiveRelation((stream.name,), SCHEMAS[stream.name], spec)
 
 
@@ -217,21 +218,29 @@ def open_session(case: Case) -> cql.Session:
 
     session = cql.connect(**case.settings)
     for stream in case.streams:
-        session.create_stream(stream.name, to_table(stream), ordered_by="t", slack=_slack(stream))
+        most = stream.max_advance
+        session.create_stream(
+            stream.name,
+            to_table(stream),
+            ordered_by="t",
+            slack=_length(stream, stream.slack),
+            max_advance=None if most is None else _length(stream, most),
+            punctuated={"t": "b"} if stream.marked else None,
+        )
     return session
 
 
-def _slack(stream: Stream) -> Any:
+def _length(stream: Stream, units: int) -> Any:
     """A duration for times, a bare number for integers."""
     import datetime
 
     match TIMES[stream.name]:
         case "timestamp":
-            return datetime.timedelta(microseconds=stream.slack)
+            return datetime.timedelta(microseconds=units)
         case "date":
-            return datetime.timedelta(days=stream.slack)
+            return datetime.timedelta(days=units)
         case _:
-            return stream.slack
+            return units
 
 
 def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 from naive_tables import fields_of
 
+from cql.planner.catalog import Progress
 from cql.types import DataType, Kind
 
 PAYLOAD = (
@@ -71,12 +72,20 @@ _MAKERS: dict[str, Callable[[random.Random], Any]] = {
 
 @dataclass(frozen=True)
 class Stream:
-    """The rows of one input in arrival order, with its declared slack (units of ``t``)."""
+    """The rows of one input in arrival order, with its declared slack and MAX ADVANCE (units of
+    ``t``). ``marked``: rows in which ``b`` is true are punctuation, which mostly breaks."""
 
     name: str
     rows: tuple[tuple[Any, ...], ...]
     slack: int
     splits: tuple[int, ...] = ()  # where the table is cut into chunks
+    max_advance: int | None = None
+    marked: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        marker = "b" if self.marked else None
+        return Progress("t", self.slack, marked_by=marker, max_advance=self.max_advance)
 
 
 def ticks(kind: str) -> int:
@@ -91,7 +100,8 @@ def random_stream(rng: random.Random, name: str) -> Stream:
     times = _arrival(rng, _times(rng, kind, count), slack)
     rows = tuple(_row(rng, time) for time in times)
     cuts = sorted(rng.randint(0, count) for _ in range(rng.choice((0, 0, 1, 3))))
-    return Stream(name, rows, slack, tuple(cuts))
+    most = rng.choice((1, 10, 100)) * ticks(kind) if rng.random() < 0.15 else None
+    return Stream(name, rows, slack, tuple(cuts), most, rng.random() < 0.1)
 
 
 def _row(rng: random.Random, time: int) -> tuple[Any, ...]:

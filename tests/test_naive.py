@@ -40,6 +40,7 @@ MODULES = (
     "naive_functions",
     "naive_order",
     "naive_sessions",
+    "naive_progress",
     "naive_tables",
     "naive_texts",
     "naive_values",
