@@ -83,6 +83,8 @@ RANGE without SLIDE, ROWS and NOW are parsed; what cannot run yet is refused by 
     or  USING parquet|csv|json|arrow OPTIONS (path '…')
     ORDERED BY ts [IN SECONDS|MILLISECONDS|…] [WITHIN 5 seconds]
     or  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
+    or  PUNCTUATE ON ts [WHEN marker]
+    [MAX ADVANCE 1 day] [IDLE AFTER 5 seconds] [HEARTBEAT EVERY 1 second SLACK 2 seconds]
 
 ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
 integer ts means, so that durations may be used. A Spark table that is followed has no end: its
@@ -104,7 +106,10 @@ you stop it; or, with rows '1000', a thousand at once.""",
         "progress, late rows and when a window closes",
         """
 Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
-from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself, and at the end of bounded input.
+from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
+marker is true, or cql.Punctuation between the rows of an iterable), and at the end of bounded input.
+Without an end: an input that is silent for IDLE AFTER holds no other back, HEARTBEAT lets progress
+follow the clock while a source is silent, and an advance above MAX ADVANCE must be confirmed.
 A window closes when progress reaches its end. A row that comes after its window has closed is late:
 it is left out of that window and counted, and EXPLAIN ANALYZE, the status line and (from Python)
 query.late() show it. More slack gives fewer late rows, and later results.""",

@@ -487,6 +487,7 @@ class Execution:
                 "rows_out": f.rows - f.bad - f.marks,
                 "bad": f.bad,
                 "late": f.late_rows,
+                **({"marks": f.marks} if f.marks else {}),
                 **({"far_ahead": f.far_rows} if f.far_rows else {}),
             }
             for f in self._feeds

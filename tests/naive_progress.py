@@ -13,7 +13,6 @@ from typing import Any
 
 from cql.planner.catalog import Progress
 from cql.planner.logical import Scan
-from cql.planner.progress import max_advance
 
 NEVER = -math.inf  # the watermark before anything was promised
 
@@ -92,7 +91,7 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
     relation = node.relation
     schema = relation.schema
     progress = relation.stream.progress if relation.stream else ()
-    columns = {schema.find(p.column): Column(p, max_advance(relation, p)) for p in progress}
+    columns = {schema.find(p.column): Column(p, p.max_advance) for p in progress}
     markers = {i: schema.find(c.progress.marked_by or "") for i, c in columns.items()}
     for item in items:
         if isinstance(item, Mark):

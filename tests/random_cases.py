@@ -278,7 +278,7 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
         elif "pairs" in m:
             assert m["pairs"] == m["rows_out"] + filtered(m, "pairs") + m["bad_pairs"], m
         else:
-            lost = filtered(m, "") + m["bad"] + m["over_limit"] + m["held"]
+            lost = filtered(m, "") + m["bad"] + m["marks"] + m["over_limit"] + m["held"]
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]

@@ -32,9 +32,9 @@ from cql.executor.unit import (
     STRAGGLERS,
 )
 
-# Descriptor: a header; per attribute its column, the bytes of a value, the last promise sent and the
-# furthest that any input has come; per port whether it has ended, whether it is idle and its rows
-# that came too late for that; then the watermark of (port, attribute).
+# Descriptor: a header; per attribute its column, the bytes of a value, the last promise sent and
+# the furthest that any input has come; per port whether it has ended, whether it is idle and its
+# rows that came too late for that; then the watermark of (port, attribute).
 COLUMNS = 0
 PORTS = 1
 ATTRIBUTES = 2
