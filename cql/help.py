@@ -107,7 +107,7 @@ you stop it; or, with rows '1000', a thousand at once.""",
         """
 Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
 from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
-marker is true, or cql.Punctuation between the rows of an iterable), and at the end of bounded input.
+marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
 Without an end: an input that is silent for IDLE AFTER holds no other back, HEARTBEAT lets progress
 follow the clock while a source is silent, and an advance above MAX ADVANCE must be confirmed.
 A window closes when progress reaches its end. A row that comes after its window has closed is late:

@@ -30,7 +30,7 @@ from cql.planner.physical import (
     with_input,
 )
 from cql.types import INTERVAL, DataType
-from cql.window import Window
+from cql.window import Window, WindowKind
 
 #: (step, offset): the values at offset + a multiple of step. None: any value.
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None
@@ -85,8 +85,8 @@ def _add(wanted: Wanted, column: int | None, more: Boundaries) -> None:
 
 
 def _ends(window: Window) -> Boundaries:
-    """Where windows end."""
-    if not window.slide or window.range is None:
+    """Where windows end; sessions end anywhere."""
+    if window.kind is not WindowKind.SLIDING or not window.slide or window.range is None:
         return None
     return frozenset({(window.slide, (window.offset + window.range) % window.slide)})
 

@@ -34,7 +34,6 @@ from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage import (
-    END_OF_INPUT,
     Asks,
     Origin,
     StageScope,
@@ -42,7 +41,7 @@ from cql.executor.operators.stage import (
     window_column_type,
 )
 from cql.executor.operators.wid import AggregateTerminal, pack_keys
-from cql.executor.unit import DETAIL, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
+from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
 from cql.planner.expr import Column
 
 
