@@ -530,7 +530,7 @@ class Execution:
         ]
         for operator in self._graph.operators if self._graph else []:
             counters = operator.counters()
-            if isinstance(operator, UnionOperator):
+            if isinstance(operator, UnionOperator | MergeOperator):
                 rows += [(name, "idle", n, None) for name, n in operator.too_late() if n]
             if "late_pairs" in counters:
                 rows.append((operator.name, "pairs", counters["late_pairs"], None))

@@ -201,9 +201,8 @@ class _Builder:
     def _union(self, node: UnionExec) -> int:
         ports = [self._operator_below(child) for child in node.inputs]
         name = f"union#{len(self.graph.operators)}"
-        names = tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
         rows = self.workspace.unit_rows
-        operator = UnionOperator(name, node.schema, names, progressing(node), rows)
+        operator = UnionOperator(name, node.schema, _inputs(node), progressing(node), rows)
         index = self._add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
             self._edge(child, below, index, port)
@@ -221,6 +220,7 @@ class _Builder:
                 node.order,
                 workspace,
                 refuses_null=node.refuses_null,
+                names=_inputs(node),
             )
         else:
             merge = MergeOperator(
@@ -383,6 +383,11 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
 def _identity(node: Physical) -> ProjectExec:
     columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
     return ProjectExec(node, columns, node.schema.names)
+
+
+def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
+    """What comes at each port."""
+    return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
 
 
 def _word(node: Rows) -> str:

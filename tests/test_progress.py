@@ -271,6 +271,22 @@ def test_rows_of_an_input_that_wakes_are_late_below_what_was_passed_on(live: Liv
     assert {end: time for time, _, end in found}[40] >= 45
 
 
+def test_a_union_in_order_waits_for_no_idle_input(live: Live) -> None:
+    live.session.set("union_operator", "merge")
+    live.stream("a", STEADY, "IDLE AFTER 1 HOUR")
+    live.stream("b", [(1, [1]), (35, [5, 31, 36]), (45, [45])], "IDLE AFTER 20 SECONDS")
+    found, query = live.run(UNION)
+    assert "merge" in query.explain()
+    assert found[0][1:] == (11, 10)
+    assert found[0][0] <= 22  # 20 seconds after b was heard
+    # 35 has left in order; what is below that cannot go in between
+    assert late(query)["b", "idle"] == 2
+    assert late(query)["merge#0", "left out"] == 2
+    assert sum(row[1] for row in found) == len(STEADY) + 3
+    ends = [row[2] for row in found]
+    assert ends == sorted(set(ends))
+
+
 def test_an_input_alone_is_never_idle(live: Live) -> None:
     live.stream("a", [(0, [1]), (1000, [2, 30])])
     found, query = live.run(COUNT.format("a"))

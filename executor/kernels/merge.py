@@ -34,9 +34,11 @@ from cql.executor.unit import (
     DETAIL,
     DETAIL_ROW,
     DONE,
+    END_OF_INPUT,
     EPOCH,
     ERROR,
     HEADER,
+    IDLE,
     INFINITY,
     NEED,
     NEVER,
@@ -95,10 +97,12 @@ SPARES = 27  # runs that are free
 LISTS = 28  # per port: its runs, by birth; the tails fall
 RANK = 29  # int32 per code of the dictionary
 RANKS = 30  # how many
-FIRST = 31
+IDLING = 31  # what was sent last: all inputs are idle (1), or not
+FIRST = 32
 
-PORT_WORDS = 3
-MARK, DONE_AT, COUNT = range(PORT_WORDS)  # progress, whether it has ended, its runs
+PORT_WORDS = 5
+#: Progress, whether it has ended, its runs, whether it is idle, its rows that came too late for it.
+MARK, DONE_AT, COUNT, SILENT, TOO_LATE = range(PORT_WORDS)
 COLUMN_WORDS = 3
 SIZE, DATA, MASK = range(COLUMN_WORDS)  # bytes of a value; slab's addresses (mask 0: no NULLs)
 KEY_WORDS = 4
@@ -222,7 +226,10 @@ def _pick(d: Any, u: Any) -> int:
     data = u[HEADER + 2 * order]
     mask = as_u8(u[HEADER + 2 * order + 1], n)
     stragglers = u[STRAGGLERS]
-    if stragglers == 0 and (d[REFUSES_NULL] == 0 or not nullable):
+    port = FIRST + PORT_WORDS * u[PORT]
+    # Others have passed an input that was idle: what is below that cannot go in between any more.
+    floor = d[PROMISED] if d[port + MARK] < d[PROMISED] else NEVER
+    if stragglers == 0 and floor == NEVER and (d[REFUSES_NULL] == 0 or not nullable):
         for i in range(n):
             picked[i] = i
         return n
@@ -239,6 +246,9 @@ def _pick(d: Any, u: Any) -> int:
             if late[record] == i and late[record + 1] == order and known:
                 behind |= _integer(data, size, i) < late[record + 2]
             at += 1
+        if not behind and known and _integer(data, size, i) < floor:
+            behind = True
+            d[port + TOO_LATE] += 1
         if behind:
             d[LATE] += 1
             continue
@@ -353,9 +363,11 @@ def _note_progress(d: Any, u: Any) -> None:
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):
         record = PUNCTUATION_WORDS * p
-        if arrived[record] < 0:
+        if arrived[record] == END_OF_INPUT:
             d[at + DONE_AT] = 1
             d[at + MARK] = INFINITY
+        elif arrived[record] == IDLE:
+            d[at + SILENT] = arrived[record + 1]
         elif arrived[record] == d[ORDER] and arrived[record + 2] < 0:
             d[at + MARK] = max(d[at + MARK], arrived[record + 1])
 
@@ -365,11 +377,13 @@ def _note_progress(d: Any, u: Any) -> None:
 
 @njit("int64(int64[::1])", cache=True)
 def _passed(d: Any) -> int:
-    """Rows before this leave: the least progress of the inputs."""
+    """Rows before this leave: the least progress of the inputs that are not idle."""
     least = INFINITY
     for port in range(d[PORTS]):
-        least = min(least, d[FIRST + PORT_WORDS * port + MARK])
-    return least
+        at = FIRST + PORT_WORDS * port
+        if d[at + SILENT] == 0:
+            least = min(least, d[at + MARK])
+    return max(least if least < INFINITY else d[PROMISED], d[PROMISED])
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -473,14 +487,25 @@ def _release(d: Any, u: Any, o: Any) -> int:
         if ended != 0 or words(d[TIMES], d[SLOTS])[head] < passed:
             d[ENDED] = told
             return OUTPUT_FULL
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
-    if ended != 0 and told == 0:
-        leaving[0], leaving[1], leaving[2] = -1, INFINITY, -1
-        o[PUNCTUATIONS] = 1
-    elif ended == 0 and d[PROMISED] < passed < INFINITY:
+    leaving = words(o[PUNCTUATION_ADDRESS], 2 * PUNCTUATION_WORDS)
+    if ended != 0:
+        if told == 0:
+            leaving[0], leaving[1], leaving[2] = END_OF_INPUT, INFINITY, -1
+            o[PUNCTUATIONS] = 1
+        return DONE
+    if d[PROMISED] < passed:
         d[PROMISED] = passed
         leaving[0], leaving[1], leaving[2] = d[ORDER], passed, -1
         o[PUNCTUATIONS] = 1
+    idling = 1
+    for port in range(d[PORTS]):
+        at = FIRST + PORT_WORDS * port
+        idling &= d[at + SILENT] | d[at + DONE_AT]
+    if idling != d[IDLING]:
+        d[IDLING] = idling
+        at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
+        leaving[at], leaving[at + 1], leaving[at + 2] = IDLE, idling, -1
+        o[PUNCTUATIONS] += 1
     return DONE
 
 

@@ -17,8 +17,10 @@ from numba import cfunc, njit
 from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
 from cql.executor.unit import (
     DONE,
+    END_OF_INPUT,
     EPOCH,
     HEADER,
+    IDLE,
     INFINITY,
     NEVER,
     OUT,
@@ -135,14 +137,22 @@ def slack(desc: Any, unit: Any) -> Any:
     d[ROWS_SEEN] += u[ROWS]
     o[STRAGGLERS] = _mark(d, u, o[STRAGGLER_ADDRESS])
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
-    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS)
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (u[PUNCTUATIONS] + 1))
     o[PUNCTUATIONS] = 0
     for p in range(u[PUNCTUATIONS]):
-        if arrived[PUNCTUATION_WORDS * p] < 0:
-            leaving[0], leaving[1], leaving[2] = -1, INFINITY, -1
+        attribute = arrived[PUNCTUATION_WORDS * p]
+        if attribute == END_OF_INPUT:
+            leaving[0], leaving[1], leaving[2] = END_OF_INPUT, INFINITY, -1
             o[PUNCTUATIONS] = 1
-    if o[PUNCTUATIONS] == 0 and _progress(d) > d[PROMISED]:
+            return DONE
+        if attribute == IDLE:
+            at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
+            value = arrived[PUNCTUATION_WORDS * p + 1]
+            leaving[at], leaving[at + 1], leaving[at + 2] = IDLE, value, -1
+            o[PUNCTUATIONS] += 1
+    if _progress(d) > d[PROMISED]:
         d[PROMISED] = _progress(d)
-        leaving[0], leaving[1], leaving[2] = d[ATTRIBUTE], d[PROMISED], -1
-        o[PUNCTUATIONS] = 1
+        at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
+        leaving[at], leaving[at + 1], leaving[at + 2] = d[ATTRIBUTE], d[PROMISED], -1
+        o[PUNCTUATIONS] += 1
     return DONE

@@ -23,8 +23,15 @@ from cql.executor.operators.rows import (
     rows_of,
     take,
 )
-from cql.executor.operators.stage import END_OF_INPUT
-from cql.executor.unit import INFINITY, NEVER, PUNCTUATION_WORDS, PUNCTUATIONS, ROWS, Unit
+from cql.executor.unit import (
+    END_OF_INPUT,
+    INFINITY,
+    NEVER,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    Unit,
+)
 from cql.model import Schema
 
 Times = npt.NDArray[np.int64]

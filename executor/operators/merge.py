@@ -24,9 +24,10 @@ STEP = 1024
 
 class MergeOperator:
     """``order``: the column of the time, on which it makes punctuation. ``keys`` order rows of one
-    time, each a column. State: ``c<i>`` and ``m<i>``, data and mask of each column of the rows that
-    wait, ``times`` where the column of the time is no int64; ``next`` links a row's slot to the
-    next one of its run or of the free slots."""
+    time, each a column; ``names`` says for each port what comes there. State: ``c<i>`` and
+    ``m<i>``, data and mask of each column of the rows that wait, ``times`` where the column of the
+    time is no int64; ``next`` links a row's slot to the next one of its run or of the free
+    slots."""
 
     def __init__(
         self,
@@ -40,9 +41,11 @@ class MergeOperator:
         limit: int | None = None,
         offset: int = 0,
         refuses_null: bool = False,
+        names: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.schema = schema
+        self.names = names
         self.workspace = workspace
         self.state: State = {}
         self._order = order
@@ -178,6 +181,12 @@ class MergeOperator:
 
     def is_fatal(self, unit: Unit) -> bool:
         return False
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port, its rows that came below what had left while it was idle."""
+        first = kernel.FIRST + kernel.TOO_LATE
+        counts = self.descriptor[first :: kernel.PORT_WORDS][: len(self.names)]
+        return list(zip(self.names, counts.tolist(), strict=True))
 
     def counters(self) -> dict[str, int]:
         d = self.descriptor
