@@ -37,7 +37,7 @@ class Attribute:
         )
         most = max_advance(node.relation, progress)
         words[[cut.INDEX, cut.SLACK, cut.BY_ROWS]] = column, progress.slack, progress.by_rows
-        words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED]] = NEVER
+        words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED, cut.FURTHEST]] = NEVER
         words[cut.ADVANCE] = INFINITY if most is None else most
         words[cut.EVERY] = progress.every or 0
         words[cut.BOUNDARIES] = -1 if awaited is None else len(awaited)
@@ -53,6 +53,11 @@ class Attribute:
     def highest(self) -> int:
         """The highest event time so far, NEVER before any."""
         return int(self.words[cut.HIGHEST])
+
+    @property
+    def last(self) -> int:
+        """How far the input has come when it ends: no row waits to be confirmed any more."""
+        return int(max(self.words[[cut.HIGHEST, cut.FLOOR, cut.FURTHEST]]))
 
     def watermark(self) -> int:
         highest, slack = self.highest, self.progress.slack

@@ -153,7 +153,8 @@ class Execution:
             if isinstance(operator, StageOperator):
                 operator.release()
             elif isinstance(operator, RelationOperator) and operator.last is not None:
-                self.last_instant = max(self.last_instant or operator.last, operator.last)
+                known = operator.last if self.last_instant is None else self.last_instant
+                self.last_instant = max(known, operator.last)
         self._graph = self._runtime = None
         self._feeds, self._readers, self._refreshing = [], [], []
         self._results.clear()

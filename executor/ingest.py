@@ -214,8 +214,7 @@ class Feed:
         """The empty unit that ends this input: it says how far the input has come, and that no row
         follows."""
         unit = self.empty_unit(serial, sequence)
-        known = ((a.column, max(a.highest, int(a.words[cut.PROMISED]))) for a in self.attributes)
-        promises = [(column, value) for column, value in known if value > NEVER]
+        promises = [(a.column, a.last) for a in self.attributes if a.last > NEVER]
         for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
             at = PUNCTUATION_WORDS * k
             unit.punctuations[at : at + 3] = column, value, -1

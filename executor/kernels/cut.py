@@ -68,7 +68,8 @@ PENDING_AT = 14  # four places
 EVERY = 18  # punctuation lies so far apart; 0: anywhere
 BOUNDARIES = 19  # what the consumers await: so many (step, offset); -1: everything
 BOUNDARIES_AT = 20  # their address
-ATTRIBUTE = 21
+FURTHEST = 21  # time of a row that was further ahead than ADVANCE
+ATTRIBUTE = 22
 
 #: An advance takes effect with so many further rows beyond it.
 CONFIRMING = 3
@@ -140,6 +141,7 @@ def _advance(attribute: int, t: int) -> None:
         a[PENDING] = 0
         return
     a[FAR] += 1
+    a[FURTHEST] = max(a[FURTHEST], t)
     n = a[PENDING]
     at = PENDING_AT + n
     while at > PENDING_AT and a[at - 1] > t:
