@@ -67,6 +67,8 @@ def _measured(run: Run) -> str:
         f" {render.duration_text(progress.elapsed)} ({rate}); {progress.late:,} late,"
         f" {progress.bad:,} bad"
     )
+    if (held := run.held_back()) is not None:
+        lines.append(held)
     return "\n".join(lines)
 
 

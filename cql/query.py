@@ -6,6 +6,7 @@ can be asked about a run (metrics, ledgers, progress) is asked about the latest 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -57,9 +58,10 @@ class Progress(Protocol):
 
 class Run(Protocol):
     """One run of a physical plan (``cql.executor.execution.Execution``). ``on_notice`` is told,
-    while it runs, what may be not meant."""
+    while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT."""
 
     on_notice: Callable[[str], None]
+    on_late: Callable[[pa.RecordBatch], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     def request_stop(self) -> None: ...
@@ -67,6 +69,7 @@ class Run(Protocol):
     def metrics(self) -> list[dict[str, Any]]: ...
     def late(self) -> pa.Table: ...
     def bad_rows(self) -> pa.Table: ...
+    def held_back(self) -> str | None: ...
     def kernel_sources(self) -> Mapping[str, str]: ...
     @property
     def last_instant(self) -> int | None: ...
@@ -97,7 +100,7 @@ class Recipe:
     ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
     are left out of windows. ``event_time_type`` is the type of the first progressing column among
     its inputs. ``changelog``: the rows are the changes of a relation, and ``order`` is that of the
-    relation itself."""
+    relation itself. ``late`` is where LATE OUTPUT goes."""
 
     text: str
     source: str
@@ -109,6 +112,7 @@ class Recipe:
     event_time_type: DataType | None = None
     changelog: bool = False
     order: tuple[SortKey, ...] = ()
+    late: Target | None = None
 
 
 EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
@@ -208,10 +212,11 @@ class Query:
         run = self._begin()
         batches = run.batches()
         try:
-            for batch in batches:
-                if batch.num_rows:
-                    self._row_count += batch.num_rows
-                    yield batch
+            with self._late_output(run):
+                for batch in batches:
+                    if batch.num_rows:
+                        self._row_count += batch.num_rows
+                        yield batch
         except BaseException as error:
             self._end(error)
             raise
@@ -219,6 +224,26 @@ class Query:
             self._end(None)
         finally:
             _close(batches)
+
+    @contextlib.contextmanager
+    def _late_output(self, run: Run) -> Iterator[None]:
+        """While ``run`` runs, its LATE OUTPUT goes where it belongs. Like an INSERT, that of
+        bounded input is published when all of it was read, or not at all."""
+        late = self._recipe.late
+        if late is None:
+            yield
+            return
+        publisher = Publisher(late.open(), late.epoch, lambda rows: None, run.request_stop)
+        with publisher:
+            run.on_late = publisher.write
+            try:
+                yield
+            except GeneratorExit:
+                if late.epoch is not None:
+                    publisher.commit()
+                raise
+            if self._stop_asked and late.epoch is None:
+                publisher.abandon()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches()
@@ -370,7 +395,7 @@ class Query:
             publisher = Publisher(
                 self._target.open(), self._target.epoch, self._count, run.request_stop
             )
-            with publisher:
+            with self._late_output(run), publisher:
                 for batch in batches:
                     publisher.write(batch)
                 if self._stop_asked and self._target.epoch is None:

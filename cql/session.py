@@ -258,19 +258,32 @@ class Session:
                 hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table that"
                 f" begins with columns {TIME} and {WEIGHT} takes the changes",
             )
-        name, schema = bound.target, recipe.schema
         epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000
+        target = self._target(bound.target, recipe.schema, epoch, bound.pos, create=create)
+        query = Query(recipe, target, f"q{next(self._numbers)}")
+        self._inserts.append(query)
+        return self._made(query)
+
+    def _target(
+        self,
+        name: Name,
+        schema: Schema,
+        epoch: float | None,
+        pos: Position | None,
+        *,
+        create: bool | None = None,
+    ) -> Target:
+        """Where rows of ``schema`` go; ``create`` None makes a table where there is none."""
 
         def sink() -> Sink:
             try:
-                return self.catalog.sink(name, schema, create=create)
+                new = self.catalog.find(name) is None if create is None else create
+                return self.catalog.sink(name, schema, create=new)
             except CqlError as error:
-                error.position = error.position or bound.pos
+                error.position = error.position or pos
                 raise
 
-        query = Query(recipe, Target(".".join(name), sink, epoch), f"q{next(self._numbers)}")
-        self._inserts.append(query)
-        return self._made(query)
+        return Target(".".join(name), sink, epoch)
 
     def _made(self, query: Query) -> Query:
         """EXPLAIN makes queries, too, and runs none."""
@@ -292,6 +305,12 @@ class Session:
             emit_changes=bound.emit_changes,
         )
 
+        bounded, kept = physical.bounded(plan.root), None
+        target, late = bound.late_output, physical.late_rows(plan.root)
+        if target is not None and late is not None:
+            epoch = None if bounded else origin.settings.epoch_ms / 1000
+            kept = self._target(target.name, late.schema, epoch, target.pos)
+
         def run() -> Run:
             made = self._run(plan, origin.settings)
             made.on_notice = self._notice
@@ -301,13 +320,14 @@ class Session:
             text=origin.text,
             source=origin.source,
             schema=plan.root.schema,
-            bounded=physical.bounded(plan.root),
+            bounded=bounded,
             windowed=physical.windowed(plan.root),
             run=run,
             explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
             event_time_type=_event_time_type(plan),
             changelog=plan.changelog and not plan.emits_changes,
             order=plan.order,
+            late=kept,
         )
 
     def queries(self) -> list[Query]:

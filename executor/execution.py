@@ -13,20 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from cql.errors import CatalogError, CqlError, RunError
-from cql.executor import ledger, text_columns
+from cql.executor import lateness, ledger, text_columns
 from cql.executor.codegen import cache_folder
 from cql.executor.compaction import compact, is_due
 from cql.executor.constants import units_of
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
+from cql.executor.holding import Holding
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
+from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.relation import RelationOperator
-from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.runtimes.depth_first import DepthFirst
@@ -77,7 +78,8 @@ class _Over:
 
     progress: Progress
     metrics: list[dict[str, Any]]
-    late: list[tuple[str, str, int, int | None]]
+    late: list[lateness.Late]
+    held_back: str | None
     sources: dict[str, str]
 
 
@@ -85,13 +87,15 @@ class Execution:
     """Runs a physical plan once. ``batches`` is the only thing that moves it.
 
     ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache.
-    ``clock`` gives seconds that only go forward. ``on_notice`` is told what may be not meant."""
+    ``clock`` gives seconds that only go forward. ``on_notice`` is told what may be not meant,
+    ``on_late`` gets the rows of LATE OUTPUT."""
 
     def __init__(
         self, plan: PhysicalPlan, settings: Mapping[str, Any], clock: Clock = time.monotonic
     ) -> None:
         self.plan = plan
         self.on_notice: Callable[[str], None] = lambda message: None
+        self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
         self.schema: Schema = plan.root.schema
         self._settings = settings
         self._rows = min(int(settings["morsel_rows"]), BLOCK_ROWS)
@@ -118,6 +122,7 @@ class Execution:
         self.last_instant: int | None = None
         self._clock = clock
         self._timers = Timers((), clock)
+        self._holding = Holding((), clock)
         self._silent: set[int] = set()
         self._told: set[str] = set()  # inputs of which a notice was given
 
@@ -147,7 +152,11 @@ class Execution:
         """A session remembers its latest queries; of their runs only what can be asked is kept."""
         self._block = None
         self._over = _Over(
-            self.progress(), self.metrics(), self._late_rows(), self.kernel_sources()
+            self.progress(),
+            self.metrics(),
+            self._late(),
+            self.held_back(),
+            self.kernel_sources(),
         )
         for operator in self._graph.operators if self._graph else ():
             if isinstance(operator, StageOperator):
@@ -211,6 +220,9 @@ class Execution:
             text.carried,
             (base, base + ones.nbytes),
         )
+        for operator in self._graph.operators:
+            if isinstance(operator, LateRowsOperator):
+                operator.on_late = self.on_late
         self._runtime = self._make_runtime(self._graph)
         self._refreshing = [
             op
@@ -263,9 +275,11 @@ class Execution:
                 with _told_at(feed.source):
                     feed.load(None)
         timers = self._timers = Timers(self._feeds, self._clock)
+        holding = self._holding = Holding(self._feeds, self._clock)
         while alive and not self._stop:
             if is_due(self._workspace):
                 self._compact()
+            holding.note({k for k in alive if not timers.is_idle(k)})
             k = self._next_feed(alive)
             for silent in self._silent:
                 yield from self._in_silence(silent)
@@ -499,13 +513,24 @@ class Execution:
             for op in graph.operators
         ]
 
+    def held_back(self) -> str | None:
+        """Which of several inputs was furthest behind for longest, as a sentence."""
+        if self._over is not None:
+            return self._over.held_back
+        k = self._holding.worst()
+        if k is None:
+            return None
+        held, feed = self._holding.held[k], self._feeds[k]
+        by = duration(held.behind, feed.attributes[0].field.type)
+        most = f", by {by} at the most" if held.behind else ""
+        share = held.seconds / self._holding.seconds
+        name = feed.source.name
+        return f"time was held back by {name}: furthest behind for {share:.0%} of the run{most}"
+
     def late(self) -> pa.Table:
-        """The ledger of lateness. Kind "rows": stragglers of an input; kind "pairs": (row, window)
-        pairs that an aggregate left out; kind "left out": stragglers that a sort or a merging union
-        left out; kind "behind slack": rows that came later than a slack of its own allows.
-        ``max_lateness`` is a duration; where an event time is no timestamp, a number of its
-        units."""
-        rows = self._late_rows() if self._over is None else self._over.late
+        """The ledger of lateness (``lateness.entries`` says what its kinds are). Lengths of time
+        are durations; where an event time is no timestamp, numbers of its units."""
+        found = self._late() if self._over is None else self._over.late
         nodes = [(n.schema, n.relation.stream) for n in sources(self.plan.root)]
         timed = all(
             schema[column].type.is_timestamp
@@ -513,34 +538,10 @@ class Execution:
             for progress in (spec.progress if spec else ())
             if (column := schema.find(progress.column)) is not None
         )
-        schema = pa.schema(
-            [
-                ("place", pa.string()),
-                ("kind", pa.string()),
-                ("count", pa.int64()),
-                ("max_lateness", pa.duration("us") if timed else pa.int64()),
-            ]
-        )
-        return pa.table([[row[k] for row in rows] for k in range(len(schema))], schema=schema)
+        return lateness.table(found, timed=timed)
 
-    def _late_rows(self) -> list[tuple[str, str, int, int | None]]:
-        rows: list[tuple[str, str, int, int | None]] = [
-            (f.source.name, "rows", a.stragglers, a.max_lateness)
-            for f in self._feeds
-            for a in f.attributes
-        ]
-        for operator in self._graph.operators if self._graph else []:
-            counters = operator.counters()
-            if isinstance(operator, UnionOperator | MergeOperator):
-                rows += [(name, "idle", n, None) for name, n in operator.too_late() if n]
-            if "late_pairs" in counters:
-                rows.append((operator.name, "pairs", counters["late_pairs"], None))
-            if "late_rows" in counters:
-                rows.append((operator.name, "left out", counters["late_rows"], None))
-            if isinstance(operator, SlackOperator):
-                late = counters["behind_slack"]
-                rows.append((operator.name, "behind slack", late, operator.max_lateness))
-        return rows
+    def _late(self) -> list[lateness.Late]:
+        return lateness.entries(self._feeds, self._graph.operators if self._graph else [])
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.relation import RelationOperator, relation_operator
@@ -28,6 +29,7 @@ from cql.planner.physical import (
     BucketExec,
     ChangeAggregateExec,
     FilterExec,
+    LateRowsExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -157,6 +159,14 @@ class _Builder:
                 index = self._add(
                     slack, node.schema, node.schema, owned=frozenset(), stragglers=True
                 )
+                self._edge(node.input, below, index, 0)
+                return index
+            case LateRowsExec():
+                below = self._operator_below(node.input)
+                late = LateRowsOperator(
+                    f"laterows#{len(self.graph.operators)}", node, self.workspace
+                )
+                index = self._add(late, node.schema, node.schema, owned=frozenset())
                 self._edge(node.input, below, index, 0)
                 return index
             case (
@@ -320,7 +330,7 @@ class _Builder:
         match node:
             case SourceExec():
                 return [(self.order[id(node)], column)]
-            case SlackExec():
+            case SlackExec() | LateRowsExec():
                 return self._places(node.input, column)
             case UnionExec():
                 parts = [self._places(child, column) for child in node.inputs]

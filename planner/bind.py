@@ -19,10 +19,11 @@ from cql.errors import PlanError
 from cql.model import Schema
 from cql.planner import bind_ddl
 from cql.planner.bind_from import name_of, unknown_relation
+from cql.planner.bind_late import late_output, late_target
 from cql.planner.bind_query import bind_outermost, bind_query
 from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
-from cql.planner.logical import TIME, WEIGHT, Logical, Unsupported
+from cql.planner.logical import TIME, WEIGHT, Logical
 from cql.planner.relations import (
     as_it_comes,
     as_relation,
@@ -106,7 +107,7 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
 
 def _query(binder: Binder, node: exp.Expr) -> Query:
     """A query and its statement-wide clauses."""
-    plan = _with_output_clauses(binder, node, bind_outermost(binder, node, Env()).shown())
+    plan = bind_outermost(binder, node, Env()).shown()
     bad = node.args.get(nodes.ON_BAD_ROW)
     if binder.divided is not None and _in_spark_spelling(node):
         binder.warn(
@@ -116,29 +117,24 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
     early = emit is not None and str(emit.this) == "CHANGES"
     if early:
         assert emit is not None
-        late = only_complete(plan)
-        if late is not None:
+        whole = only_complete(plan)
+        if whole is not None:
             hint = "leave it out: each window gives its rows once, when it closes"
-            raise binder.unsupported(f"EMIT CHANGES of {late}", emit, hint)
+            raise binder.unsupported(f"EMIT CHANGES of {whole}", emit, hint)
         plan = as_it_comes(plan)
     elif changes(plan):
         plan = as_relation(plan)
+    late = node.args.get(nodes.LATE_OUTPUT)
+    if late is not None:
+        plan = late_output(binder, plan, late)
     return Query(
         plan,
         _hints(binder, node),
         None if bad is None else bad.this == "KEEP",
         binder.pos(emit) if early and emit is not None else None,
         binder.pos(node),
+        None if late is None else late_target(binder, late),
     )
-
-
-def _with_output_clauses(binder: Binder, node: exp.Expr, plan: Logical) -> Logical:
-    """LATE OUTPUT over ``plan``."""
-    late = node.args.get(nodes.LATE_OUTPUT)
-    if late is not None:
-        hint = "query.late() and SHOW LATE count the late rows of a run"
-        plan = Unsupported((plan,), "LATE OUTPUT INTO", plan.schema, hint, binder.pos(late))
-    return plan
 
 
 def _in_spark_spelling(node: exp.Expr) -> bool:

@@ -17,6 +17,8 @@ from cql.planner.physical import (
     Awaited,
     BucketExec,
     FilterExec,
+    LateRowsExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     SortExec,
@@ -50,7 +52,7 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return replace(node, awaited=tuple(named))
         case ValuesExec():
             return node
-        case FilterExec():
+        case FilterExec() | OnTimeExec() | LateRowsExec():
             return replace(node, input=describe(node.input, wanted))
         case ProjectExec():
             return replace(node, input=describe(node.input, _of_project(node, wanted)))

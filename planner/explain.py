@@ -217,6 +217,8 @@ def _physical_line(node: Node) -> Line:
         case ph.ArrivalExec():
             wa, end = node.schema[node.wa], node.schema[node.end]
             return Line("Arrival", f"by {wa.name}, before {end.name}", (node.why, "state: none"))
+        case ph.LateRowsExec():
+            return Line("LateRows", "", (node.why, "state: none"))
         case ph.OnTimeExec():
             return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
         case ph.RelationExec():

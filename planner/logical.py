@@ -127,7 +127,8 @@ class Aggregate:
     """Groups within each window. Output: the keys, the aggregates, then (for sliding windows and
     sessions)
     ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type of the window
-    attribute. ``window`` None: one group set over the whole (bounded) input."""
+    attribute. ``window`` None: one group set over the whole (bounded) input. ``late_output``: rows
+    that it leaves out for being late are wanted, with all their columns."""
 
     input: Logical
     window: Window | None
@@ -135,6 +136,7 @@ class Aggregate:
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]  # of keys, then of calls
     pos: Position | None = field(default=None, compare=False)
+    late_output: bool = False
 
     @property
     def schema(self) -> Schema:
@@ -206,11 +208,13 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """An input under a window that is not (only) grouped: a relation of CQL."""
+    """An input under a window that is not (only) grouped: a relation of CQL. ``late_output`` as in
+    Aggregate."""
 
     input: Logical
     window: Window
     pos: Position | None = field(default=None, compare=False)
+    late_output: bool = False
 
     @property
     def schema(self) -> Schema:

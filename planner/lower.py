@@ -86,6 +86,7 @@ def plan(
         keys = logical.keys if isinstance(logical, Sort) else ()
     else:
         root = lower(logical)
+    order.refuse_order(root)
     root = describe(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(
@@ -282,6 +283,7 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
     elif node.input.schema[node.window.wa].name != SEQUENCE:
         unit = logical_progress(node.input)[node.window.wa].unit
         child = order.before_window(child, node.window.wa, unit, settings, node.pos)
+        child = order.late_rows(child, node)
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
     return choose.aggregate(aggregate, settings)
 

@@ -30,6 +30,7 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
+from cql.planner.order import late_rows
 from cql.planner.physical import (
     ArrivalExec,
     ChangeAggregateExec,
@@ -78,6 +79,7 @@ def on_time(node: Windowed, lower: Lower) -> Physical:
     child = lower(node.input)
     if node.window.wa is None or node.window.wa not in progressing(child):
         return child
+    child = late_rows(child, node)
     return OnTimeExec(child, node.window.wa, "each row once: nothing above asks what leaves")
 
 
@@ -132,6 +134,7 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
         assert window.end is not None
         why = "a straggler enters at its own watermark: no instant that is over changes"
         return ArrivalExec(child, window.wa, window.end, why)
+    child = late_rows(child, node)
     kept = OnTimeExec(child, window.wa, "stragglers are left out: their instant may be over")
     return RelationExec(kept, window, _WHY_WINDOW[window.kind])
 

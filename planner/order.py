@@ -12,14 +12,15 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from cql.errors import PlanError, Position
+from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.catalog import TimeUnit
 from cql.planner.choose import duration, why_union
 from cql.planner.expr import Column
-from cql.planner.logical import SortKey
+from cql.planner.logical import Aggregate, SortKey, Windowed
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    LateRowsExec,
     MergeUnionExec,
     Physical,
     ProjectExec,
@@ -32,6 +33,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     progress_origin,
     progressing,
+    walk,
     with_input,
 )
 from cql.policy import parse_slack
@@ -66,6 +68,28 @@ def before_window(
     name = child.schema[wa].name
     why = f"rows wait until {name} has passed them (SET order_enforcement = 'sort')"
     return PunctuatedSortExec(child, wa, why=why)
+
+
+def late_rows(child: Physical, node: Aggregate | Windowed) -> Physical:
+    """``child`` of a window, with LATE OUTPUT where it is asked for."""
+    if not node.late_output:
+        return child
+    assert node.window is not None
+    why = "LATE OUTPUT: rows that the window leaves out"
+    return LateRowsExec(child, node.window, why, node.pos)
+
+
+def refuse_order(root: Physical) -> None:
+    """What gives rows in order leaves late ones out itself, before LATE OUTPUT sees them."""
+    for late in (n for n in walk(root) if isinstance(n, LateRowsExec)):
+        for node in walk(late):
+            if isinstance(node, MergeUnionExec | PunctuatedSortExec):
+                raise NotSupportedError(
+                    "LATE OUTPUT INTO behind a union or sort in order is not supported by this"
+                    " version",
+                    position=late.pos,
+                    hint="SET union_operator = 'pass_through', SET order_enforcement = 'none'",
+                )
 
 
 def with_slack(

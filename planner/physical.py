@@ -242,6 +242,21 @@ class NumberExec:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRowsExec:
+    """Passes rows on, and gives those to LATE OUTPUT that ``window``, right above, leaves out for
+    being late."""
+
+    input: Physical
+    window: Window
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
 class OnTimeExec:
     """Leaves out, and counts, the rows that are stragglers on column ``wa``."""
 
@@ -413,6 +428,7 @@ Physical: TypeAlias = (
     | WidAggregateExec
     | SortExec
     | NumberExec
+    | LateRowsExec
     | OnTimeExec
     | ArrivalExec
     | RelationExec
@@ -473,6 +489,11 @@ def relations(node: Physical) -> tuple[RelationExec, ...]:
     return tuple(found for below in inputs(node) for found in relations(below))
 
 
+def late_rows(node: Physical) -> LateRowsExec | None:
+    """Where LATE OUTPUT takes its rows."""
+    return next((n for n in walk(node) if isinstance(n, LateRowsExec)), None)
+
+
 def sources(node: Physical) -> tuple[SourceExec, ...]:
     """All sources, left to right: the order of the executor's input ports."""
     return tuple(n for n in walk(node) if isinstance(n, SourceExec))
@@ -500,7 +521,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(i for i, f in enumerate(node.schema) if f.name.lower() in declared)
         case ValuesExec():
             return ()
-        case FilterExec() | OnTimeExec():
+        case FilterExec() | OnTimeExec() | LateRowsExec():
             return progressing(node.input)
         case (
             ArrivalExec()
@@ -552,7 +573,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)
         case BucketExec():
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
-        case FilterExec() | SortExec() | OnTimeExec() | NumberExec():
+        case FilterExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
             return window_columns(node.input)
         case ProjectExec():
             live = window_columns(node.input)

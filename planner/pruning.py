@@ -146,7 +146,7 @@ def _inputs_of(call: AggregateCall) -> tuple[Expr, ...]:
 
 def _aggregate(node: Aggregate) -> Logical:
     read = columns_of(*node.keys, *(e for call in node.calls for e in _inputs_of(call)))
-    below, places = _pruned(node.input, read | _window_reads(node.input, node.window))
+    below, places = _pruned(node.input, read | _window_reads(node.input, node.window) | _late(node))
     return replace(
         node,
         input=below,
@@ -159,6 +159,11 @@ def _aggregate(node: Aggregate) -> Logical:
 def _call(call: AggregateCall, places: Places) -> AggregateCall:
     where = None if call.where is None else moved(call.where, places)
     return replace(call, args=tuple(moved(a, places) for a in call.args), where=where)
+
+
+def _late(node: Aggregate | Windowed) -> frozenset[int]:
+    """LATE OUTPUT takes whole rows."""
+    return frozenset(range(len(node.input.schema))) if node.late_output else frozenset()
 
 
 def _window_reads(below: Logical, window: Window | None) -> frozenset[int]:
@@ -191,7 +196,8 @@ def _bucket(node: Bucket, wanted: frozenset[int]) -> tuple[Logical, Places]:
 
 
 def _windowed(node: Windowed, wanted: frozenset[int]) -> tuple[Logical, Places]:
-    below, places = _pruned(node.input, wanted | _window_reads(node.input, node.window))
+    read = wanted | _window_reads(node.input, node.window) | _late(node)
+    below, places = _pruned(node.input, read)
     return replace(node, input=below, window=_window(node.window, places)), places
 
 

@@ -30,6 +30,14 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
+class LateTarget:
+    """LATE OUTPUT INTO ``name``."""
+
+    name: Name
+    pos: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A bound SELECT. ``keep_bad_rows`` None means the default of its inputs; ``emit_changes`` is
     EMIT CHANGES."""
@@ -39,6 +47,7 @@ class Query:
     keep_bad_rows: bool | None = None
     emit_changes: Position | None = field(default=None, compare=False)
     pos: Position | None = field(default=None, compare=False)
+    late_output: LateTarget | None = None
 
     @property
     def schema(self) -> Schema:

@@ -1,0 +1,56 @@
+"""Which of several inputs holds time back: the one with the least progress, where progress is a
+minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+from cql.executor.ingest import Feed
+from cql.executor.unit import NEVER
+
+
+@dataclass(slots=True)
+class Held:
+    """``seconds`` for which an input was the one furthest behind, and by how much of event time at
+    the most behind the one furthest ahead."""
+
+    seconds: float = 0.0
+    behind: int = 0
+
+
+class Holding:
+    """Looks on while a query runs."""
+
+    def __init__(self, feeds: Sequence[Feed], clock: Callable[[], float]) -> None:
+        self._feeds = feeds
+        self._clock = clock
+        self._since = clock()
+        self._last: int | None = None
+        self.seconds = 0.0
+        self.held = [Held() for _ in feeds]
+
+    def note(self, counted: Set[int]) -> None:
+        """What has passed since the last call counts for who held time back then; ``counted`` are
+        the inputs that are neither idle nor over."""
+        now = self._clock()
+        self.seconds += now - self._since
+        if self._last is not None:
+            self.held[self._last].seconds += now - self._since
+        self._since = now
+        ordered = (k for k in counted if self._feeds[k].attributes)
+        times = {k: self._feeds[k].attributes[0].watermark() for k in ordered}
+        if len(times) < 2:
+            self._last = None
+            return
+        first, last = min(times.values()), max(times.values())
+        # a tie holds nobody back
+        self._last = None if first == last else min(times, key=lambda k: times[k])
+        if self._last is not None and first > NEVER:
+            held = self.held[self._last]
+            held.behind = max(held.behind, last - first)
+
+    def worst(self) -> int | None:
+        """The input that held time back the longest, if one did."""
+        longest = max(range(len(self.held)), key=lambda k: self.held[k].seconds, default=None)
+        return longest if longest is not None and self.held[longest].seconds > 0 else None

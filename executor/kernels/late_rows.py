@@ -1,0 +1,53 @@
+"""The native function of LATE OUTPUT: rows pass by reference; where a unit has stragglers, Python
+is asked to look at them before it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc
+
+from cql.executor.kernels.memory import words
+from cql.executor.unit import (
+    DETAIL,
+    DONE,
+    EPOCH,
+    HEADER,
+    NEED,
+    OUT,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLERS,
+)
+
+# Descriptor.
+COLUMNS = 0
+ROWS_SEEN = 1
+WORDS = 2
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def late_rows(desc: Any, unit: Any) -> Any:
+    d = words(desc, WORDS)
+    width = HEADER + 2 * d[COLUMNS]
+    u = words(unit, width)
+    if u[PHASE] == 0 and u[STRAGGLERS] > 0:
+        u[DETAIL] = 0
+        return NEED
+    o = words(u[OUT], width)
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
+        o[k] = u[k]
+    for k in range(HEADER, width):
+        o[k] = u[k]
+    count = PUNCTUATION_WORDS * u[PUNCTUATIONS]
+    arrived, leaving = words(u[PUNCTUATION_ADDRESS], count), words(o[PUNCTUATION_ADDRESS], count)
+    for k in range(count):
+        leaving[k] = arrived[k]
+    d[ROWS_SEEN] += u[ROWS]
+    return DONE

@@ -1,0 +1,77 @@
+"""The ledger of lateness: what came late at each input, and what each operator left out for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cql.executor.attributes import Attribute
+from cql.executor.ingest import Feed
+from cql.executor.operators.merge import MergeOperator
+from cql.executor.operators.native import Operator
+from cql.executor.operators.slack import SlackOperator
+from cql.executor.operators.union import UnionOperator
+
+#: The slack that is suggested leaves so many rows late, of all.
+ACCEPTED = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """``suggested``: a slack with which at most ACCEPTED of the input's rows would have been late;
+    None where none were, or where rows promise nothing."""
+
+    place: str
+    kind: str
+    count: int
+    max_lateness: int | None = None
+    suggested: int | None = None
+
+
+def entries(feeds: Sequence[Feed], operators: Sequence[Operator]) -> list[Late]:
+    """Kind "rows": stragglers of an input; "idle": rows of an input below what had been passed on
+    while it was idle; "pairs": (row, window) pairs that an aggregate left out; "left out":
+    stragglers that a sort or a merging union left out; "behind slack": rows that came later than a
+    slack of its own allows."""
+    found = [
+        Late(f.source.name, "rows", a.stragglers, a.max_lateness, _suggested(f, a))
+        for f in feeds
+        for a in f.attributes
+    ]
+    for operator in operators:
+        counters = operator.counters()
+        if isinstance(operator, UnionOperator | MergeOperator):
+            found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
+        if "late_pairs" in counters:
+            found.append(Late(operator.name, "pairs", counters["late_pairs"]))
+        if "late_rows" in counters:
+            found.append(Late(operator.name, "left out", counters["late_rows"]))
+        if isinstance(operator, SlackOperator):
+            late = counters["behind_slack"]
+            found.append(Late(operator.name, "behind slack", late, operator.max_lateness))
+    return found
+
+
+def _suggested(feed: Feed, attribute: Attribute) -> int | None:
+    if not attribute.stragglers or not attribute.progress.by_rows:
+        return None
+    declared = attribute.progress.slack
+    # What ``slack_for`` rounds up need not be more than the row that was latest of all.
+    slack = min(attribute.slack_for(feed.rows, ACCEPTED), declared + attribute.max_lateness)
+    return slack if slack > declared else None
+
+
+def table(found: Sequence[Late], *, timed: bool) -> pa.Table:
+    """Lengths are durations if ``timed``, else numbers of an event time's units."""
+    length = pa.duration("us") if timed else pa.int64()
+    return pa.table(
+        {
+            "place": pa.array([e.place for e in found], pa.string()),
+            "kind": pa.array([e.kind for e in found], pa.string()),
+            "count": pa.array([e.count for e in found], pa.int64()),
+            "max_lateness": pa.array([e.max_lateness for e in found], length),
+            "suggested_slack": pa.array([e.suggested for e in found], length),
+        }
+    )

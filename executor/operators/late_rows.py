@@ -1,0 +1,117 @@
+"""The running LATE OUTPUT: rows pass, and those that what is above leaves out for being late are
+handed on besides. Whether it does depends on a row's event time and own watermark only, so this
+need not ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.errors import RunError
+from cql.executor.egress import to_arrow, view_address
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels import late_rows as kernel
+from cql.executor.operators.native import CodeColumn, Workspace
+from cql.executor.unit import (
+    PHASE,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    Unit,
+    Words,
+    data_word,
+    mask_word,
+)
+from cql.planner.physical import LateRowsExec
+from cql.window import MAX_EVENT_TIME, Window, WindowKind
+
+Times = npt.NDArray[np.int64]
+
+
+class LateRowsOperator:
+    """Keeps nothing: ``on_late`` gets the rows at once."""
+
+    def __init__(self, name: str, node: LateRowsExec, workspace: Workspace) -> None:
+        self.name = name
+        self.schema = node.schema
+        self.window = node.window
+        self.workspace = workspace
+        self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
+        self.given = 0
+        self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
+        self.descriptor[kernel.COLUMNS] = len(node.schema)
+        self.address = int(kernel.late_rows.address)
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def provide(self, unit: Unit) -> None:
+        """The unit has stragglers."""
+        unit.words[PHASE] = 1
+        count = int(unit.words[STRAGGLERS])
+        at = int(unit.words[STRAGGLER_ADDRESS])
+        records = view_address(at, np.dtype(np.int64), STRAGGLER_WORDS * count)
+        row, column, own = records.reshape(count, STRAGGLER_WORDS).T
+        wa = self.window.wa
+        assert wa is not None
+        mine = column == wa
+        row, own = row[mine], own[mine]
+        lost = row[leaves_out(self.window, self._column(unit, wa, row).astype(np.int64), own)]
+        if lost.size:
+            self.given += lost.size
+            self.on_late(self._rows(unit, lost))
+
+    def _column(self, unit: Unit, k: int, rows: Times) -> npt.NDArray[np.generic]:
+        storage = self.schema[k].type.storage
+        dtype = np.dtype(np.uint8 if storage == "bool" else storage)
+        values = view_address(int(unit.words[data_word(k)]), dtype, int(rows.max(initial=-1)) + 1)
+        return values[rows]
+
+    def _rows(self, unit: Unit, rows: Times) -> pa.RecordBatch:
+        n = int(rows.max()) + 1
+        arrays = []
+        for k, field in enumerate(self.schema):
+            valid = None
+            if field.nullable:
+                mask = view_address(int(unit.words[mask_word(k)]), np.dtype(np.uint8), n)
+                valid = mask[rows]
+            values = self._column(unit, k, rows)
+            arrays.append(to_arrow(values, valid, field, self.workspace.dictionary))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise RunError("LATE OUTPUT fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """It keeps no codes."""
+
+    def counters(self) -> dict[str, int]:
+        rows = int(self.descriptor[kernel.ROWS_SEEN])
+        return {"rows_in": rows, "rows_out": rows, "late_output": self.given}
+
+
+def leaves_out(window: Window, times: Times, own: Times) -> npt.NDArray[np.bool_]:
+    """Which stragglers some window that holds them leaves out: the first one of a row is over."""
+    there = np.abs(times) <= MAX_EVENT_TIME  # others are bad rows
+    t = np.where(there, times, 0)
+    match window.kind:
+        case WindowKind.SESSION:
+            assert window.gap is not None
+            return there & (t + window.gap <= own)
+        case WindowKind.SLIDING | WindowKind.CUMULATE:
+            assert window.range is not None
+            assert window.slide is not None
+            last = (t - window.offset) // window.slide
+            if window.kind is WindowKind.CUMULATE:
+                return there & ((last + 1) * window.slide + window.offset <= own)
+            first = (t - window.offset - window.range) // window.slide + 1
+            ends = first * window.slide + window.offset + window.range
+            return there & (first <= last) & (ends <= own)
+        case _:  # a relation: its instant is over
+            return t < own

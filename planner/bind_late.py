@@ -1,0 +1,65 @@
+"""LATE OUTPUT INTO t: the window whose late rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cql.dialect import nodes
+from cql.planner.bind_from import name_of
+from cql.planner.context import Binder
+from cql.planner.logical import Aggregate, Logical, Windowed, inputs
+from cql.planner.properties import progressing
+from cql.planner.rules import with_inputs
+from cql.planner.statements import LateTarget
+from cql.window import WindowKind
+
+
+def late_target(binder: Binder, clause: nodes.LateOutput) -> LateTarget:
+    name = name_of(clause.this)
+    if binder.context.named(name) is not None:
+        raise binder.error(f"{'.'.join(name)} is a query; rows go into a table", clause.this)
+    return LateTarget(name, binder.pos(clause.this))
+
+
+def late_output(binder: Binder, plan: Logical, clause: nodes.LateOutput) -> Logical:
+    """``plan``, whose one window over rows of its sources gives those that it leaves out for being
+    late. What comes from a window is never late: windows above it have no part in this."""
+    found = list(_windows(plan))
+    if not found:
+        raise binder.error(
+            "LATE OUTPUT INTO takes rows that a window leaves out, and no window of this query"
+            " leaves any out",
+            clause,
+            hint="add a window over a stream: FROM s [RANGE 10 MINUTES SLIDE 1 MINUTE]",
+        )
+    if len(found) > 1:
+        raise binder.unsupported(
+            "LATE OUTPUT INTO of several windows",
+            clause,
+            "their rows differ: write a query for each, or unite the streams under one window",
+        )
+    window = found[0].window
+    if window is not None and window.kind is WindowKind.EARLY:
+        raise binder.unsupported(
+            "LATE OUTPUT INTO with EMIT CHANGES of a window with SLIDE",
+            clause,
+            "leave EMIT CHANGES out: SHOW LATE counts the rows in either case",
+        )
+    return _marked(plan, found[0])
+
+
+def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:
+    """The lowest windows of the plan."""
+    below = [w for child in inputs(node) for w in _windows(child)]
+    yield from below
+    if below or not isinstance(node, Aggregate | Windowed) or node.window is None:
+        return
+    if node.window.wa in progressing(node.input):
+        yield node
+
+
+def _marked(node: Logical, window: Aggregate | Windowed) -> Logical:
+    if node is window:
+        return replace(window, late_output=True)
+    return with_inputs(node, lambda child: _marked(child, window))
