@@ -53,6 +53,8 @@ ERROR = 3  # row DETAIL_ROW failed at site DETAIL; calling again leaves it out
 # Attributes of punctuation that are no columns.
 END_OF_INPUT = -1  # no later row at all
 IDLE = -2  # value 1: the input stops counting where progress is a minimum; 0: it counts again
+NUMBERS = -3  # inside a stage: of the numbers that it gives its rows
+NOWHERE = -4  # inside a stage: of a column without progress
 
 INFINITY = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min

@@ -32,7 +32,7 @@ from cql.planner.physical import (
     with_input,
 )
 from cql.types import INTERVAL, DataType
-from cql.window import Window, WindowKind
+from cql.window import Window
 
 #: (step, offset): the values at offset + a multiple of step. None: any value.
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None
@@ -87,8 +87,8 @@ def _add(wanted: Wanted, column: int | None, more: Boundaries) -> None:
 
 
 def _ends(window: Window) -> Boundaries:
-    """Where windows end; sessions end anywhere."""
-    if window.kind is not WindowKind.SLIDING or not window.slide or window.range is None:
+    """Where windows end. Sessions end anywhere; days of a time zone, at no multiple of anything."""
+    if not window.has_number or not window.slide or window.range is None or window.zone:
         return None
     return frozenset({(window.slide, (window.offset + window.range) % window.slide)})
 

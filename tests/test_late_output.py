@@ -7,13 +7,16 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from naive_windows import DAY, windows_of
 
 import cql
 from cql import CqlError, Query, Session
 from cql.errors import BindError, CatalogError, NotSupportedError
-from cql.window import Window, WindowKind, windows_holding
+from cql.executor.operators.late_rows import leaves_out
+from cql.window import Window, WindowKind
 
 SLACK = 4
 
@@ -56,11 +59,7 @@ def lost(rows: list[dict[str, Any]], window: Window, slack: int = SLACK) -> list
             assert window.gap is not None
             late = t + window.gap <= own
         else:
-            assert window.range is not None
-            assert window.slide is not None
-            span = window.slide if window.kind is WindowKind.CUMULATE else window.range
-            starts = (n * window.slide + window.offset for n in windows_holding(window, t))
-            late = any(start + span <= own for start in starts)
+            late = any(end <= own for _, end in windows_of(window, t))
         if late:
             found.append(row)
         highest = t if highest is None else max(highest, t)
@@ -111,6 +110,23 @@ def test_whatever_the_operator(operator: str) -> None:
         found = run(session, "SELECT max(t) AS m FROM s [RANGE 20 SLIDE 5] WHERE k IS NOT NULL")
     late = lost(rows, WINDOWS["[RANGE 20 SLIDE 5]"])
     assert found == [row for row in late if row["k"] is not None]
+
+
+@pytest.mark.parametrize("kind", [WindowKind.SLIDING, WindowKind.CUMULATE])
+@pytest.mark.parametrize("zone", ["Europe/Prague", "America/New_York", "Pacific/Apia"])
+def test_days_of_a_time_zone(kind: WindowKind, zone: str) -> None:
+    rng = random.Random(f"{kind} {zone}")
+    window = Window(kind, 0, 6 * DAY, 2 * DAY, offset=3_600_000_000, zone=zone)
+    hour = DAY // 24
+    times = [rng.choice((15_060, 15_340, 19_806, 20_025)) * DAY for _ in range(200)]
+    times = [t + rng.randint(-100, 100) * hour + rng.choice((-1, 0, 1)) for t in times]
+    own = [t + rng.randint(1, 200) * hour for t in times]
+    found = leaves_out(window, np.array(times), np.array(own))
+    assert found.tolist() == [
+        any(end <= mark for _, end in windows_of(window, t))
+        for t, mark in zip(times, own, strict=True)
+    ]
+    assert 0 < found.sum() < 200
 
 
 def test_a_union_a_projection_and_a_window_above_the_window(session: Session) -> None:

@@ -27,6 +27,7 @@ from cql.executor.unit import (
 )
 from cql.planner.physical import LateRowsExec
 from cql.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.zones import DAY, days_of
 
 Times = npt.NDArray[np.int64]
 
@@ -96,6 +97,36 @@ class LateRowsOperator:
         return {"rows_in": rows, "rows_out": rows, "late_output": self.given}
 
 
+class _Units:
+    """What windows are measured in: steps of the attribute, or days of a time zone."""
+
+    def __init__(self, window: Window) -> None:
+        self._offset = window.offset
+        self._days = None if window.zone is None else days_of(window.zone, window.offset)
+
+    def length(self, length: int | None) -> int:
+        assert length is not None
+        return length if self._days is None else length // DAY
+
+    def of(self, times: Times) -> Times:
+        """The unit that holds each time (``ZoneDays.day``)."""
+        if self._days is None:
+            return times - self._offset
+        at = np.searchsorted(np.array(self._days.instants), times, "right") - 1
+        days: Times = (times + np.array(self._days.offsets)[at]) // DAY
+        found: Times = np.maximum(days, np.array(self._days.firsts)[at])
+        return found
+
+    def starts(self, units: Times) -> Times:
+        """When each unit begins (``ZoneDays.start``)."""
+        if self._days is None:
+            return units + self._offset
+        at = np.searchsorted(np.array(self._days.firsts), units, "left") - 1
+        starts = units * DAY - np.array(self._days.offsets)[at]
+        found: Times = np.maximum(starts, np.array(self._days.instants)[at])
+        return found
+
+
 def leaves_out(window: Window, times: Times, own: Times) -> npt.NDArray[np.bool_]:
     """Which stragglers some window that holds them leaves out: the first one of a row is over."""
     there = np.abs(times) <= MAX_EVENT_TIME  # others are bad rows
@@ -105,13 +136,11 @@ def leaves_out(window: Window, times: Times, own: Times) -> npt.NDArray[np.bool_
             assert window.gap is not None
             return there & (t + window.gap <= own)
         case WindowKind.SLIDING | WindowKind.CUMULATE:
-            assert window.range is not None
-            assert window.slide is not None
-            last = (t - window.offset) // window.slide
+            units = _Units(window)
+            u, size, step = units.of(t), units.length(window.range), units.length(window.slide)
             if window.kind is WindowKind.CUMULATE:
-                return there & ((last + 1) * window.slide + window.offset <= own)
-            first = (t - window.offset - window.range) // window.slide + 1
-            ends = first * window.slide + window.offset + window.range
-            return there & (first <= last) & (ends <= own)
+                return there & (units.starts((u // step + 1) * step) <= own)
+            first = (u - size) // step + 1
+            return there & (first <= u // step) & (units.starts(first * step + size) <= own)
         case _:  # a relation: its instant is over
             return t < own

@@ -27,6 +27,7 @@ from cql.executor.unit import (
     HEADER,
     IDLE,
     INFINITY,
+    NUMBERS,
     OUT,
     PHASE,
     PUNCTUATION_ADDRESS,
@@ -68,8 +69,6 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalEx
 
 #: Steps that look whether a row is a straggler.
 _ASKING = (OnTimeExec, ArrivalExec)
-#: That of the numbers which a stage gives its rows (``executor.unit`` has the others).
-_NUMBERS = -3
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 
 
@@ -500,7 +499,7 @@ class StageWriter:
                     live = {at: live[step.wa]} if step.wa in live else {}
                 case NumberExec():
                     width = len(step.input.schema)
-                    own = Origin("punct", _NUMBERS, Column(0, NUMBER, BIGINT, False))
+                    own = Origin("punct", NUMBERS, Column(0, NUMBER, BIGINT, False))
                     live = {**live, width: own}
                 case BucketExec():
                     live = self._bucket_origins(step, live)
@@ -754,7 +753,7 @@ def _promise_number(writer: StageWriter) -> None:
     with body.block("if n > 0:"):
         body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")
         body.line(f"given = words(u[{PUNCTUATION_ADDRESS}], numbers_at + {PUNCTUATION_WORDS})")
-        values = (_NUMBERS, "numbers + n", -1)
+        values = (NUMBERS, "numbers + n", -1)
         body.lines(*(f"given[numbers_at + {k}] = {v}" for k, v in enumerate(values)))
         body.line(f"u[{PUNCTUATIONS}] += 1")
         body.line(f"{kernel.counter('numbered')} += n")

@@ -46,6 +46,7 @@ from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,
     INFINITY,
+    NOWHERE,
     PHASE,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
