@@ -112,7 +112,8 @@ Without an end: an input that is silent for IDLE AFTER holds no other back, HEAR
 follow the clock while a source is silent, and an advance above MAX ADVANCE must be confirmed.
 A window closes when progress reaches its end. A row that comes after its window has closed is late:
 it is left out of that window and counted, and EXPLAIN ANALYZE, the status line and (from Python)
-query.late() show it. More slack gives fewer late rows, and later results.""",
+query.late() show it; SHOW LATE suggests a slack. More slack gives fewer late rows, and later
+results. SELECT … LATE OUTPUT INTO t keeps the rows that a window left out.""",
         (
             "CREATE STREAM clicks (ts TIMESTAMP, page STRING)\n"
             "USING json OPTIONS (path 'clicks.jsonl')\n"

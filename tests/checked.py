@@ -27,6 +27,7 @@ from cql.executor.unit import (
     DETAIL_ROW,
     DONE,
     ERROR,
+    IDLE,
     NEED,
     NEVER,
     OUTPUT_FULL,
@@ -45,10 +46,14 @@ from cql.planner.expr import Column
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    LateRowsExec,
     MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
     SlackExec,
     SortExec,
     SourceExec,
@@ -141,6 +146,9 @@ class StreamCheck:
         self._need(second == -1, "no operator makes promises of two attributes yet")
         if attribute == END:
             self.ended = True
+            return
+        if attribute == IDLE:
+            self._need(value in (0, 1), f"idle {value}")
             return
         self._need(attribute in self.attributes, f"a promise on column {attribute}")
         before = self.promised.get(attribute, NEVER)
@@ -250,7 +258,14 @@ class Checked:
                 self._equal("rows_in", counted["rows_in"], gone)
             case BucketExec():
                 self._equal("pairs", self.pairs, counted["rows_out"] + self.bad)
-            case UnionExec() | SlackExec():
+            case OnTimeExec():
+                gone = counted["rows_out"] + counted.get("late_pairs", 0) + self.bad
+                self._equal("rows_in", counted["rows_in"], gone)
+            case RelationExec():
+                self._equal("rows_in", counted["rows_in"], counted["entered"] + counted["waiting"])
+                self._equal("entered", counted["entered"], counted["left"] + counted["held"])
+                self._equal("changes", counted["entered"] + counted["left"], counted["rows_out"])
+            case UnionExec() | SlackExec() | LateRowsExec() | NumberExec():
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"])
             case MergeUnionExec() | PunctuatedSortExec():
                 names = ("rows_out", "over_limit", "held", "late_rows")

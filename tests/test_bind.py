@@ -18,7 +18,7 @@ from cql.planner import statements as st
 from cql.planner.bind import bind
 from cql.planner.catalog import Queue, TimeUnit
 from cql.planner.expr import Literal
-from cql.planner.logical import Project, Scan, Unsupported, inputs
+from cql.planner.logical import Project, Scan, Windowed, inputs
 from cql.planner.lower import refuse
 from cql.planner.properties import progressing
 from cql.planner.rules import optimize
@@ -466,9 +466,8 @@ def test_query_clauses() -> None:
     assert made.hints == (st.Hint("window_operator", ("wid",)), st.Hint("morsel_rows", ("7",)))
     assert made.keep_bad_rows
     assert made.emit_changes is not None
-    late = made.plan
-    assert isinstance(late, Unsupported)
-    assert late.clause == "LATE OUTPUT INTO"
+    assert made.late_output == st.LateTarget(("db", "late"))
+    assert isinstance(made.plan, Windowed | Project)
 
 
 def test_insert_names_and_casts_columns_by_position() -> None:

@@ -32,7 +32,8 @@ def session() -> Iterator[cql.Session]:
     ("marked", "message"),
     [
         ("SELECT count(*) FROM clicks [SESSION 5 MINUTES] ‹EMIT› CHANGES", "EMIT CHANGES of a"),
-        (f"SELECT count(*) FROM {WINDOW} ‹LATE› OUTPUT INTO l", "LATE OUTPUT INTO is not"),
+        ("SELECT ms FROM clicks ‹LATE› OUTPUT INTO l", "no window of this query"),
+        (f"SELECT count(*) FROM {WINDOW} LATE OUTPUT INTO ‹clicks›", "takes no rows"),
         ("SELECT page,\n‹count›(*) OVER (PARTITION BY page) FROM clicks", "OVER is not supported"),
         ("INSERT INTO t ‹SELECT› count(*), page FROM clicks [NOW] GROUP BY page", "also change"),
         ("SET runtime = ‹ordered›", "runtime = ordered is not supported"),

@@ -383,8 +383,16 @@ def test_sort_of_the_whole_input() -> None:
 # -- whole plans, checked at every operator --------------------------------------------------------
 
 
+PROGRESS = {
+    "late output": "SELECT k, count(*) AS n, window_end FROM a [RANGE 20 SLIDE 5 WA ts] WHERE v > 0"
+    " GROUP BY k LATE OUTPUT INTO l",
+    "relation": "SELECT k, count(*) AS n FROM a [RANGE 20 WA ts] WHERE v > 0 GROUP BY k",
+    "each row once": "SELECT k, v FROM a [RANGE 20 WA ts] WHERE v > 0",
+}
+
+
 @pytest.mark.parametrize("unit_rows", [1, 7, 256])
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, *PROGRESS])
 def test_every_operator_keeps_the_contract(
     query: str, unit_rows: int, seed: int, full: bool
 ) -> None:
@@ -392,7 +400,7 @@ def test_every_operator_keeps_the_contract(
     if not full:
         tables = {name: table.slice(0, 200) for name, table in tables.items()}
     session = session_over(tables, slack=5, settings=SETTINGS.get(query))
-    root = plan_of(session, QUERIES[query]).root
+    root = plan_of(session, {**QUERIES, **PROGRESS}[query]).root
     answers = []
     for name in ("depth_first", "fifo", "run_to_completion"):
         rows, operators = run_checked(root, unit_rows, name, seed)

@@ -271,6 +271,16 @@ def test_rows_of_an_input_that_wakes_are_late_below_what_was_passed_on(live: Liv
     assert {end: time for time, _, end in found}[40] >= 45
 
 
+def test_the_input_that_holds_time_back_is_named(live: Live) -> None:
+    live.stream("a", STEADY, "IDLE AFTER 1 HOUR")
+    live.stream("b", [(0, [0]), (20, [20]), (59, [59])], "IDLE AFTER 1 HOUR")
+    _, query = live.run(UNION)
+    assert query._run is not None
+    told = query._run.held_back() or ""
+    assert told.startswith("time was held back by b: furthest behind for 9")
+    assert told.endswith(" of the run, by 38 seconds at the most")
+
+
 def test_a_union_in_order_waits_for_no_idle_input(live: Live) -> None:
     live.session.set("union_operator", "merge")
     live.stream("a", STEADY, "IDLE AFTER 1 HOUR")

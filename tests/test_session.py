@@ -132,7 +132,7 @@ def test_every_error_shows_its_place(session: Session) -> None:
         ("SELECT * FROM flihgts", "flights"),
         ("SET runtme = fifo", "runtime"),
         ("SELECT /*+ runtme(fifo) */ n FROM flights", "runtime"),
-        ("SELECT n FROM flights LATE OUTPUT INTO late", "LATE OUTPUT"),
+        ("SELECT n FROM flights LATE OUTPUT INTO late", "no window of this query"),
     ):
         with pytest.raises(CqlError) as caught:
             session.sql(text)
