@@ -261,6 +261,14 @@ def _constant(expr: Expr) -> bool:
     return isinstance(expr, Literal) and isinstance(expr.value, float) and isfinite(expr.value)
 
 
+def _is_rest(expr: Expr, of: Expr) -> bool:
+    """``x % 60``: what ``x - x % 60`` cuts off."""
+    match expr:
+        case Call(fn="mod" | "pmod", args=(arg, by)):
+            return arg == of and arg.type.is_integer and _positive(by)
+    return False
+
+
 def _call_rises(call: Call) -> bool:
     args = call.args
     match call.fn:
@@ -268,6 +276,8 @@ def _call_rises(call: Call) -> bool:
             return any(_rises(a) and _constant(b) for a, b in (args, args[::-1]))
         case "add" | "least" | "greatest":
             return all(_rises(a) or _constant(a) for a in args)
+        case "sub" if _is_rest(args[1], args[0]):
+            return _rises(args[0])
         case "sub" | "date_sub":
             return _rises(args[0]) and _constant(args[1])
         case "mul":

@@ -14,7 +14,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose, order
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.describe import describe
-from cql.planner.expr import Column, Expr
+from cql.planner.expr import Cast, Column, Expr
 from cql.planner.logical import (
     SEQUENCE,
     Aggregate,
@@ -54,9 +54,11 @@ from cql.planner.physical import (
     sources,
     window_columns,
 )
+from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only
+from cql.planner.show import show
 from cql.window import Window, WindowKind
 
 
@@ -264,16 +266,14 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             raise AssertionError("refused above, or a relation")
 
 
-def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec:
+def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
     child = _lower(node.input, settings)
     if node.window is None:
+        closing = closing_key(node)
+        if closing is not None and closing[1] in progressing(child):
+            return _closed_by_key(node, child, *closing, settings)
         if not bounded(child):
-            names = ", ".join(s.name for s in sources(child) if not s.relation.bounded)
-            raise PlanError(
-                f"an aggregate without a window over unbounded input ({names}) never ends",
-                position=node.pos,
-                hint="add a window: FROM s [RANGE 10 MINUTES SLIDE 1 MINUTE]",
-            )
+            raise _never_ends(node, child)
     elif node.window.wa not in progressing(child):
         raise PlanError(
             "the window attribute does not progress in this plan: no window would ever close",
@@ -286,6 +286,53 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> WidAggregateExec
         child = order.late_rows(child, node)
     aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
     return choose.aggregate(aggregate, settings)
+
+
+def _never_ends(node: Aggregate, child: Physical) -> PlanError:
+    endless = [s.relation for s in sources(child) if not s.relation.bounded]
+    names = ", ".join(".".join(r.name) for r in endless)
+    distinct = not node.calls
+    what = "DISTINCT" if distinct else "an aggregate"
+    hint = "add a window: FROM s [RANGE 10 MINUTES SLIDE 1 MINUTE]"
+    live = [p.column for r in endless if r.stream is not None for p in r.stream.progress]
+    if live:
+        timed = endless[0].schema.find(live[0])
+        is_timestamp = timed is not None and endless[0].schema[timed].type.is_timestamp
+        rising = f"date_trunc('minute', {live[0]})" if is_timestamp else live[0]
+        hint += f"; {'select' if distinct else 'group by'} what rises with time: {rising}"
+    return PlanError(
+        f"{what} without a window over unbounded input ({names}) never ends",
+        position=node.pos,
+        hint=f"{hint}; or take the changes: EMIT CHANGES",
+    )
+
+
+def _closed_by_key(
+    node: Aggregate, child: Physical, at: int, column: int, settings: Mapping[str, Any]
+) -> Physical:
+    """Groups that punctuation closes: windows of one unit of a key that rises with a progressing
+    column. The key leaves as the beginning of its window."""
+    unit = logical_progress(node.input)[column].unit
+    child = order.before_window(child, column, unit, settings, node.pos)
+    key, keys = node.keys[at], node.keys
+    wa = key.index if isinstance(key, Column) else len(child.schema)
+    name = child.schema[column].name
+    rises = "" if isinstance(key, Column) else f"{show(key)} rises with {name}: "
+    why = f"{rises}punctuation on {name} closes groups, which leave then (out-of-order paper §5.2)"
+    if not isinstance(key, Column):
+        columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
+        names = (*child.schema.names, node.names[at])
+        child = ProjectExec(child, (*columns, key), names, "computes the key that closes groups")
+    window = Window(WindowKind.SLIDING, wa, 1, 1)
+    others = (*keys[:at], *keys[at + 1 :])
+    names = (*node.names[:at], *node.names[at + 1 :])
+    made = WidAggregateExec(child, window, others, node.calls, names, why=why)
+    fields = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(made.schema)]
+    begin: Expr = fields.pop(len(others) + len(node.calls))
+    if begin.type != key.type:
+        begin = Cast(begin, key.type, False)
+    exprs = (*fields[:at], begin, *fields[at : len(others) + len(node.calls)])
+    return ProjectExec(made, exprs, node.names)
 
 
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:

@@ -149,7 +149,26 @@ def _instants(node: Logical) -> ProgressInfo:
             return _instants(inputs(node)[0])
 
 
+def closing_key(node: Aggregate) -> tuple[int, int] | None:
+    """The key that closes the groups of an aggregate without a window, and the progressing column
+    that it rises with: no row can come to a group that punctuation has passed (out-of-order paper
+    §5.2). The first key that does; None where groups stay open."""
+    if node.window is not None:
+        return None
+    below = progressing(node.input)
+    for at, key in enumerate(node.keys):
+        for column in columns_of(key):
+            if column in below and key.type.can_progress and monotone(key, column):
+                return at, column
+    return None
+
+
 def _of_aggregate(node: Aggregate) -> Progressing:
+    closing = closing_key(node)
+    if closing is not None:
+        at, column = closing
+        info = progressing(node.input)[column]
+        return {at: replace(info, unit=_unit(node.keys[at], info.unit))}
     if node.window is None or not node.window.has_bounds:
         return {}
     first = len(node.keys) + len(node.calls)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from naive_values import BadRowError
 
-from cql.planner.expr import Column
+from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.logical import (
     Aggregate,
     Bucket,
@@ -112,7 +112,7 @@ def time_key(row: Row, column: int) -> float:
 
 def progressing(node: Logical) -> set[int]:
     """The output columns that progress, as far as the reference goes: those of a stream and of a
-    window, passed on by name.
+    window, passed on as they are or by a function that rises, and keys that close groups.
 
     >>> from naive_tables import column, stream, tumbling
     >>> s = stream("s", "t bigint, v bigint")
@@ -129,9 +129,12 @@ def progressing(node: Logical) -> set[int]:
         case Project():
             below = progressing(node.input)
             exprs = enumerate(node.exprs)
-            return {at for at, e in exprs if isinstance(e, Column) and e.index in below}
+            return {at for at, e in exprs if e.type.can_progress and rises_with(e) in below}
         case Union():
             return set.intersection(*map(progressing, node.inputs))
+        case Aggregate() if node.window is None:
+            closing = closing_key(node)
+            return set() if closing is None else {closing[0]}
         case Aggregate() if node.window is not None:
             width, bounds = len(node.schema), 2 if node.window.kind is WindowKind.SESSION else 3
             return set(range(width - bounds, width))
@@ -142,6 +145,50 @@ def progressing(node: Logical) -> set[int]:
             return progressing(node.input)
         case _:
             return set()
+
+
+_RISING = {"floor", "date_trunc", "trunc", "year", "unix_seconds", "unix_millis", "unix_micros"}
+
+
+def rises_with(expr: Expr) -> int | None:
+    """The column that ``expr`` never falls with when it rises, as far as the reference knows: by
+    casts, shifts, scales, ``floor``, whole parts of times, and ``x - x % c``.
+
+    >>> from naive_tables import call, column, stream
+    >>> t = column(stream("s", "v bigint, t bigint"), "t")
+    >>> for e in (call("int_div", t, 60), call("sub", t, call("mod", t, 60)), call("mod", t, 60)):
+    ...     print(rises_with(e))
+    1
+    1
+    None
+    """
+    match expr:
+        case Column():
+            return expr.index
+        case Cast():
+            return rises_with(expr.arg)
+        case Call(fn="sub", args=(a, Call(fn="mod", args=(b, Literal())))) if a == b:
+            return rises_with(a)
+        case Call(fn="add" | "sub" | "mul" | "div" | "int_div" | "date_add", args=(a, Literal())):
+            return rises_with(a)  # constants of the random shapes lie above zero
+        case Call(args=args) if expr.fn in _RISING:
+            (inner,) = (a for a in args if not isinstance(a, Literal))
+            return rises_with(inner)
+    return None
+
+
+def closing_key(node: Aggregate) -> tuple[int, int] | None:
+    """Of an aggregate without a window: the first key that rises with a progressing column, and
+    that column."""
+    if node.window is not None:
+        return None
+    below = progressing(node.input)
+    for at, key in enumerate(node.keys):
+        column = rises_with(key)
+        if column in below and key.type.can_progress:
+            assert column is not None
+            return at, column
+    return None
 
 
 def released_by(node: Sort) -> int | None:

@@ -119,7 +119,46 @@ def rows_that_slide(writer: _Writer) -> str:
     return writer.grouped(f"{name} {window}", writer.keys(), writer.where())
 
 
+def _rising(writer: _Writer, name: str) -> str:
+    """A function that rises with ``t``."""
+    if name in "abc":
+        return writer.pick(
+            "t",
+            "date_trunc('MINUTE', t)",
+            "unix_seconds(t) / 7",
+            "unix_millis(t) - unix_millis(t) % 2500",
+            "floor(unix_seconds(t) / 20e0)",
+            "t + INTERVAL '3' SECOND",
+            "CAST(t AS DATE)",
+        )
+    if name == "d":
+        return writer.pick("t", "trunc(t, 'MONTH')", "year(t)", "date_add(t, 3)")
+    return writer.pick("t", "t / 10", "t - t % 20", "floor(t / 8e0)", "CAST(t AS BIGINT) * 3")
+
+
+def closing(writer: _Writer) -> str:
+    """Grouped by a function that rises with time: punctuation closes groups."""
+    if writer.rng.random() < 0.3:
+        source, name = f"{writer.bag()} AS u", writer.streams[-1]
+    else:
+        source = name = writer.stream()
+    rising, keys = _rising(writer, name), writer.keys(2)
+    if writer.rng.random() < 0.25:
+        values = writer.rng.sample([rising, *keys], len(keys) + 1)
+        return f"SELECT DISTINCT {writer.listed(values)} FROM {source}{writer.where()}"
+    by = writer.rng.sample([rising, *keys], len(keys) + 1)
+    if writer.rng.random() < 0.2:
+        inner = f"SELECT {rising} AS r, count(*) AS n, sum(q) AS q FROM {source}{writer.where()}"
+        outer = writer.listed(["count(*)", "sum(n)", "max(q)"])
+        again = ("r / 2 AS g, ", " GROUP BY g") if name in "nm" else ("", "")
+        return f"SELECT {again[0]}{outer} FROM ({inner} GROUP BY r) AS i{again[1]}"
+    shown = writer.listed([*by, *writer.aggregates()])
+    return f"SELECT {shown} FROM {source}{writer.where()}{_by(*by)}"
+
+
 WINDOW_SHAPES: tuple[Shape, ...] = (
+    closing,
+    closing,
     session,
     sessions_of_union,
     windows_of_sessions,
