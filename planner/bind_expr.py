@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -18,7 +18,8 @@ from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
-from cql.planner.scope import WINDOW_PARTS, Asked, Extra, Row, Scope
+from cql.planner.scope import WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.signature import check_ordered
 from cql.types import DataType
 
 Node: TypeAlias = exp.Expr
@@ -456,9 +457,9 @@ class ExprBinder:
             inner = inner.this
         if not isinstance(inner, exp.Func):
             raise self.binder.error("OVER belongs to a function", node)
-        for part in self._over_parts(node):
-            self.bind(part)
+        partition, keys = self._over_parts(node)
         name = function_name(inner)
+        numbers = name == "row_number" and keys and node.args.get("spec") is None
         arguments = [a for a in function_arguments(inner) if not isinstance(a, exp.Star)]
         if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
             arguments = list(arguments[0].expressions)
@@ -469,6 +470,7 @@ class ExprBinder:
                 printed(node),
                 self._over_type(inner, name, args),
                 "a window in FROM, as in FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE], groups rows",
+                ranked=Ranked(partition, keys) if numbers else None,
                 pos=self.binder.pos(node),
             ),
             node,
@@ -487,15 +489,21 @@ class ExprBinder:
         pos = self.binder.pos(node)
         return aggregates.resolve_aggregate(name, list(args), False, None, pos).type
 
-    def _over_parts(self, node: exp.Window) -> Iterator[Node]:
+    def _over_parts(self, node: exp.Window) -> tuple[tuple[Expr, ...], tuple[SortKey, ...]]:
+        """PARTITION BY and ORDER BY."""
         window: Node = node
         named = node.args.get("alias")
         if named is not None:
             window = self._named_window(node, named.name)
-        yield from window.args.get("partition_by") or ()
+        partition = tuple(self.bind(part) for part in window.args.get("partition_by") or ())
         order = window.args.get("order")
+        keys = []
         for ordered in order.expressions if order else ():
-            yield ordered.this
+            expr = self.bind(ordered.this)
+            check_ordered(expr, "ORDER BY", None)
+            descending, nulls_first = direction(ordered)
+            keys.append(SortKey(expr, descending, nulls_first))
+        return partition, tuple(keys)
 
     def _named_window(self, node: exp.Window, name: str) -> Node:
         select = node.find_ancestor(exp.Select)
@@ -506,6 +514,14 @@ class ExprBinder:
             )
         found: Node = known[name]
         return found
+
+
+def direction(ordered: Node) -> tuple[bool, bool]:
+    """Whether a key of ORDER BY descends, and whether NULL comes first: Spark's order is first when
+    ascending, last when descending, unless written."""
+    descending = bool(ordered.args.get("desc"))
+    written = ordered.args.get("nulls_first")
+    return descending, (not descending) if written is None else bool(written)
 
 
 def replace_clause(binder: ExprBinder, clause: str) -> ExprBinder:

@@ -20,12 +20,14 @@ from cql.planner.logical import (
     Filter,
     Logical,
     Project,
+    RowNumber,
     Sort,
     SortKey,
     SubqueryJoin,
     Unsupported,
     Windowed,
 )
+from cql.planner.properties import progressing
 from cql.planner.relations import as_relation, clock, is_constant
 from cql.planner.scope import (
     AGGREGATES,
@@ -150,8 +152,7 @@ def _with_extras(
             continue
         extra = parts.row.extras[index - EXTRAS]
         if extra.asked is None:
-            schema = Schema((*plan.schema, Field(extra.name, extra.type)))
-            made: Logical = Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
+            made = _over(plan, extra, lambda e: _move(lifted(e), moves))
         else:
             keys = [lifted(key) for key in extra.asked.keys]
             plan = _with_extras(binder, plan, parts, keys, moves, lifted)
@@ -159,6 +160,21 @@ def _with_extras(
         moves[index] = column_of(made, len(made.schema) - 1)
         plan = made
     return plan
+
+
+def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logical:
+    """ROW_NUMBER() over partitions that end, which a column that progresses tells; nothing else
+    with OVER can run."""
+    ranked = extra.ranked
+    partition = [placed(e) for e in ranked.partition] if ranked is not None else []
+    columns = [e.index for e in partition if isinstance(e, Column)]
+    ends = [c for c in columns if c in progressing(plan)]
+    if ranked is None or not ends or len(columns) < len(partition):
+        schema = Schema((*plan.schema, Field(extra.name, extra.type)))
+        return Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
+    keys = tuple(replace(k, expr=placed(k.expr)) for k in ranked.keys)
+    name = extra.name
+    return RowNumber(plan, tuple(columns), keys, ends[0], name, extra.pos)
 
 
 def _asked(binder: Binder, plan: Logical, extra: Extra, keys: tuple[Expr, ...]) -> SubqueryJoin:

@@ -18,7 +18,7 @@ from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
 from cql.errors import Position
 from cql.planner import bind_window
-from cql.planner.bind_expr import AUXILIARY, ExprBinder, parameter
+from cql.planner.bind_expr import AUXILIARY, ExprBinder, direction, parameter
 from cql.planner.bind_expr import printed as column_name
 from cql.planner.bind_from import From, as_column, bind_from, numbered
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
@@ -334,11 +334,8 @@ def _order_by(block: Block) -> None:
 
 
 def order_item(ordered: exp.Expr, expr: Expr) -> OrderItem:
-    """Spark's order of NULL: first when ascending, last when descending, unless written."""
     check_ordered(expr, "ORDER BY", None)
-    descending = bool(ordered.args.get("desc"))
-    written = ordered.args.get("nulls_first")
-    nulls_first = (not descending) if written is None else bool(written)
+    descending, nulls_first = direction(ordered)
     return OrderItem(expr, descending, nulls_first, ordered.this)
 
 

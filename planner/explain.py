@@ -115,6 +115,9 @@ def _logical_line(node: Node) -> Line:
             return Line("Number", "")
         case lg.Sort():
             return Line("Sort", _sort_text(node.keys, node.limit, node.offset))
+        case lg.RowNumber():
+            by = ", ".join(node.input.schema[c].name for c in node.partition)
+            return Line("RowNumber", f"by {by} {_sort_text(node.keys, None, 0)}")
         case lg.Windowed():
             return Line("Windowed", window_text(node.window, node.input.schema))
         case lg.Join():
@@ -245,6 +248,10 @@ def _physical_line(node: Node) -> Line:
         case ph.SortExec():
             state = "state: the rows of open windows" if node.window_end is not None else ""
             text = _sort_text(node.keys, node.limit, node.offset)
+            if node.number is not None and node.window_end is not None:
+                within = (node.window_end, *node.partition)
+                by = ", ".join(node.input.schema[c].name for c in within)
+                return Line("RowNumber", f"by {by} {text}", (node.why, state))
             return Line("Sort", text, (node.why, state or "state: the whole input"))
         case _:
             raise AssertionError(f"not a physical node: {node!r}")

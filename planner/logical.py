@@ -13,7 +13,7 @@ from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Relation
 from cql.planner.expr import Expr, Literal
-from cql.types import BIGINT, BOOLEAN, DataType
+from cql.types import BIGINT, BOOLEAN, INT, DataType
 from cql.window import Window
 
 
@@ -207,6 +207,24 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class RowNumber:
+    """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input, and the place of each row, from
+    1, among those that are equal in the columns ``partition``. One of these is ``window``, which
+    progresses: the partition is whole when progress has passed it."""
+
+    input: Logical
+    partition: tuple[int, ...]
+    keys: tuple[SortKey, ...]
+    window: int
+    name: str
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, Field(self.name, INT, False)))
+
+
+@dataclass(frozen=True, slots=True)
 class Windowed:
     """An input under a window that is not (only) grouped: a relation of CQL. ``late_output`` as in
     Aggregate."""
@@ -319,6 +337,7 @@ Logical: TypeAlias = (
     | Bucket
     | Number
     | Sort
+    | RowNumber
     | Windowed
     | Join
     | SetOperation
@@ -352,7 +371,7 @@ def expressions(node: Logical) -> tuple[Expr, ...]:
         case Aggregate():
             given = (e for call in node.calls for e in (*call.args, call.where) if e is not None)
             return (*node.keys, *given)
-        case Sort():
+        case Sort() | RowNumber():
             return tuple(key.expr for key in node.keys)
         case Join():
             return () if node.condition is None else (node.condition,)

@@ -25,6 +25,7 @@ from cql.planner.logical import (
     Number,
     Project,
     RelationToStream,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -57,7 +58,7 @@ from cql.planner.physical import (
 from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only
+from cql.planner.relations import clock, is_append_only, is_relation
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -106,6 +107,10 @@ _WINDOW_CLAUSES = {
 }
 
 
+_NUMBERED = (
+    "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …) numbers the rows of a"
+    " windowed aggregate"
+)
 _LONELY = {
     WindowKind.SLIDING: "a window with SLIDE",
     WindowKind.CUMULATE: "a window with CUMULATE",
@@ -124,6 +129,8 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
             raise _refusal("join" if node.kind != "asof" else "ASOF join", node.pos, None)
         case Windowed():
             _refuse_window(node)
+        case RowNumber() if not is_append_only(node.input) or is_relation(node.input):
+            raise _refusal("OVER a relation", node.pos, _NUMBERED)
         case Aggregate() | Bucket():
             if node.window is not None and node.window.kind is WindowKind.SESSION:
                 _refuse_session(node)
@@ -256,6 +263,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return NumberExec(_lower(node.input, settings), why)
         case Sort():
             return _sort(node, settings)
+        case RowNumber():
+            return _row_number(node, settings)
         case Windowed():
             return on_time(node, lambda n: _lower(n, settings))
         case SubqueryJoin():
@@ -342,24 +351,67 @@ def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
         raise PlanError(
             "ORDER BY cannot tell when a window of its input is complete", position=node.pos
         )
+    width, names = len(child.schema), child.schema.names
+    child, keys = _with_keys(child, node.keys)
+    made = _ordered(node, child, keys, settings)
+    if len(child.schema) == width:
+        return made
+    return ProjectExec(made, _columns(made)[:width], names, "drops the sort keys")
+
+
+def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
+    """A sort of each window's rows that numbers them."""
+    child = _lower(node.input, settings)
+    if node.window not in window_columns(child) or not _of_aggregates(child):
+        raise _refusal("OVER without an aggregate in a window below", node.pos, _NUMBERED)
+    width = len(child.schema)
+    child, keys = _with_keys(child, node.keys)
+    others = tuple(c for c in node.partition if c != node.window)
+    name = child.schema[node.window].name
+    why = f"rows are numbered when punctuation on {name} has passed their window"
+    made = SortExec(child, keys, None, 0, node.window, why, others, node.name)
+    if len(child.schema) == width:
+        return made
+    columns = _columns(made)
+    names = node.schema.names
+    return ProjectExec(made, (*columns[:width], columns[-1]), names, "drops the sort keys")
+
+
+def _of_aggregates(node: Physical) -> bool:
+    """Whether rows come from windows that have closed: none of them is late."""
+    match node:
+        case WidAggregateExec():
+            return True
+        case FilterExec() | ProjectExec() | SortExec():
+            return _of_aggregates(node.input)
+        case UnionExec():
+            return all(_of_aggregates(i) for i in node.inputs)
+        case _:
+            return False
+
+
+def _columns(node: Physical) -> tuple[Column, ...]:
+    return tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
+
+
+def _with_keys(
+    child: Physical, wanted: tuple[SortKey, ...]
+) -> tuple[Physical, tuple[SortKey, ...]]:
+    """``child`` with the sort keys as columns, behind its own where they are expressions."""
     width = len(child.schema)
     exprs: list[Expr] = [Column(i, f.name, f.type, f.nullable) for i, f in enumerate(child.schema)]
     keys: list[SortKey] = []
-    for key in node.keys:
+    for key in wanted:
         if isinstance(key.expr, Column):
             keys.append(key)
             continue
         column = Column(len(exprs), f"sort_key_{len(exprs)}", key.expr.type, key.expr.nullable)
         exprs.append(key.expr)
         keys.append(replace(key, expr=column))
-    names = child.schema.names
     if len(exprs) > width:
-        more = tuple(f"sort_key_{i}" for i in range(width, len(exprs)))
-        child = ProjectExec(child, tuple(exprs), (*names, *more), "computes the sort keys")
-    made = _ordered(node, child, tuple(keys), settings)
-    if len(exprs) == width:
-        return made
-    return ProjectExec(made, tuple(exprs[:width]), names, "drops the sort keys")
+        names = (*child.schema.names, *(f"sort_key_{i}" for i in range(width, len(exprs))))
+        child = ProjectExec(child, tuple(exprs), names, "computes the sort keys")
+    return child, tuple(keys)
 
 
 def _ordered(

@@ -17,7 +17,7 @@ from cql.planner import functions
 from cql.planner.catalog import Relation
 from cql.planner.expr import Call, Expr, Literal, columns_of
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
-from cql.types import BIGINT, DataType
+from cql.types import BIGINT, INT, DataType
 from cql.window import Window, WindowKind
 
 
@@ -401,7 +401,8 @@ class SubqueryJoinExec:
 @dataclass(frozen=True, slots=True)
 class SortExec:
     """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
-    ``offset``; ``window_end`` None: the whole input, at its end."""
+    ``offset``; ``window_end`` None: the whole input, at its end. ``number`` appends the place of
+    each row, from 1, among those of its window that are equal in the columns ``partition``."""
 
     input: Physical
     keys: tuple[SortKey, ...]
@@ -409,10 +410,14 @@ class SortExec:
     offset: int
     window_end: int | None
     why: str = ""
+    partition: tuple[int, ...] = ()
+    number: str | None = None
 
     @property
     def schema(self) -> Schema:
-        return self.input.schema
+        if self.number is None:
+            return self.input.schema
+        return Schema((*self.input.schema, Field(self.number, INT, False)))
 
 
 Physical: TypeAlias = (

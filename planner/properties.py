@@ -23,6 +23,7 @@ from cql.planner.logical import (
     Number,
     Project,
     RelationToStream,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -55,7 +56,7 @@ def progressing(node: Logical) -> Progressing:
             return _of_scan(node)
         case Values():
             return {}
-        case Filter() | Windowed() | Sort():
+        case Filter() | Windowed() | Sort() | RowNumber():
             return progressing(node.input)
         case RelationToStream():
             return {len(node.input.schema): _instants(node.input)}
@@ -153,7 +154,7 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
     """The key that closes the groups of an aggregate without a window, and the progressing column
     that it rises with: no row can come to a group that punctuation has passed (out-of-order paper
     §5.2). The first key that does; None where groups stay open."""
-    if node.window is not None:
+    if node.window is not None or not _only_comes(node.input):
         return None
     below = progressing(node.input)
     for at, key in enumerate(node.keys):
@@ -161,6 +162,17 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
             if column in below and key.type.can_progress and monotone(key, column):
                 return at, column
     return None
+
+
+def _only_comes(node: Logical) -> bool:
+    """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
+    match node:
+        case Windowed() | SetOperation() | SubqueryJoin() | Join() | Unsupported():
+            return False
+        case Aggregate() if node.window is not None:
+            return True
+        case _:
+            return all(_only_comes(i) for i in inputs(node))
 
 
 def _of_aggregate(node: Aggregate) -> Progressing:

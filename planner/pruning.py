@@ -21,6 +21,7 @@ from cql.planner.logical import (
     Number,
     Project,
     RelationToStream,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -82,6 +83,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return replace(node, input=below), {**places, width: len(below.schema)}
         case Sort():
             return _sort(node, wanted)
+        case RowNumber():
+            return _row_number(node, wanted)
         case Join():
             return _join(node, wanted)
         case SetOperation():
@@ -209,6 +212,20 @@ def _sort(node: Sort, wanted: frozenset[int]) -> tuple[Logical, Places]:
     keys = tuple(replace(k, expr=moved(k.expr, places)) for k in node.keys)
     end = None if node.window_end is None else places[node.window_end]
     return replace(node, input=below, keys=keys, window_end=end), places
+
+
+def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    read = columns_of(*(k.expr for k in node.keys)) | set(node.partition)
+    below, places = _pruned(node.input, (wanted - {width}) | read)
+    moved_node = replace(
+        node,
+        input=below,
+        partition=tuple(places[k] for k in node.partition),
+        keys=tuple(replace(k, expr=moved(k.expr, places)) for k in node.keys),
+        window=places[node.window],
+    )
+    return moved_node, {**places, width: len(below.schema)}
 
 
 def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:

@@ -23,6 +23,7 @@ from cql.planner.logical import (
     Join,
     Logical,
     Project,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -33,7 +34,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.measure import Sizes
-from cql.planner.properties import progressing
+from cql.planner.properties import closing_key, progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
 from cql.types import BOOLEAN
@@ -89,7 +90,7 @@ def fold_constants(plan: Logical) -> Logical:
                 keys=tuple(functions.fold(k) for k in plan.keys),
                 calls=tuple(_folded(c) for c in plan.calls),
             )
-        case Sort():
+        case Sort() | RowNumber():
             keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)
         case Join() if plan.condition is not None:
@@ -211,6 +212,8 @@ def _passes_aggregate(node: Aggregate, part: Expr) -> bool:
 
 def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
     """A row whose event time is NULL is bad: no filter may take it away first."""
+    if isinstance(node, Aggregate) and (closing := closing_key(node)) is not None:
+        return not node.keys[closing[0]].nullable
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
 

@@ -17,7 +17,7 @@ from cql.errors import Position, did_you_mean
 from cql.planner.context import Binder, Env, match_name
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.literals import from_python
-from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical
+from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, SortKey
 from cql.types import BIGINT, DataType
 from cql.window import Window
 
@@ -95,14 +95,16 @@ def window_columns(wa: DataType) -> tuple[Column, Column, Column]:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """A column that a clause appends which stands inside an expression. OVER cannot run; ``asked``
-    is what a subquery is asked, over the virtual row."""
+    """A column that a clause appends which stands inside an expression: over the virtual row,
+    ``asked`` is what a subquery is asked, ``ranked`` what ROW_NUMBER() OVER says. Other functions
+    with OVER cannot run."""
 
     clause: str
     name: str
     type: DataType
     hint: str | None = None
     asked: Asked | None = None
+    ranked: Ranked | None = None
     pos: Position | None = field(default=None, compare=False)
 
 
@@ -113,6 +115,14 @@ class Asked:
     query: Logical
     kind: str
     keys: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """``ROW_NUMBER() OVER (PARTITION BY partition ORDER BY keys)``."""
+
+    partition: tuple[Expr, ...]
+    keys: tuple[SortKey, ...]
 
 
 @dataclass(slots=True)

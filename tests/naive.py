@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cmp_to_key, partial
+from itertools import pairwise
 from typing import Any
 
 from naive_aggregates import QueryFailsError, UndeterminedError, aggregate
@@ -40,6 +41,7 @@ from cql.planner.logical import (
     Number,
     Project,
     RelationToStream,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -137,6 +139,8 @@ def _rows(node: Logical, run: _Run) -> list[Row]:
             ]
         case Sort():
             return _sort(node, run)
+        case RowNumber():
+            return _row_number(node, run)
         case Windowed():
             return _each_once(node, run)
         case RelationToStream():
@@ -577,6 +581,34 @@ def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) ->
         if left != right:
             return -1 if (left < right) != key.descending else 1
     return 0
+
+
+def _row_number(node: RowNumber, run: _Run) -> list[Row]:
+    """Each row with its place, from 1, among those that are equal in the partition's columns. Ties
+    are in any order: rows that differ leave the answer open.
+
+    >>> from naive_tables import column, stream
+    >>> s = stream("s", "e bigint, k string, v bigint")
+    >>> top = RowNumber(s, (0, 1), (SortKey(column(s, "v"), True, False),), 0, "n")
+    >>> evaluate(top, {"s": [(10, "a", 1), (10, "a", 3), (20, "a", 2), (10, "b", 2)]}).rows
+    [(10, 'a', 3, 1), (10, 'a', 1, 2), (20, 'a', 2, 1), (10, 'b', 2, 1)]
+    """
+    parts: dict[Any, list[Row]] = defaultdict(list)
+    for row in _rows(node.input, run):
+        parts[tuple(group_key(row.values[c]) for c in node.partition)].append(row)
+    by_keys = cmp_to_key(partial(compare_rows, node.keys))
+    made = []
+    for part in parts.values():
+        part.sort(key=lambda row: by_keys(row.values))
+        for a, b in pairwise(part):
+            tie = compare_rows(node.keys, a.values, b.values) == 0
+            run.undetermined |= tie and tuple(map(group_key, a.values)) != tuple(
+                map(group_key, b.values)
+            )
+        made += [
+            Row((*row.values, k), (*row.marks, None), row.arrival) for k, row in enumerate(part, 1)
+        ]
+    return made
 
 
 def _sort(node: Sort, run: _Run) -> list[Row]:

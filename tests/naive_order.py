@@ -20,6 +20,7 @@ from cql.planner.logical import (
     Filter,
     Logical,
     Project,
+    RowNumber,
     Scan,
     Sort,
     Union,
@@ -141,7 +142,7 @@ def progressing(node: Logical) -> set[int]:
         case Bucket():
             width = len(node.schema)
             return progressing(node.input) | set(range(width - 3, width))
-        case Filter() | Sort():
+        case Filter() | Sort() | RowNumber():
             return progressing(node.input)
         case _:
             return set()

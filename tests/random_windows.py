@@ -156,7 +156,23 @@ def closing(writer: _Writer) -> str:
     return f"SELECT {shown} FROM {source}{writer.where()}{_by(*by)}"
 
 
+def top_of_each(writer: _Writer) -> str:
+    """Flink's Top-N: the first rows of each window, or of each key in it; no ties."""
+    name = writer.stream()
+    keys = writer.rng.sample(["k", "s", "b", "g", "k % 3"], 2)
+    by = writer.pick("w", "w, i0", "i1, w")
+    order = [f"i2 {writer.pick('', 'DESC', 'DESC NULLS FIRST', 'NULLS LAST')}", "i0", "i1"]
+    measure = writer.pick("count(*)", "sum(q)", "max(v)", "min(s)", "avg(y)", "max(x)")
+    inner = f"SELECT {writer.listed([*keys, measure], 'i')}, window_start, window_end AS w"
+    inner += f" FROM {name} {writer.window(name)}{writer.where(0.3)}{_by(*keys)}"
+    number = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {', '.join(order)})"
+    test = writer.pick("n <= 2", "n = 1", f"n < {writer.param('positive')}", "n % 2 = 0")
+    numbered = f"(SELECT *, {number} AS n FROM ({inner}) AS i) AS r"
+    return f"SELECT i0, i1, i2, w, n FROM {numbered} WHERE {test}"
+
+
 WINDOW_SHAPES: tuple[Shape, ...] = (
+    top_of_each,
     closing,
     closing,
     session,

@@ -1,4 +1,5 @@
-"""ORDER BY … LIMIT within a window: rows wait until punctuation closes their window.
+"""ORDER BY … LIMIT and ROW_NUMBER() within a window: rows wait until punctuation closes their
+window.
 
 Runs in Python over whole windows at a time (numpy sorts them); its state is the rows of the windows
 that are still open, as flat arrays.
@@ -49,7 +50,7 @@ class SortOperator(PythonOperator):
         super().__init__(name)
         self.node = node
         self.workspace = workspace
-        self.schema = node.schema
+        self.schema, self.kept = node.schema, node.input.schema
         self.attributes = progressing(node)
         self.rows_in = self.rows_out = self.over_limit = 0
         self.waiting: list[State] = []
@@ -91,14 +92,26 @@ class SortOperator(PythonOperator):
     def _columns(self) -> list[tuple[str, int, np.dtype[Any]]]:
         """Name, word of a unit, and type of each array of a part."""
         found = []
-        for i, f in enumerate(self.schema):
+        for i, f in enumerate(self.kept):
             dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
             found.append((f"c{i}", data_word(i), dtype))
             found.append((f"m{i}", mask_word(i), np.dtype(np.uint8)))
         return found
 
     def _no_rows(self) -> State:
-        return {name: np.zeros(0, dtype) for name, _, dtype in self._columns()}
+        found = {name: np.zeros(0, dtype) for name, _, dtype in self._columns()}
+        return self._numbered(found, np.zeros(0, np.int32))
+
+    def _numbered(self, rows: State, places: Array) -> State:
+        """With the column of their numbers, if there is one."""
+        if self.node.number is None:
+            return rows
+        width = len(self.kept)
+        more: State = {
+            f"c{width}": places.astype(np.int32),
+            f"m{width}": np.ones(places.size, np.uint8),
+        }
+        return {**rows, **more}
 
     def _add(self, words: npt.NDArray[np.int64]) -> None:
         n = int(words[ROWS])
@@ -153,7 +166,8 @@ class SortOperator(PythonOperator):
         if not done:
             return
         rows = _joined(done)
-        self.waiting, self.ready = kept, _take(rows, self._ordered(rows))
+        order, places = self._ordered(rows)
+        self.waiting, self.ready = kept, self._numbered(_take(rows, order), places + 1)
         self._first_end = min((int(self._ends(p).min()) for p in kept), default=INFINITY)
         self._unsent = _rows(self.ready)
         self.workspace.resize(before, self.state_bytes, self.name)
@@ -164,24 +178,32 @@ class SortOperator(PythonOperator):
         ends: Array = part[f"c{self.node.window_end}"].astype(np.int64, copy=False)
         return ends
 
-    def _ordered(self, part: State) -> Array:
-        """Rows by (window, keys), ties by arrival, cut to LIMIT and OFFSET in each window."""
+    def _ordered(self, part: State) -> tuple[Array, Array]:
+        """Rows by (window, partition, keys), ties by arrival, cut to LIMIT and OFFSET in each
+        window; and the place of each in its partition, from 0."""
         keys: list[Array] = []
         for key in self.node.keys:
             keys += self._sort_words(key, part)
-        ends = self._ends(part)
-        rows: Array = np.lexsort([*reversed(keys), ends])
-        if self.node.limit is None and not self.node.offset:
-            return rows
-        window = ends[rows]
-        starts = np.flatnonzero(np.r_[True, window[1:] != window[:-1]]) if rows.size else rows
+        groups = [self._ends(part)]
+        for c in self.node.partition:
+            f = self.kept[c]
+            groups += self._sort_words(SortKey(Column(c, f.name, f.type, True), False, True), part)
+        rows: Array = np.lexsort([*reversed(keys), *reversed(groups)])
+        begins = np.zeros(rows.size, bool)
+        begins[:1] = True
+        for group in groups:
+            ordered = group[rows]
+            begins[1:] |= ordered[1:] != ordered[:-1]
+        starts = np.flatnonzero(begins)
         place = np.arange(rows.size) - np.repeat(starts, np.diff(np.r_[starts, rows.size]))
+        if self.node.limit is None and not self.node.offset:
+            return rows, place
         keep = place >= self.node.offset
         if self.node.limit is not None:
             keep &= place < self.node.offset + self.node.limit
         kept: Array = rows[keep]
         self.over_limit += rows.size - kept.size
-        return kept
+        return kept, place[keep]
 
     def _sort_words(self, key: SortKey, part: State) -> list[Array]:
         """NULL flag and value of a key as arrays that sort ascending."""

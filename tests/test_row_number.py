@@ -1,0 +1,110 @@
+"""ROW_NUMBER() over the results of windows, against DuckDB."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import cql
+from cql.errors import NotSupportedError
+
+QUERY = """
+SELECT k, c, n, e, place FROM (
+    SELECT *, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY n {way}, k, c) AS place
+    FROM ({inner}) AS i
+) AS r WHERE place <= {limit}"""
+MINE = "SELECT k, c, sum(v) AS n, window_end AS e FROM s [RANGE 60 SLIDE {}] GROUP BY k, c"
+THEIRS = """
+SELECT k, c, sum(v)::bigint AS n, (t // {slide}) * {slide} + 60 - i * {slide} AS e
+FROM s, range(0, 60 // {slide}) AS w(i) GROUP BY ALL"""
+
+
+def table_of(rng: random.Random) -> pa.Table:
+    times = [3 * i + rng.randint(0, 20) for i in range(600)]
+    return pa.table(
+        {
+            "t": times,
+            "k": [rng.choice(("a", "b", "c", "d", None)) for _ in times],
+            "c": [rng.choice((0.5, -0.0, float("nan"), None)) for _ in times],
+            "v": [rng.choice((None, 1, 2, 3)) for _ in times],
+        }
+    )
+
+
+def shown(table: pa.Table) -> list[str]:
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return sorted(repr(tuple(0.0 if v == 0 else v for v in row)) for row in rows)
+
+
+@pytest.mark.parametrize("slide", [60, 20])
+@pytest.mark.parametrize(
+    ("by", "way", "limit"),
+    [
+        ("e", "DESC NULLS LAST", 2),
+        ("e, k", "NULLS FIRST", 1),
+        ("c, e", "DESC NULLS FIRST", 3),
+    ],
+)
+def test_equals_duckdb(by: str, way: str, limit: int, slide: int) -> None:
+    rng = random.Random(f"{by} {slide}")
+    table = table_of(rng)
+    more: dict[str, Any] = {"by": by, "limit": limit}
+    with cql.connect(morsel_rows=rng.choice((1, 64, 4096))) as session:
+        session.create_stream("s", table, ordered_by="t", slack=20)
+        text = QUERY.format(**more, way=way, inner=MINE.format(slide))
+        mine = session.sql(text).to_arrow()
+    with duckdb.connect() as connection:
+        connection.register("s", table)
+        connection.execute("SET default_null_order = 'nulls_first'")
+        text = QUERY.format(**more, way=way, inner=THEIRS.format(slide=slide))
+        theirs = connection.sql(text).to_arrow_table()
+    assert len(mine) > 10
+    assert shown(mine) == shown(theirs)
+
+
+def test_over_the_aggregate_itself_and_over_groups_that_close() -> None:
+    table = pa.table({"t": [1, 2, 11, 12, 13], "k": ["a", "b", "b", "b", "a"]})
+    for source, by in (("s [RANGE 10 SLIDE 10]", "window_start"), ("s", "t / 10")):
+        group = "k" if by == "window_start" else "t / 10, k"
+        text = (
+            f"SELECT k, ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY count(*) DESC, k DESC) AS n"
+            f" FROM {source} GROUP BY {group}"
+        )
+        with cql.connect() as session:
+            session.create_stream("s", table, ordered_by="t")
+            found = session.sql(text).to_arrow().to_pylist()
+        assert [tuple(row.values()) for row in found] == [("b", 1), ("a", 2), ("b", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        "row_number() OVER (PARTITION BY k ORDER BY n)",
+        "row_number() OVER (PARTITION BY window_end)",
+        "rank() OVER (PARTITION BY window_end ORDER BY n)",
+        "row_number() OVER (PARTITION BY window_end ORDER BY n ROWS BETWEEN 1 PRECEDING AND"
+        " CURRENT ROW)",
+        "row_number() OVER (PARTITION BY window_end + 1 ORDER BY n)",
+    ],
+)
+def test_other_functions_over_windows_are_refused(over: str) -> None:
+    inner = "SELECT k, count(*) AS n, window_end FROM s [RANGE 10 SLIDE 10] GROUP BY k"
+    with cql.connect() as session:
+        session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
+        with pytest.raises(NotSupportedError, match="OVER") as caught:
+            session.sql(f"SELECT {over} AS r FROM ({inner}) AS i")
+    assert caught.value.position is not None
+
+
+def test_rows_of_a_stream_are_refused() -> None:
+    with cql.connect() as session:
+        session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
+        for source in ("s", "TABLE(TUMBLE(TABLE s, DESCRIPTOR(t), 10))"):
+            by = "t" if source == "s" else "window_end"
+            text = f"SELECT row_number() OVER (PARTITION BY {by} ORDER BY k) AS r FROM {source}"
+            with pytest.raises(NotSupportedError, match="without an aggregate in a window"):
+                session.sql(text)
