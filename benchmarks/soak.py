@@ -28,6 +28,7 @@ from benchmarks import figure, harness, machine
 from benchmarks.figure import Check, Figure, slope
 from benchmarks.run import console_of_width
 from benchmarks.workloads import SECOND, T0
+from cql.catalog import iterables
 from cql.executor import compaction
 
 #: MB a minute after the warm-up.
@@ -41,6 +42,8 @@ BATCH = 500
 #: New texts after which a query forgets the dead ones, in bytes (8 MB without this): a sawtooth of
 #: that height in each query would hide a slope of 1 MB a minute.
 TEXTS = 1 << 20
+#: Rows that wait for a query that falls behind, on a machine in use (262,144 without this).
+WAITING = 10_000
 #: Seconds of a stall.
 STALL = 10.0
 
@@ -292,8 +295,8 @@ def stall(seconds: float) -> Figure:
     checks = samples.checks()
     for name, reader in readers.items():
         gap = reader.longest_gap
-        goal = f"at least {STALL - 1:g}"
-        checks.append(Check(f"{name}: gap in seconds", gap, goal, gap >= STALL - 1))
+        goal = f"at least {STALL / 2:g}"
+        checks.append(Check(f"{name}: gap in seconds", gap, goal, gap >= STALL / 2))
     title = f"Replays with a stall of {STALL:g} s in the middle"
     return samples.drawn("soak-stall", title, checks, right=right)
 
@@ -331,7 +334,7 @@ def main(
 ) -> None:
     """Runs each variant for so many minutes. Ends with 1 if one missed what it has to show."""
     console, met = console_of_width(), True
-    compaction.LEAST = TEXTS
+    compaction.LEAST, iterables.ROWS_AHEAD = TEXTS, WAITING
     for variant in variants or VARIANTS:
         made = VARIANTS[variant](60 * minutes, *((only,) if variant == "keys" else ()))
         figure.show(made, console)
