@@ -19,6 +19,7 @@ from benchmarks import (
     flush,
     harness,
     machine,
+    punctuation,
     q4,
     q4_spark,
     skew,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
 FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "skew": skew.figures,
     "split": split.figures,
+    "punctuation": punctuation.figures,
     "flush": flush.figures,
 }
 BANDWIDTH = "bandwidth"

@@ -5,6 +5,8 @@ prints its slope after the warm-up (a third of the time) in MB a minute. Variant
 
 - ``keys``: windows, sessions, relations with ISTREAM, DISTINCT, order, late and bad rows, side by
   side over fresh keys and texts, as fast as they go;
+- ``idle``: a union of which one input is silent for two thirds of the time (``IDLE AFTER``);
+- ``heartbeat``: the only input is, and windows go on being told by the clock (``HEARTBEAT``);
 - ``stall``: a replay whose source, and then whose reader, stops for ten seconds in the middle.
 """
 
@@ -17,8 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -44,8 +47,11 @@ BATCH = 500
 TEXTS = 1 << 20
 #: Rows that wait for a query that falls behind, on a machine in use (262,144 without this).
 WAITING = 10_000
-#: Seconds of a stall.
-STALL = 10.0
+#: Seconds from and to.
+Span: TypeAlias = tuple[float, float]
+NEVER: Span = (math.inf, math.inf)
+#: Seconds: of IDLE AFTER, of HEARTBEAT's slack, of silence in the results at most, of a stall.
+IDLE, SLACK, GAP, STALL = 2, 2, 10.0, 10.0
 
 #: ``s`` has ever new names (each three times within about a second) and ids; ``k`` of few values.
 KEYS: Mapping[str, str] = {
@@ -129,13 +135,16 @@ class Samples:
 # ----------------------------------------------------------------- the data
 
 
-def rows() -> Iterator[Any]:
+def rows(silence: Span = NEVER) -> Iterator[Any]:
     """Arrow batches at RATE: ``ts`` up to DISORDER seconds out of order, one row in a thousand
-    later still; ``id`` and ``name`` are new every third row, ``other`` with each."""
+    later still; ``id`` and ``name`` are new every third row, ``other`` with each. None come in the
+    ``silence``."""
     begun = time.monotonic()
     for first in itertools.count(0, BATCH):
-        time.sleep(max(0.0, begun + first / RATE - time.monotonic()))
-        yield batch(first)
+        second = first / RATE
+        time.sleep(max(0.0, begun + second - time.monotonic()))
+        if not silence[0] <= second < silence[1]:
+            yield batch(first)
 
 
 def batch(first: int) -> Any:
@@ -257,12 +266,59 @@ def state_mb(query: Any) -> float:
     return state / 1e6
 
 
-# ----------------------------------------------------------------- stalls
+# ----------------------------------------------------------------- silence
+
+
+def idle(seconds: float) -> Figure:
+    """One of two inputs is silent for two thirds of the time."""
+    with cql.connect(spark=False) as session:
+        silent = partial(rows, (seconds / 6, seconds * 5 / 6))
+        for name, source in (("a", rows), ("b", silent)):
+            session.create_stream(
+                name,
+                source,
+                ordered_by="ts",
+                slack=f"{DISORDER:g} seconds",
+                bounded=False,
+                idle_after=f"{IDLE:g} seconds",
+            )
+        query = session.sql("""
+            SELECT name, count(*) AS n, window_end
+            FROM a UNION b AS m [RANGE 2 SECONDS SLIDE 1 SECOND WA ts] GROUP BY name""")
+        return _silent("soak-idle", "One of two inputs falls silent", query, seconds)
+
+
+def heartbeat(seconds: float) -> Figure:
+    """The only input is silent for two thirds of the time; windows that began before go on."""
+    with cql.connect(spark=False) as session:
+        session.create_stream(
+            "s",
+            partial(rows, (seconds / 6, seconds * 5 / 6)),
+            ordered_by="ts",
+            slack=f"{DISORDER:g} seconds",
+            bounded=False,
+            heartbeat=("1 second", f"{SLACK} seconds"),
+        )
+        query = session.sql(f"""
+            SELECT k, count(*) AS n, max(name) AS high, window_end
+            FROM s [RANGE {math.ceil(seconds)} SECONDS SLIDE 1 SECOND] GROUP BY k""")
+        return _silent("soak-heartbeat", "The only input falls silent", query, seconds)
+
+
+def _silent(name: str, title: str, query: Any, seconds: float) -> Figure:
+    reader = Reader(query)
+    samples = sampled({"query": query}, {"query": reader}, seconds)
+    gap = reader.longest_gap
+    checks = [
+        *samples.checks(),
+        Check("longest gap between results in seconds", gap, f"under {GAP:g}", gap < GAP),
+    ]
+    return samples.drawn(name, f"{title} for {seconds * 2 / 3:.0f} s", checks)
 
 
 def stall(seconds: float) -> Figure:
     """Replays of ``seconds`` of rows by the clock: over one the reader stops for ten seconds in the
-    middle, over the other the source does. Nothing may be lost by that."""
+    middle, over the other the source does. Nothing may be lost by that: neither falls idle."""
     import pyarrow as pa
 
     whole = pa.Table.from_batches(
@@ -271,12 +327,13 @@ def stall(seconds: float) -> Figure:
     text = """SELECT k, count(*) AS n, max(name) AS high, window_end
         FROM {} AS m [RANGE 2 SECONDS SLIDE 1 SECOND WA ts] GROUP BY k"""
     declared: dict[str, Any] = {"ordered_by": "ts", "slack": f"{DISORDER:g} seconds"}
+    declared["idle_after"] = "1 second"
     with cql.connect(spark=False) as session:
         session.create_stream("whole", whole, **declared)
         for name in ("a", "b"):
             session.sql(f"""
                 CREATE STREAM {name} USING replay OPTIONS (table 'whole', time 'ts', speed '1')
-                ORDERED BY ts WITHIN {DISORDER:g} SECONDS""")
+                ORDERED BY ts WITHIN {DISORDER:g} SECONDS IDLE AFTER 1 SECOND""")
         session.create_stream("c", lambda: _stalling(whole), **declared)
         expected = _in_order(session.sql(text.format("whole UNION whole")).to_arrow())
         queries = {
@@ -315,6 +372,8 @@ def _in_order(answer: Any) -> Any:
 
 VARIANTS: Mapping[str, Callable[..., Figure]] = {
     "keys": keys,
+    "idle": idle,
+    "heartbeat": heartbeat,
     "stall": stall,
 }
 

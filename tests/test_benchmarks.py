@@ -6,7 +6,7 @@ import io
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from benchmarks import (
     flush,
     harness,
     machine,
+    punctuation,
     q4,
     q4_spark,
     run,
@@ -162,13 +163,28 @@ def test_a_ring_bears_what_its_readings_allow() -> None:
     assert run.longest_pause() == 0.2
 
 
+def test_punctuation_overhead(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(punctuation, "ROUNDS", 1)
+    monkeypatch.setattr(punctuation, "SHARES", (0.0, 15.0))
+    (made,) = punctuation.figures(ROWS)
+    drawn(made, options)
+
+
 def test_the_soak_of_fresh_keys(options: Options) -> None:
     made = drawn_soak(soak.keys(3.0, ["sessions", "istream"]), options)
     assert made.checks[2].met  # rows were given
 
 
+@pytest.mark.parametrize("variant", [soak.idle, soak.heartbeat])
+def test_the_soak_of_silence(
+    variant: Callable[[float], Figure], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak, "IDLE", 0.5)
+    drawn_soak(variant(6.0), options)
+
+
 def test_the_soak_of_stalls(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost; ten seconds are shortened to two."""
+    """Nothing is lost; ten seconds are shortened to two, above IDLE AFTER."""
     monkeypatch.setattr(soak, "STALL", 2.0)
     made = drawn_soak(soak.stall(5.0), options)
     assert all(check.met for check in made.checks[2:])
