@@ -137,10 +137,11 @@ def library_version() -> str:
     import llvmlite.binding as llvm
     import numba
 
+    from cql.executor.numba_cache import kernels_digest  # it imports numba
+
     digest = hashlib.sha256(numba.__version__.encode())
     digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}".encode())
-    for path in sorted((Path(__file__).parent / "kernels").glob("*.py")):
-        digest.update(path.read_bytes())
+    digest.update(kernels_digest().encode())
     return digest.hexdigest()[:16]
 
 

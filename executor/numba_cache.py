@@ -4,34 +4,59 @@ numba reads a damaged entry as far as it goes and then raises whatever that give
 entry cannot be written (a full disk), and refuses to import a function with ``cache=True`` when no
 folder can be written at all. None of these is worth a failing query: what cannot be read is
 compiled again, what cannot be written is not kept, and without any folder the process takes a
-temporary one.
+temporary one. An entry is also old when another file of the kernels has changed: numba asks about
+the function's own file only, and constants and functions of others are compiled into it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from numba.core import caching, config
 
 _MARK = "_cql_tolerant"
+KERNELS = "cql.executor.kernels"
+#: Files of this folder from which kernels import.
+CONSTANTS = ("constants.py", "unit.py")
 
 
 def make_tolerant() -> None:
     """Changes numba's cache for this process, once."""
     if not hasattr(caching.Cache, _MARK):
         setattr(caching.Cache, _MARK, True)
+        caching.Cache.__init__ = _stamped(caching.Cache.__init__)
         caching.Cache.load_overload = _forgiving_load(caching.Cache.load_overload)
         caching.Cache.save_overload = _forgiving_save(caching.Cache.save_overload)
     try:
         caching.FunctionCache(make_tolerant)
     except RuntimeError:  # neither the package's folder nor the user's can be written
         config.CACHE_DIR = str(temporary_folder())
+
+
+@cache
+def kernels_digest() -> str:
+    """Hash of every kernel file, and of those whose constants are compiled into kernels."""
+    here = Path(__file__).parent
+    files = [*sorted((here / "kernels").glob("*.py")), *(here / name for name in CONSTANTS)]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _stamped(begin: Callable[..., None]) -> Callable[..., None]:
+    def __init__(cache: Any, py_func: Any) -> None:  # noqa: N807
+        begin(cache, py_func)
+        if py_func.__module__.startswith(KERNELS):
+            file = cache._cache_file
+            file._source_stamp = (*file._source_stamp, kernels_digest())
+
+    return __init__
 
 
 def temporary_folder() -> Path:
