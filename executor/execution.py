@@ -405,7 +405,8 @@ class Execution:
 
     def failed(self, failure: Failure) -> None:
         if failure.fatal or not self.plan.keep_bad_rows:
-            source, offset = (None, None) if failure.fatal else self._origin(failure)
+            nobody = failure.fatal and failure.site.again is None  # a sum's overflow is no row's
+            source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
             raise RunError(
                 f"{failure.site.message}{where}",
@@ -579,6 +580,8 @@ def _told_at(node: SourceExec) -> Iterator[None]:
 def _remedy(failure: Failure) -> str:
     if failure.site.kind == "rows":
         return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
+    if failure.fatal and failure.site.again is not None:
+        return "leave such rows out: FILTER (WHERE …) behind the aggregate, or WHERE"
     if failure.fatal:
         return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
     if failure.site.kind in ("null event time", "event time"):

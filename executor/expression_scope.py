@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from cql.errors import Position
-from cql.planner.expr import Call, Cast, Expr, Literal
+from cql.planner.expr import Call, Cast, Expr, Literal, Value
+from cql.planner.user_aggregates import UserMethod
 from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
@@ -24,11 +25,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How to compute a failed value once more, in Python, to learn what went wrong: ``expr`` over
-    Column(i) of ``types[i]``, which the kernel left in its words from ``first`` on; behind them,
-    if ``masked``, their statuses (0 NULL, 1 valid, 2 failed)."""
+    """How to compute a failed value once more, in Python, to learn what went wrong: ``compute`` of
+    values of ``types``, which the kernel left in its words from ``first`` on; behind them, if
+    ``masked``, their statuses (0 NULL, 1 valid, 2 failed)."""
 
-    expr: Expr
+    compute: Callable[[Sequence[Value]], object]
     types: tuple[DataType, ...]
     first: int
     masked: bool = False
@@ -78,6 +79,10 @@ class HostSite:
         return HostSite(self.call, args)
 
 
+#: What a kernel can call by address.
+Called: TypeAlias = UserFunction | UserMethod
+
+
 class Scope(Protocol):
     """One row loop under construction, given by the kernel writer.
 
@@ -120,7 +125,7 @@ class Scope(Protocol):
         """A word of the kernel's own, as an expression."""
         ...
 
-    def call(self, function: UserFunction, arguments: int, results: int) -> str:
+    def call(self, function: Called, arguments: int, results: int) -> str:
         """The call of a function whose words begin at these numbers: an expression, its status."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from cql.executor.expression_scope import (
     Again,
@@ -17,9 +18,17 @@ from cql.executor.expression_scope import (
     when,
     zero,
 )
-from cql.planner.expr import Call, Cast, Column, Expr, walk
+from cql.planner.evaluation import evaluate
+from cql.planner.expr import Call, Cast, Expr, walk
 from cql.planner.show import show
+from cql.planner.user_aggregates import Shape
 from cql.types import DataType, Kind
+
+
+def flat(shape: Shape) -> tuple[DataType, ...]:
+    """The types of the words of arguments, those of states in place."""
+    parts = (part if isinstance(part, tuple) else (part,) for part in shape)
+    return tuple(kind for part in parts for kind in part)
 
 
 def word(text: str, kind: DataType) -> str:
@@ -53,13 +62,7 @@ def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:
         scope.line(f"{status} = {scope.call(function, first, first + len(words))}")
         scope.line(f"{value} = {of_word(scope.word(first + len(words)), call.type)}")
         with when(scope, f"{status} == 2"):
-            columns = tuple(Column(k, f"_{k}", kind) for k, kind in enumerate(kinds))
-            again = Again(
-                Call(call.fn, columns, call.type, function=function),
-                kinds,
-                first,
-                function.sees_null,
-            )
+            again = Again(function.compute, kinds, first, function.sees_null)
             scope.line(scope.fail(_site(call, again)))
     return Code(value, let(scope, f"{status} == 1", "v"))
 
@@ -69,7 +72,7 @@ def table_failure(expr: Expr, table: DictionaryTable, code: str, scope: Scope) -
     if not calls_function(table.expr):
         return None
     first = scope.keep([f"int64({code})"])
-    return _site(expr, Again(table.expr, (table.leaf,), first))
+    return _site(expr, Again(partial(evaluate, table.expr), (table.leaf,), first))
 
 
 def host_failure(expr: Expr, site: HostSite, scope: Scope) -> ErrorSite | None:
@@ -80,7 +83,7 @@ def host_failure(expr: Expr, site: HostSite, scope: Scope) -> ErrorSite | None:
     given = scope.host_arguments(site)
     words = [word(value, kind) for (value, _), kind in zip(given, kinds, strict=True)]
     first = scope.keep([*words, *(f"int64({status})" for _, status in given)])
-    return _site(expr, Again(site.call, kinds, first, masked=True))
+    return _site(expr, Again(partial(evaluate, site.call), kinds, first, masked=True))
 
 
 def calls_function(expr: Expr) -> bool:

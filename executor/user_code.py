@@ -17,7 +17,7 @@ import struct
 import threading
 import types as python_types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -32,9 +32,12 @@ from numba.extending import intrinsic
 
 from cql.deep import deep_stack
 from cql.executor import user_arithmetic
+from cql.executor.expression_scope import Called
+from cql.executor.expression_user import flat
 from cql.executor.kernels.memory import bits_of_f64, call_operator, words
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
+from cql.planner.user_aggregates import UserMethod
 from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
@@ -65,11 +68,11 @@ class UserCode:
     interrupted: list[BaseException] = field(default_factory=list)
 
 
-_known: weakref.WeakKeyDictionary[UserFunction, UserCode] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Called, UserCode] = weakref.WeakKeyDictionary()
 
 
-def code_of(function: UserFunction) -> UserCode:
-    """The code of a scalar function whose arguments and result are no text; made once."""
+def code_of(function: Called) -> UserCode:
+    """The code of a function whose arguments and results are no text; made once."""
     with _lock:
         found = _known.get(function)
         if found is None:
@@ -77,42 +80,30 @@ def code_of(function: UserFunction) -> UserCode:
     return found
 
 
-def why_in_python(function: UserFunction) -> str | None:
+def why_in_python(function: Called) -> str | None:
     """Why a function runs in Python; None if it is compiled."""
     return _refusal(function) or code_of(function).why
 
 
-def _refusal(function: UserFunction) -> str | None:
+def _refusal(function: Called) -> str | None:
     """What the declaration alone says."""
     if function.sees_null:
         return "null_handling='call' hands None over"
-    for kind in (*function.types, function.returns):
+    for kind in (*flat(function.shape), *function.results):
         if kind.kind not in _COMPILED_KINDS:
             return f"a {kind} is an object of Python there"
     return None
 
 
-def _make(function: UserFunction) -> UserCode:
+def _make(function: Called) -> UserCode:
     why = _refusal(function)
-    in_python = python_code(weak_evaluate(function), function, why)
+    in_python = _python_code(function, why)
     if why is not None:
         return in_python
-    compiled = compile_call(function.function, function.types, function.returns, in_python.address)
+    compiled = _compile_or_why(function, in_python.address)
     if isinstance(compiled, str):
         return replace(in_python, why=compiled)
     return replace(in_python, address=compiled.address, keep=(compiled, in_python.keep))
-
-
-def weak_evaluate(function: UserFunction) -> Callable[[Sequence[Value]], Sequence[Value]]:
-    """``function.evaluate`` that does not keep the declaration alive (its code hangs on it)."""
-    own = weakref.ref(function)
-
-    def evaluate(values: Sequence[Value]) -> Sequence[Value]:
-        declared = own()
-        assert declared is not None
-        return (declared.evaluate(values),)
-
-    return evaluate
 
 
 # -- words -------------------------------------------------------------------------------------
@@ -136,31 +127,32 @@ def from_word(word: int, kind: DataType) -> Value:
 # -- in Python -----------------------------------------------------------------------------------
 
 
-def python_code(
-    evaluate: Callable[[Sequence[Value]], Sequence[Value]],
-    function: UserFunction,
-    why: str | None,
-) -> UserCode:
+def _python_code(function: Called, why: str | None) -> UserCode:
     """A callback. Behind the arguments of a function that sees NULL stand their flags."""
-    kinds, result, masked = function.types, function.returns, function.sees_null
+    kinds, results, masked = flat(function.shape), function.results, function.sees_null
     n = len(kinds)
     interrupted: list[BaseException] = []
+    own = weakref.ref(function)  # the declaration keeps its code, not the other way round
 
-    def callback(arguments: int, results: int) -> int:
+    def callback(arguments: int, address: int) -> int:
         given = (ctypes.c_int64 * (2 * n if masked else n)).from_address(arguments)
         row = [from_word(given[k], kind) for k, kind in enumerate(kinds)]
         if masked:
             row = [v if given[n + k] else None for k, v in enumerate(row)]
+        declared = own()
+        assert declared is not None
         try:
-            (value,) = evaluate(row)
+            values = declared.compute(row)
         except EvaluationError:
             return ERROR
         except BaseException as error:  # Ctrl-C: told when the kernel is back in Python
             interrupted.append(error)
             return ERROR
-        if value is None:
+        if values is None:
             return NULL
-        ctypes.c_int64.from_address(results).value = to_word(value, result)
+        words = (ctypes.c_int64 * len(results)).from_address(address)
+        for k, (value, kind) in enumerate(zip(values, results, strict=True)):
+            words[k] = to_word(value, kind)
         return VALID
 
     made = _CALLBACK(callback)
@@ -172,14 +164,12 @@ def python_code(
 # -- compiled ------------------------------------------------------------------------------------
 
 
-def compile_call(
-    function: Callable[..., Any], kinds: Sequence[DataType], returns: DataType, in_python: int
-) -> Any:
+def _compile_or_why(function: Called, in_python: int) -> Any:
     """The cfunc of ``function``, or the reason why there is none, in a line. What it raises is left
-    to the function at the address ``in_python``: Python has the last word on what is an error."""
+    to the callback at the address ``in_python``: Python has the last word on what is an error."""
     try:
         with _lock, deep_stack():
-            return _compile(function, kinds, returns, in_python)
+            return _compile(function, in_python)
     except _RefusedError as refused:
         return str(refused)
     except NumbaError as error:
@@ -192,22 +182,28 @@ class _RefusedError(Exception):
     """Why a function is not compiled."""
 
 
-def _compile(
-    function: Callable[..., Any], kinds: Sequence[DataType], returns: DataType, in_python: int
-) -> Any:
-    if not isinstance(_plain(function), python_types.FunctionType):
-        raise _RefusedError(f"a {type(function).__name__} is no function written in Python")
+def _compile(function: Called, in_python: int) -> Any:
+    plain = _plain(function)
+    if not isinstance(plain, python_types.FunctionType):
+        raise _RefusedError(f"a {type(plain).__name__} is no function written in Python")
     _refusals.reason = None
-    inner = _dispatcher(_plain(function))
+    inner = _dispatcher(plain)
+    signature = tuple(_numba_type(part) for part in function.shape)
     try:
-        inner.compile(tuple(_numba_type(kind) for kind in kinds))
+        inner.compile(signature)
     except NumbaError:
         if _refusals.reason is not None:
             raise _RefusedError(_refusals.reason) from None
         raise
-    made = inner.overloads[tuple(_numba_type(kind) for kind in kinds)].signature.return_type
-    _check_result(made, returns)
-    load, store = _loader(kinds), _storer(returns)
+    made = inner.overloads[signature].signature.return_type
+    load = _loader(signature)
+    if function.gives_tuple:
+        _check_state(made, function.results)
+        store = _tuple_storer(function.results)
+    else:
+        (result,) = function.results
+        _check_result(made, result)
+        store = _storer(result)
 
     def call(arguments: int, results: int) -> int:
         try:
@@ -238,27 +234,45 @@ def _check_result(made: Any, wanted: DataType) -> None:
         raise _RefusedError(f"it returns {inner} as numba sees it, not {wanted}")
 
 
-def _numba_type(kind: DataType) -> Any:
+def _check_state(made: Any, wanted: Sequence[DataType]) -> None:
+    if not isinstance(made, types.BaseTuple) or len(made) != len(wanted):
+        raise _RefusedError(f"it returns {made} as numba sees it, not a tuple of {len(wanted)}")
+    for part, kind in zip(made.types, wanted, strict=True):
+        if isinstance(part, types.Optional):
+            raise _RefusedError("its state can hold None")
+        _check_result(part, kind)
+
+
+def _numba_type(kind: DataType | tuple[DataType, ...]) -> Any:
+    if isinstance(kind, tuple):
+        return types.Tuple(tuple(_numba_type(part) for part in kind))
     if kind.kind is Kind.BOOLEAN:
         return types.boolean
     return types.float64 if kind.is_fraction else types.int64
 
 
-def _loader(kinds: Sequence[DataType]) -> Any:
-    """``f(address)``: the words there as a tuple of numba's types for ``kinds``."""
-    wanted = types.Tuple(tuple(_numba_type(kind) for kind in kinds))
+def _loader(signature: tuple[Any, ...]) -> Any:
+    """``f(address)``: the words there as a tuple of numba's types, in tuples where these are."""
+    wanted = types.Tuple(signature)
 
     @intrinsic
     def load(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            values = []
-            for k, kind in enumerate(wanted.types):
+            count = 0
+
+            def loaded(kind: Any) -> Any:
+                nonlocal count
+                if isinstance(kind, types.BaseTuple):
+                    parts = [loaded(part) for part in kind.types]
+                    return context.make_tuple(builder, kind, parts)
                 word = types.float64 if kind == types.float64 else types.int64
                 pointer = context.get_value_type(word).as_pointer()
-                at = builder.add(args[0], context.get_constant(types.int64, 8 * k))
+                at = builder.add(args[0], context.get_constant(types.int64, 8 * count))
+                count += 1
                 value = builder.load(builder.inttoptr(at, pointer))
-                values.append(context.cast(builder, value, word, kind))
-            return context.make_tuple(builder, wanted, values)
+                return context.cast(builder, value, word, kind)
+
+            return loaded(wanted)
 
         return wanted(types.int64), codegen
 
@@ -295,6 +309,26 @@ def _storer(kind: DataType) -> Any:
     return store
 
 
+def _tuple_storer(kinds: Sequence[DataType]) -> Any:
+    """The same for a tuple of results."""
+
+    @njit
+    def store(results: int, values: Any) -> bool:
+        return True
+
+    for kind in reversed(kinds):
+        store = _first_and_rest(_storer(kind), store)
+    return store
+
+
+def _first_and_rest(first: Any, rest: Any) -> Any:
+    @njit
+    def store(results: int, values: Any) -> bool:
+        return first(results, values[0]) and rest(results + 8, values[1:])
+
+    return store
+
+
 # -- the code of the user --------------------------------------------------------------------------
 
 
@@ -319,7 +353,7 @@ def _refuse(reason: str) -> NoReturn:
 def _plain(value: object) -> Any:
     """The Python function behind a declared or an already compiled one."""
     while True:
-        if isinstance(value, UserFunction):
+        if isinstance(value, UserFunction | UserMethod):
             value = value.function
         elif isinstance(value, Dispatcher):
             value = value.py_func

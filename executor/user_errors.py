@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cql.executor.dictionary import Dictionary
-from cql.executor.expression_scope import Again, ErrorSite
+from cql.executor.expression_scope import Again, Called, ErrorSite
 from cql.executor.host import ERROR, NULL, text_of
 from cql.executor.unit import Words
-from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.evaluation import EvaluationError
 from cql.planner.expr import Value
-from cql.planner.user_functions import UserFunction
 
 if TYPE_CHECKING:
     from cql.executor.user_code import UserCode
 
 
-def function_codes(functions: Sequence[UserFunction]) -> list[UserCode]:
+def function_codes(functions: Sequence[Called]) -> list[UserCode]:
     """Their codes. (numba's typing is loaded only by queries that call functions of users.)"""
     from cql.executor.user_code import code_of
 
@@ -50,7 +49,7 @@ def explained(site: ErrorSite, again: Again, words: Words, dictionary: Dictionar
         else:
             row.append(from_word(stored, kind))
     try:
-        evaluate(again.expr, row)
+        again.compute(row)
     except EvaluationError as error:
         return replace(site, kind=error.kind, message=error.message)
     return site

@@ -325,7 +325,7 @@ class ExprBinder:
             return self._window_part(node, AUXILIARY[name])
         if name == "window_time" and self.scope.window is not None:
             return self._window_part(node, WINDOW_COLUMNS.index(name))
-        if aggregates.is_aggregate(name):
+        if self._is_aggregate(name):
             return self._aggregate(node)
         if name in _OVER_ONLY:
             raise self.binder.error(f"{name}() needs OVER (…)", node)
@@ -353,7 +353,7 @@ class ExprBinder:
         name = function_name(call)
         if name in _OVER_ONLY:
             raise self.binder.error(f"{name}() needs OVER (…)", call)
-        if not aggregates.is_aggregate(name):
+        if not self._is_aggregate(name):
             if where_node is not None:
                 raise self.binder.error(f"{name} is no aggregate: FILTER has no place here", call)
             if within is not None:
@@ -374,17 +374,31 @@ class ExprBinder:
         where = None
         if where_node is not None:
             where = replace_clause(self._inside_aggregate(), "FILTER").condition(where_node)
-        made = aggregates.resolve_aggregate(
-            name,
-            given.args,
-            given.distinct,
-            where,
-            self.binder.pos(call),
-            order=order,
-            within=within is not None,
-            listed=given.listed,
-        )
+        mine = self.binder.context.aggregate(name)
+        pos = self.binder.pos(call)
+        if mine is not None:
+            if given.listed:
+                raise self.binder.error(f"{name} takes no array", call, f"usage: {mine.usage}")
+            if order or within is not None:
+                word = "WITHIN GROUP" if within is not None else "ORDER BY"
+                raise self.binder.error(f"{name} takes no {word}", call, f"usage: {mine.usage}")
+            made = mine.resolve(given.args, given.distinct, where, pos)
+        else:
+            made = aggregates.resolve_aggregate(
+                name,
+                given.args,
+                given.distinct,
+                where,
+                pos,
+                order=order,
+                within=within is not None,
+                listed=given.listed,
+            )
         return row.add_call(made, printed(node))
+
+    def _is_aggregate(self, name: str) -> bool:
+        own = self.binder.context.aggregate(name)
+        return own is not None or aggregates.is_aggregate(name)
 
     def _inside_aggregate(self) -> ExprBinder:
         return replace(self, aggregates=False, aliases=None, clause="an aggregate")
@@ -484,9 +498,12 @@ class ExprBinder:
             if not args:
                 raise self.binder.error(f"{name}() needs an argument", node)
             return args[0].type
-        if not aggregates.is_aggregate(name):
+        if not self._is_aggregate(name):
             raise self.binder.error(f"{name} cannot stand before OVER", node)
         pos = self.binder.pos(node)
+        mine = self.binder.context.aggregate(name)
+        if mine is not None:
+            return mine.resolve(args, False, None, pos).type
         return aggregates.resolve_aggregate(name, list(args), False, None, pos).type
 
     def _over_parts(self, node: exp.Window) -> tuple[tuple[Expr, ...], tuple[SortKey, ...]]:

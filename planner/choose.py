@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.errors import NotSupportedError
+from cql.errors import NotSupportedError, PlanError
 from cql.planner.expr import Literal
-from cql.planner.logical import Scan
+from cql.planner.logical import AggregateCall, Scan
 from cql.planner.physical import (
     Flush,
     FlushPolicy,
@@ -115,12 +115,15 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     what WID costs, but keep the groups of one window only (out-of-order paper §5.5)."""
     window = node.window
     wanted = str(settings["window_operator"])
+    whole = next((c for c in node.calls if c.function and c.function.merge is None), None)
     forced = "" if wanted == "auto" else f" (SET window_operator = '{wanted}')"
     if window is None:
         why = "one set of groups over the whole input, which is bounded"
         return replace(node, why=why + forced)
     wa = node.input.schema[window.wa or 0]
     if window.kind is WindowKind.SESSION:
+        if whole is not None:
+            raise _needs_merge(whole, "session windows")
         gap = duration(window.gap or 0, wa.type)
         why = (
             f"rows of a group at most {gap} apart are one session, in whatever order they come;"
@@ -129,6 +132,8 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         return replace(node, why=why)
     closes = f"punctuation on {wa.name} closes them"
     if wanted == "two_level":
+        if whole is not None:
+            raise _needs_merge(whole, "two levels")
         return _two_level(node, settings, closes)
     if wanted == "buffered" and _without_gaps(node):
         why = f"rows are kept, and aggregated window by window as {closes}"
@@ -139,7 +144,9 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         return replace(node, why=why + forced)
     length = duration(window.range or 0, wa.type)
     many = f"each row in up to {window.overlap} windows of {length}"
-    if window.kind is WindowKind.CUMULATE and wanted != "wid":
+    if whole is not None and wanted in ("panes", "two_stacks"):
+        raise _needs_merge(whole, "panes")
+    if window.kind is WindowKind.CUMULATE and wanted != "wid" and whole is None:
         step = duration(window.slide or 0, wa.type)
         why = (
             f"{many} that begin together: rows are aggregated once, in panes of {step}, which each"
@@ -147,8 +154,10 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         )
         operator = WindowOperator.PANES
         return replace(node, pane=window.slide, operator=operator, why=why + forced)
-    if wanted == "wid" or (wanted == "auto" and window.overlap < FEWEST):
+    if wanted == "wid" or whole is not None or (wanted == "auto" and window.overlap < FEWEST):
         why = f"{many}; groups by window id need no order, {closes}"
+        if whole is not None and wanted == "auto" and window.overlap >= FEWEST:
+            why += f"; {whole.fn} has no merge, which panes need"
         return replace(node, why=why + forced)
     pane = _pane(window)
     panes = (window.range or 0) // pane
@@ -217,6 +226,14 @@ def _refuse_beside(node: WidAggregateExec, what: str, reason: str, instead: str)
             position=beside.pos,
             hint=f"SET window_operator = '{instead}'",
         )
+
+
+def _needs_merge(call: AggregateCall, what: str) -> PlanError:
+    return PlanError(
+        f"{call.fn} has no merge, which {what} need",
+        position=call.pos,
+        hint="declare merge(a, b): the state of two parts of a group together",
+    )
 
 
 def duration(units: int, kind: DataType) -> str:

@@ -17,6 +17,7 @@ from cql.planner.logical import Logical, Project
 from cql.planner.measure import Sizes
 from cql.planner.signature import Signature
 from cql.planner.statements import Name, NamedQuery
+from cql.planner.user_aggregates import UserAggregate
 from cql.planner.user_functions import UserFunction
 from cql.settings import Settings
 
@@ -51,13 +52,18 @@ class Context:
     views: Mapping[Name, NamedQuery] = field(default_factory=dict)
     streams: Mapping[Name, NamedQuery] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
-    functions: Mapping[str, UserFunction] = field(default_factory=dict)
+    functions: Mapping[str, UserFunction | UserAggregate] = field(default_factory=dict)
     warnings: list[Notice] = field(default_factory=list)
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
         """How calls of the user's functions are typed."""
         return {name: function.signature for name, function in self.functions.items()}
+
+    def aggregate(self, name: str) -> UserAggregate | None:
+        """The user's aggregate of that name."""
+        found = self.functions.get(name.lower())
+        return found if isinstance(found, UserAggregate) else None
 
     def named(self, name: Name) -> tuple[Name, NamedQuery] | None:
         """The view or intermediate stream of that name, as it was declared."""

@@ -7,7 +7,7 @@ relation-to-stream) exist all the same: their queries bind, and the planner refu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
@@ -15,6 +15,9 @@ from cql.planner.catalog import Relation
 from cql.planner.expr import Expr, Literal
 from cql.types import BIGINT, BOOLEAN, INT, DataType
 from cql.window import Window
+
+if TYPE_CHECKING:
+    from cql.planner.user_aggregates import UserAggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,9 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """``fn`` is one of ``cql.planner.aggregates``; ``where`` is its FILTER clause. ``constants``
-    are what it is told beside its arguments (shares, a separator). ``order``: by its last
-    arguments, descending or not, NULLs first or not."""
+    """``fn`` is one of ``cql.planner.aggregates``, or the name of a ``function`` of the user's;
+    ``where`` is its FILTER clause. ``constants`` are what it is told beside its arguments (shares,
+    a separator). ``order``: by its last arguments, descending or not, NULLs first or not."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -95,6 +98,7 @@ class AggregateCall:
     pos: Position | None = field(default=None, compare=False)
     constants: tuple[Literal, ...] = ()
     order: tuple[tuple[bool, bool], ...] = ()
+    function: UserAggregate | None = None
 
     @property
     def holistic(self) -> bool:

@@ -46,6 +46,23 @@ class UserFunction:
         return tuple(kind for _, kind in self.parameters)
 
     @property
+    def shape(self) -> tuple[DataType, ...]:
+        """What the kernels hand over, as of an aggregate's function (``UserMethod``)."""
+        return self.types
+
+    @property
+    def results(self) -> tuple[DataType, ...]:
+        return (self.returns,)
+
+    @property
+    def gives_tuple(self) -> bool:
+        return False
+
+    def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
+        made = self.evaluate(values)
+        return None if made is None else (made,)
+
+    @property
     def usage(self) -> str:
         inner = ", ".join(f"{name} {kind}" for name, kind in self.parameters)
         return f"{self.name}({inner}) → {self.returns}"

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cql.errors import NotSupportedError
 from cql.executor.expressions import Code
 from cql.planner.logical import AggregateCall
 from cql.types import DataType, Kind
+
+if TYPE_CHECKING:
+    from cql.executor.operators.user_aggregate import OwnCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class AggregateCode:
     ordered: bool = field(default=False)  # reads T and Q
     sees_null: frozenset[int] = frozenset()
     codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
+    own: OwnCode | None = None  # of an aggregate of the user's
 
 
 def argument(k: int, n: int) -> str:
@@ -44,6 +49,10 @@ def argument(k: int, n: int) -> str:
 
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
     """Code of the ``k``-th call. Of a DISTINCT one, the state is updated for new values only."""
+    if call.function is not None:
+        from cql.executor.operators.user_aggregate import user_aggregate_code
+
+        return user_aggregate_code(call, k)
     builder = _BUILDERS.get(call.fn)
     if builder is None:
         raise NotSupportedError(f"aggregate {call.fn} is not supported yet", position=call.pos)

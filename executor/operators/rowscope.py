@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.codegen import Layout, Text
+from cql.executor.expression_scope import Called
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
 from cql.executor.kernels.views import VIEWS
 from cql.planner.expr import Literal
-from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
@@ -40,7 +40,8 @@ class KernelText:
     counters: list[str] = field(default_factory=list)
     window_constants: dict[int, int] = field(default_factory=dict)
     zones: list[tuple[str, int]] = field(default_factory=list)  # see cql.zones.days_of
-    functions: list[UserFunction] = field(default_factory=list)
+    functions: list[Called] = field(default_factory=list)
+    own_words: dict[str, int] = field(default_factory=dict)  # of an aggregate: slot of the first
     uses_rank: bool = False
     _declared: set[str] = field(default_factory=set)
     _temps: int = 0
@@ -129,7 +130,7 @@ class KernelText:
         self.declare(f"hv{k}", f"{view}({self.word(f'host {k} values')}, {rows})")
         self.declare(f"hs{k}", f"as_u8({self.word(f'host {k} status')}, {rows})")
 
-    def function(self, function: UserFunction) -> str:
+    def function(self, function: Called) -> str:
         """The local that holds a function's address."""
         if function not in self.functions:
             self.functions.append(function)
@@ -201,7 +202,7 @@ class RowScope:
     def word(self, number: int) -> str:
         return f"d[{number}]"
 
-    def call(self, function: UserFunction, arguments: int, results: int) -> str:
+    def call(self, function: Called, arguments: int, results: int) -> str:
         address = self.kernel.function(function)
         return f"call_operator({address}, desc + {8 * arguments}, desc + {8 * results})"
 

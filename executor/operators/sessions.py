@@ -40,6 +40,7 @@ from cql.executor.operators.stage import (
     Table,
     window_column_type,
 )
+from cql.executor.operators.user_aggregate import declare_own
 from cql.executor.operators.wid import AggregateTerminal, pack_keys
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
 from cql.planner.expr import Column
@@ -92,6 +93,7 @@ class SessionTerminal(AggregateTerminal):
         kernel = self.writer.kernel
         for name in ("watermark", "closing"):
             kernel.layout.slot(name)
+        declare_own(kernel, self._codes)
         n = kernel.declare("entries", kernel.word("entries"))
         kernel.declare("mask", f"{sessions.PLACES} * {n} - 1")
         kernel.declare("index", f"as_i32({kernel.word('index')}, mask + 1)")

@@ -42,6 +42,7 @@ from cql.executor.operators.stage import (
     store_row,
     window_column_type,
 )
+from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,
@@ -473,6 +474,9 @@ class AggregateTerminal(RowTerminal):
             self.writer.fatal.add(site)
         if code.ranked is not None:
             kernel.rank()
+        if code.own is not None:
+            call, fatal = self.node.calls[k], self.writer.fatal
+            lines = tuple(own_lines(kernel, fatal, call, code.own, lines, leave))
         out = f"status = 3; detail = {site}; {leave}"
         kernel.body.lines(*(line.replace("{leave}", out) for line in lines))
 
@@ -482,6 +486,7 @@ class AggregateTerminal(RowTerminal):
         kernel = self.writer.kernel
         for name in ("watermark", "closing", "closing_group"):
             kernel.layout.slot(name)
+        declare_own(kernel, self._codes)
         slots = kernel.declare("slots", kernel.word("slots"))
         kernel.declare("heap", f"words({kernel.word('heap')}, {slots})")
         kernel.declare("window_ids", f"words({kernel.word('window_ids')}, {slots})")
@@ -715,8 +720,11 @@ class AggregateTerminal(RowTerminal):
             value = writer.kernel.temp("key_")
             body.line(f"{value} = {key_value(key.type, f'key{part.word}[g]', part)}")
             columns.append(Code(value, valid))
-        for code in self._codes:
-            body.lines(*code.final_lines)
+        for k, code in enumerate(self._codes):
+            if code.own is None:
+                body.lines(*code.final_lines)
+            else:
+                self._emit(k, code.final_lines, "break")
             columns.append(code.result)
         if node.window is not None:
             kind = window_column_type(node.input.schema, node.window).storage

@@ -1,0 +1,143 @@
+"""Aggregates of users: their state in columns of the group, their functions called by address.
+
+The state and the arguments go into words of the kernel's own, ``<a>w`` at ``<a>at``, behind which
+the results come back. Lines say ``{leave update}`` where a failing function leaves the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cql.executor.expression_scope import Again, Code, ErrorSite
+from cql.executor.expression_user import flat, of_word, word
+from cql.executor.operators.aggregates import AggregateCode, argument
+from cql.executor.operators.rowscope import KernelText
+from cql.planner.expr import Value
+from cql.planner.logical import AggregateCall
+from cql.planner.user_aggregates import UserMethod
+from cql.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCode:
+    """What an aggregate of the user's needs in a kernel: ``prefix`` of its names, its methods by
+    their roles, how many words their arguments and their results take."""
+
+    prefix: str
+    methods: tuple[tuple[str, UserMethod], ...]
+    arguments: int
+    results: int
+
+
+def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:
+    """The code of the ``k``-th call, which is one of a user's aggregate."""
+    own = call.function
+    assert own is not None
+    a = f"a{k}"
+    kinds = [kind for _, kind in own.state]
+    columns = [f"{a}s{i}" for i in range(len(kinds))]
+    sees_null = frozenset(range(len(call.args))) if own.sees_null else frozenset()
+    given = [
+        *(word(f"{c}[g]", kind) for c, kind in zip(columns, kinds, strict=True)),
+        *(word(argument(k, n), arg.type) for n, arg in enumerate(call.args)),
+    ]
+    if own.sees_null:
+        given += ["1"] * len(columns)
+        given += [f"int64({argument(k, n)}_ok)" for n in range(len(call.args))]
+    states = [word(f"{c}[{e}]", kind) for e in "gm" for c, kind in zip(columns, kinds, strict=True)]
+    code = OwnCode(
+        a,
+        (("update", own.update), ("final", own.final))
+        + ((("merge", own.merge),) if own.merge is not None else ()),
+        max(len(given), len(states)),
+        max(len(columns), 1),
+    )
+    back = [
+        f"{column}[g] = {_stored(f'{a}w[{code.arguments + i}]', kind)}"
+        for i, (column, kind) in enumerate(zip(columns, kinds, strict=True))
+    ]
+    result = f"{a}w[{code.arguments}]"
+    return AggregateCode(
+        tuple((c, _dtype(kind)) for c, kind in zip(columns, kinds, strict=True)),
+        tuple(f"{c}[g] = {_text(v)}" for c, v in zip(columns, own.start, strict=True)),
+        (*_called(code, "update", given), *back),
+        (
+            *_called(code, "final", states[: len(columns)], "== 2"),
+            f"{a}v = {a}r == 1",
+            f"{a}y = {of_word(result, call.type)}",
+        ),
+        Code(f"{a}y", f"{a}v"),
+        () if own.merge is None else (*_called(code, "merge", states), *back),
+        sees_null=sees_null,
+        own=code,
+    )
+
+
+def _called(code: OwnCode, role: str, words: Sequence[str], failed: str = "!= 1") -> list[str]:
+    a = code.prefix
+    return [
+        *(f"{a}w[{i}] = {text}" for i, text in enumerate(words)),
+        f"{a}r = call_operator({a}{role}, {a}at, {a}at + {8 * code.arguments})",
+        f"if {a}r {failed}:",
+        f"    {{leave {role}}}",
+    ]
+
+
+def _dtype(kind: DataType) -> str:
+    return "float64" if kind.is_fraction else "int64"
+
+
+def _stored(text: str, kind: DataType) -> str:
+    return f"f64_of_bits({text})" if kind.is_fraction else text
+
+
+def _text(value: Value) -> str:
+    """A value of the first state, as numba text."""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "math.nan"
+        return repr(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}math.inf"
+    assert isinstance(value, int)
+    return f"({int(value) + 1} - 1)" if value == -(2**63) else str(int(value))
+
+
+def declare_own(kernel: KernelText, codes: Sequence[AggregateCode]) -> None:
+    """The words and addresses of the users' aggregates, as locals of the kernel."""
+    for code in codes:
+        if code.own is None:
+            continue
+        a, size = code.own.prefix, code.own.arguments + code.own.results
+        first = kernel.own_words.setdefault(a, -1)
+        if first < 0:
+            first = kernel.own_words[a] = kernel.words(size)
+        kernel.declare(f"{a}at", f"desc + {8 * first}")
+        kernel.declare(f"{a}w", f"words({a}at, {size})")
+        for role, method in code.own.methods:
+            kernel.declare(f"{a}{role}", kernel.function(method))
+
+
+def own_lines(
+    kernel: KernelText,
+    fatal: set[int],
+    call: AggregateCall,
+    own: OwnCode,
+    lines: Sequence[str],
+    leave: str,
+) -> list[str]:
+    """Lines of ``own`` with the ways out written into them. Only a failing ``final`` leaves no
+    trace in the state, so that a policy may leave its result out."""
+    written = list(lines)
+    for role, method in own.methods:
+        mark = f"{{leave {role}}}"
+        if not any(mark in line for line in written):
+            continue
+        kinds = flat(method.shape)
+        again = Again(method.compute, kinds, kernel.own_words[own.prefix], method.sees_null)
+        site = kernel.site(ErrorSite("function", f"{method.name} failed", call.pos, again))
+        if role != "final":
+            fatal.add(site)
+        out = f"status = 3; detail = {site}; {leave}"
+        written = [line.replace(mark, out) for line in written]
+    return written

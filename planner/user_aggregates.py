@@ -1,0 +1,140 @@
+"""Aggregate functions that users wrote in Python: a flat state, and what changes it.
+
+The state of a group is a tuple of numbers and booleans. ``init()`` gives it, ``update(state, x,
+…)`` the one after a row, ``merge(a, b)`` that of two parts of a group together, ``final(state)``
+the result. Rows come in any order, so the order must not matter: ``merge`` is commutative and
+associative, and merging with ``init()`` changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from cql.errors import BindError, Position
+from cql.planner.evaluation_error import EvaluationError
+from cql.planner.expr import Expr, Value
+from cql.planner.logical import AggregateCall
+from cql.planner.python_values import from_python, to_python
+from cql.planner.signature import Builder, Signature, argument
+from cql.planner.user_functions import CATEGORY, called
+from cql.types import BOOLEAN, DataType
+
+#: A tuple of arguments is one argument: a state.
+Shape: TypeAlias = tuple[DataType | tuple[DataType, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class UserMethod:
+    """One of the functions of an aggregate. ``gives_tuple``: it returns a state."""
+
+    name: str  # with its aggregate's: "mean.update"
+    function: Callable[..., Any]
+    shape: Shape
+    results: tuple[DataType, ...]
+    gives_tuple: bool
+    sees_null: bool = False
+
+    def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
+        """Its results for flat stored arguments; None is NULL. Raises EvaluationError."""
+        rest = list(values)
+        given: list[object] = []
+        for part in self.shape:
+            if isinstance(part, tuple):
+                given.append(tuple(to_python(rest.pop(0), kind) for kind in part))
+            else:
+                given.append(to_python(rest.pop(0), part))
+        made = called(self.name, self.function, *given)
+        if not self.gives_tuple:
+            (kind,) = self.results
+            return None if made is None else (from_python(made, kind, f"{self.name} returned"),)
+        return self.checked(made)
+
+    def checked(self, made: object) -> tuple[Value, ...]:
+        """A state that a function returned, in storage form."""
+        if not isinstance(made, tuple | list) or len(made) != len(self.results):
+            raise EvaluationError(
+                "function",
+                f"{self.name} returned {made!r:.60}, not a tuple of {len(self.results)}",
+            )
+        if any(v is None for v in made):
+            raise EvaluationError(
+                "function", f"{self.name} returned a state with None: {made!r:.60}"
+            )
+        what = f"{self.name} returned a state with"
+        return tuple(from_python(v, kind, what) for v, kind in zip(made, self.results, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class UserAggregate:
+    """An aggregate function. ``start`` is the state without rows, in storage form; ``merge`` None:
+    a group cannot be put together from parts. ``sees_null``: rows with NULL arguments count too."""
+
+    name: str
+    parameters: tuple[tuple[str, DataType], ...]
+    returns: DataType
+    state: tuple[tuple[str, DataType], ...]
+    start: tuple[Value, ...]
+    update: UserMethod
+    merge: UserMethod | None
+    final: UserMethod
+    sees_null: bool = False
+    help: str = ""
+    definition: object = field(default=None, repr=False)  # the class that declares it
+
+    @property
+    def methods(self) -> tuple[UserMethod, ...]:
+        return tuple(m for m in (self.update, self.merge, self.final) if m is not None)
+
+    @property
+    def usage(self) -> str:
+        inner = ", ".join(f"{name} {kind}" for name, kind in self.parameters)
+        return f"{self.name}({inner}) → {self.returns}"
+
+    @property
+    def signature(self) -> Signature:
+        arity = len(self.parameters)
+        return Signature(self.name, CATEGORY, self.usage, self.help, (arity, arity), self._refuse())
+
+    def _refuse(self) -> Builder:
+        def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+            raise BindError(f"{self.name} is an aggregate function", position=pos)
+
+        return build
+
+    def resolve(
+        self,
+        args: Sequence[Expr],
+        distinct: bool,
+        where: Expr | None,
+        pos: Position | None,
+    ) -> AggregateCall:
+        """Its typed call; see ``aggregates.resolve_aggregate``."""
+        wanted = len(self.parameters)
+        if len(args) != wanted:
+            raise BindError(
+                f"{self.name} takes {wanted} argument{'' if wanted == 1 else 's'}, not {len(args)}",
+                position=pos,
+                hint=f"usage: {self.usage}",
+            )
+        if distinct and wanted != 1:
+            raise BindError(
+                f"{self.name}(DISTINCT …) takes one argument, not {wanted}",
+                position=pos,
+                hint="aggregate over a subquery in FROM: (SELECT DISTINCT …)",
+            )
+        if distinct and self.sees_null:
+            raise BindError(
+                f"{self.name}(DISTINCT …) is not possible: it counts rows that are NULL",
+                position=pos,
+            )
+        if where is not None:
+            where = argument(where, BOOLEAN, "FILTER(WHERE condition)", 1, pos)
+        typed = tuple(
+            argument(arg, kind, self.usage, k, pos)
+            for k, (arg, (_, kind)) in enumerate(zip(args, self.parameters, strict=True), 1)
+        )
+        return AggregateCall(
+            self.name, typed, self.returns, True, distinct, where, pos, function=self
+        )
