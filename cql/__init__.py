@@ -15,13 +15,23 @@ if TYPE_CHECKING:
     from cql.session import Session, connect
 
 __version__ = "0.1.0"
-__all__ = ["CqlError", "Punctuation", "Query", "Session", "__version__", "connect", "function"]
+__all__ = [
+    "CqlError",
+    "Punctuation",
+    "Query",
+    "Session",
+    "__version__",
+    "aggregate",
+    "connect",
+    "function",
+]
 
 _HOMES = {
     "CqlError": "cql.errors",
     "Punctuation": "cql.model",
     "Query": "cql.query",
     "Session": "cql.session",
+    "aggregate": "cql.aggregates",
     "connect": "cql.session",
     "function": "cql.functions",
 }

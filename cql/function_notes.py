@@ -9,32 +9,55 @@ from typing import Any
 from cql.planner.expr import Call, Case, Cast, Column, Literal, walk
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.physical import Physical, inputs
+from cql.planner.user_aggregates import UserAggregate
 
 
 def notes(root: Physical) -> tuple[str, ...]:
-    """A line for each function of the user's that the plan calls, and each way to compute it."""
-    return tuple(dict.fromkeys(_line(call) for call in _calls(root)))
+    """Lines for each function of the user's that the plan calls, and each way to compute it."""
+    return tuple(dict.fromkeys(line for call in _calls(root) for line in _lines(call)))
 
 
-def _calls(node: Physical) -> Iterator[Call]:
+def _calls(node: Physical) -> Iterator[Call | AggregateCall]:
     for field in dataclasses.fields(node):
         yield from _in(getattr(node, field.name))
     for child in inputs(node):
         yield from _calls(child)
 
 
-def _in(value: Any) -> Iterator[Call]:
+def _in(value: Any) -> Iterator[Call | AggregateCall]:
     match value:
         case Column() | Literal() | Call() | Case() | Cast():
             calls = (e for e in walk(value) if isinstance(e, Call))
             yield from (c for c in calls if c.function is not None)
         case AggregateCall():
+            if value.function is not None:
+                yield value
             yield from _in((*value.args, value.where))
         case SortKey():
             yield from _in(value.expr)
         case tuple():
             for part in value:
                 yield from _in(part)
+
+
+def _lines(call: Call | AggregateCall) -> Iterator[str]:
+    if isinstance(call, Call):
+        yield _line(call)
+    elif call.function is not None:
+        yield from _of_aggregate(call.function)
+
+
+def _of_aggregate(own: UserAggregate) -> Iterator[str]:
+    """One line where all of its functions are compiled."""
+    from cql.executor.user_code import why_in_python
+
+    whys = {method: why_in_python(method) for method in own.methods}
+    if not any(whys.values()):
+        yield f"aggregate {own.name}: compiled, called from the kernel"
+        return
+    for method, why in whys.items():
+        how = "compiled, called from the kernel"
+        yield f"aggregate {method.name}: {how if why is None else f'in Python: {why}'}"
 
 
 def _line(call: Call) -> str:

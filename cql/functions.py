@@ -33,8 +33,10 @@ from cql.errors import BindError, CatalogError, CqlError
 from cql.types import DataType
 
 if TYPE_CHECKING:
+    from cql.planner.user_aggregates import UserAggregate
     from cql.planner.user_functions import UserFunction
 
+    Declared: TypeAlias = UserFunction | UserAggregate
 #: A type: an SQL type's name, a Python type, or a DataType.
 Type: TypeAlias = "str | type | DataType"
 #: What ``connect(functions=…)`` takes.
@@ -79,7 +81,7 @@ def function(
         return declare(returns, name, args, None, null_handling)
     result: Type | None = returns
 
-    def decorate(made: Callable[..., Any]) -> UserFunction:
+    def decorate(made: Callable[..., Any]) -> Declared:
         return declare(made, name, args, result, null_handling)
 
     return decorate
@@ -91,28 +93,28 @@ def declare(
     args: Sequence[Type] | None,
     returns: Type | None,
     null_handling: str,
-) -> UserFunction:
-    """The declaration of the Python function ``made``; see ``function``."""
+) -> Declared:
+    """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
+    from cql.aggregates import declare_aggregate, is_definition
     from cql.planner.user_functions import UserFunction
 
+    if is_definition(made):
+        return declare_aggregate(made, name, args, returns, null_handling)
     if isinstance(made, UserFunction):
         made = made.function
     if not callable(made):
         raise BindError(f"a function is needed, not {made!r:.60}", hint=_USAGE)
     called = checked_name(name if name is not None else getattr(made, "__name__", ""))
-    if null_handling not in ("default", "call"):
-        raise BindError(
-            f"null_handling is 'default' or 'call', not {null_handling!r:.40}", hint=_HELP_NULL
-        )
+    check_null_handling(null_handling)
     if inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made):
         raise BindError(f"{called} gives no value: it is a coroutine or a generator")
-    names, annotations = _signature(called, made, None if args is None else len(args))
+    names, annotations = signature(called, made, None if args is None else len(args))
     if args is None:
-        kinds = [_annotated(called, f"argument {n}", annotations.get(n)) for n in names]
+        kinds = [annotated(called, f"argument {n}", annotations.get(n)) for n in names]
     else:
         kinds = [data_type(a, f"argument {k} of {called}") for k, a in enumerate(args, 1)]
     if returns is None:
-        result = _annotated(called, "the result", annotations.get("return"))
+        result = annotated(called, "the result", annotations.get("return"))
     else:
         result = data_type(returns, f"the result of {called}")
     if result == t.NULL or t.NULL in kinds:
@@ -131,6 +133,11 @@ def declare(
 
 
 _HELP_NULL = "'default': a NULL argument gives NULL without a call; 'call' hands None over"
+
+
+def check_null_handling(given: str) -> None:
+    if given not in ("default", "call"):
+        raise BindError(f"null_handling is 'default' or 'call', not {given!r:.40}", hint=_HELP_NULL)
 
 
 def checked_name(name: str) -> str:
@@ -167,7 +174,7 @@ def check_spelling(name: str, count: int) -> None:
         )
 
 
-def _signature(
+def signature(
     name: str, made: Callable[..., Any], count: int | None
 ) -> tuple[list[str], Mapping[str, Any]]:
     """Names of the parameters that SQL passes, and the annotations; ``count`` is how many types
@@ -210,7 +217,7 @@ def _annotations(made: Callable[..., Any]) -> Mapping[str, Any]:
         return dict(getattr(plain, "__annotations__", {}))
 
 
-def _annotated(name: str, what: str, annotation: Any) -> DataType:
+def annotated(name: str, what: str, annotation: Any) -> DataType:
     if annotation is None:
         raise BindError(f"the type of {what} of {name} is not known", hint=f"give types, {_USAGE}")
     if typing.get_origin(annotation) in (typing.Union, UnionType):
@@ -261,13 +268,14 @@ def _sql_type(text: str, what: str) -> DataType:
 # -- several at once ---------------------------------------------------------------------------
 
 
-def collect(functions: Functions) -> list[UserFunction]:
+def collect(functions: Functions) -> list[Declared]:
     """The declarations of a module, of a file with one, of a list of functions, or of a mapping of
-    names to functions. What a list or a mapping holds may be declared or annotated."""
+    names to functions. What a list or a mapping holds may be declared or annotated, and so may
+    classes that are aggregates."""
     return list(_collect(functions))
 
 
-def _collect(functions: Functions) -> Iterator[UserFunction]:
+def _collect(functions: Functions) -> Iterator[Declared]:
     if isinstance(functions, str | Path):
         functions = load(functions)
     if isinstance(functions, ModuleType):
@@ -275,28 +283,28 @@ def _collect(functions: Functions) -> Iterator[UserFunction]:
         if not found:
             raise BindError(
                 f"the module {functions.__name__} declares no function",
-                hint="decorate them with @cql.function",
+                hint="decorate them with @cql.function or @cql.aggregate",
             )
         yield from dict.fromkeys(found)
         return
     if isinstance(functions, Mapping):
         for name, made in functions.items():
-            given = made.function if is_declared(made) else made
             if is_declared(made):
                 kinds, result = [k for _, k in made.parameters], made.returns
                 nulls = "call" if made.sees_null else "default"
-                yield declare(given, name, kinds, result, nulls)
+                yield declare(made, name, kinds, result, nulls)
             else:
-                yield declare(given, name, None, None, "default")
+                yield declare(made, name, None, None, "default")
         return
     for made in typing.cast("Iterable[Any]", functions):
         yield made if is_declared(made) else declare(made, None, None, None, "default")
 
 
 def is_declared(value: object) -> bool:
+    from cql.planner.user_aggregates import UserAggregate
     from cql.planner.user_functions import UserFunction
 
-    return isinstance(value, UserFunction)
+    return isinstance(value, UserFunction | UserAggregate)
 
 
 def load(source: str | Path) -> ModuleType:

@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from cql.executor.protocols import Sink
-    from cql.functions import Functions, Type
+    from cql.functions import Declared, Functions, Type
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
     from cql.planner.expr import Literal
     from cql.planner.physical import PhysicalPlan
-    from cql.planner.user_functions import UserFunction
     from cql.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
@@ -96,7 +95,7 @@ class Session:
         self._settings = settings if settings is not None else Settings()
         self._run = run if run is not None else _execution
         self._constants: dict[str, Literal] = {}
-        self._functions: dict[str, UserFunction] = {}
+        self._functions: dict[str, Declared] = {}
         self._views: dict[Name, st.NamedQuery] = {}
         self._streams: dict[Name, st.NamedQuery] = {}
         self._noticed: set[str] = set()
@@ -410,6 +409,22 @@ class Session:
             return self._register(made)
         return lambda function: self._register(made(function))
 
+    def aggregate(
+        self,
+        returns: Type | None = None,
+        *,
+        args: Sequence[Type] | None = None,
+        name: str | None = None,
+        null_handling: str = "default",
+    ) -> Any:
+        """``cql.aggregate`` that also registers: a decorator for aggregates of this session."""
+        from cql.aggregates import aggregate, is_definition
+
+        made = aggregate(returns, args=args, name=name, null_handling=null_handling)
+        if is_definition(returns):
+            return self._register(made)
+        return lambda definition: self._register(made(definition))
+
     def register_function(
         self,
         name: str,
@@ -419,9 +434,9 @@ class Session:
         *,
         null_handling: str = "default",
     ) -> None:
-        """Makes a Python function known to the queries that follow, as ``name``; one of that name
-        is replaced, and queries that were made before keep the one that they have. Types and
-        NULLs: see ``cql.function``."""
+        """Makes a Python function (or a class that is an aggregate: ``cql.aggregate``) known to the
+        queries that follow, as ``name``; one of that name is replaced, and queries that were made
+        before keep the one that they have. Types and NULLs: see ``cql.function``."""
         from cql.functions import declare as declared
 
         self._register(declared(function, name, args, returns, null_handling))
@@ -443,11 +458,11 @@ class Session:
                     hint=did_you_mean(name, known, what="there are"),
                 )
 
-    def functions(self) -> dict[str, UserFunction]:
+    def functions(self) -> dict[str, Declared]:
         """The user's functions, by names in lower case."""
         return dict(self._functions)
 
-    def _register(self, function: UserFunction) -> UserFunction:
+    def _register(self, function: Declared) -> Declared:
         self._check_open()
         with self._lock:
             self._functions[function.name.lower()] = function

@@ -319,6 +319,7 @@ def _change_aggregate_line(node: ph.ChangeAggregateExec) -> Line:
         text = _aggregate_text(keys, node.calls)
     held = {
         "append_only": "one entry per group",
+        "retract": "one entry per group",
         "weights": "one weight per group",
     }.get(node.method, "one entry per group, and one per row of the relation")
     if node.ends is not None:

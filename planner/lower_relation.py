@@ -295,11 +295,37 @@ def _method(below: Physical, keys: int, calls: Sequence[AggregateCall]) -> tuple
         return "weights", "distinct: a row is there while its weight is above zero"
     if never_shrinks(below):
         return "append_only", "rows only come: each is added to the state of its group"
+    if all(_can_retract(call) for call in calls):
+        return "retract", "a row that leaves is taken out of the state of its group"
+    for call in calls:
+        if call.function is not None and call.function.merge is None:
+            raise _needs_parts(call, calls)
     if first_in_first_out(below, frozenset(range(keys))):
         return "two_stacks", "rows leave in the order in which they came: two stacks per group"
-    if not any(call.args or call.where for call in calls):
-        return "two_stacks", "rows are only counted: whichever leaves"
     return "rescan", "rows leave in any order: a group that lost one is aggregated anew"
+
+
+def _can_retract(call: AggregateCall) -> bool:
+    if call.function is not None:
+        return call.function.retract is not None
+    return call.fn in ("count", "count_if")
+
+
+def _needs_parts(call: AggregateCall, calls: Sequence[AggregateCall]) -> PlanError:
+    """For an aggregate of the user's without merge."""
+    assert call.function is not None
+    other = next((c.fn for c in calls if not _can_retract(c)), call.fn)
+    if other != call.fn:
+        return PlanError(
+            f"{call.fn} has no merge, and needs it beside {other} over a relation whose rows leave",
+            position=call.pos,
+            hint="declare merge(a, b): the state of two parts of a group together",
+        )
+    return PlanError(
+        f"{call.fn} has neither retract nor merge, and rows leave this relation",
+        position=call.pos,
+        hint="declare retract(state, …): the state without a row; or use a window with SLIDE",
+    )
 
 
 def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical:

@@ -307,11 +307,11 @@ class ChangeAggregateExec:
     """Aggregates over a changing relation: at each instant, the old row of a group that changes
     leaves and the new one enters. The input's columns are the keys, then whatever the calls read,
     then the change's own; ``method`` is how states forget rows: nothing ever leaves
-    ("append_only"), rows leave in the order in which they came ("two_stacks"), or in any order
-    ("rescan"). ``ends`` is the key from which on no row of a group follows. ``entered`` is the
-    column that says when a row entered, where a row that leaves must be told from others with the
-    same values. Without keys there is a row from the instant ``since`` on; None: from the first one
-    of the windows below."""
+    ("append_only"), rows are taken out of their state ("retract"), they leave in the order in which
+    they came ("two_stacks"), or in any order ("rescan"). ``ends`` is the key from which on no row
+    of a group follows. ``entered`` is the column that says when a row entered, where a row that
+    leaves must be told from others with the same values. Without keys there is a row from the
+    instant ``since`` on; None: from the first one of the windows below."""
 
     input: Physical
     keys: int

@@ -3,7 +3,7 @@
 The state of a group is a tuple of numbers and booleans. ``init()`` gives it, ``update(state, x,
 …)`` the one after a row, ``merge(a, b)`` that of two parts of a group together, ``final(state)``
 the result. Rows come in any order, so the order must not matter: ``merge`` is commutative and
-associative, and merging with ``init()`` changes nothing.
+associative, and merging with ``init()`` changes nothing. ``retract(state, x, …)`` undoes an update.
 """
 
 from __future__ import annotations
@@ -69,15 +69,17 @@ class UserMethod:
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserAggregate:
     """An aggregate function. ``start`` is the state without rows, in storage form; ``merge`` None:
-    a group cannot be put together from parts. ``sees_null``: rows with NULL arguments count too."""
+    a group cannot be put together from parts; ``retract`` None: rows cannot be taken out of a
+    state. ``sees_null``: rows with NULL arguments count too."""
 
     name: str
     parameters: tuple[tuple[str, DataType], ...]
     returns: DataType
-    state: tuple[tuple[str, DataType], ...]
+    state: tuple[DataType, ...]
     start: tuple[Value, ...]
     update: UserMethod
     merge: UserMethod | None
+    retract: UserMethod | None
     final: UserMethod
     sees_null: bool = False
     help: str = ""
@@ -85,7 +87,8 @@ class UserAggregate:
 
     @property
     def methods(self) -> tuple[UserMethod, ...]:
-        return tuple(m for m in (self.update, self.merge, self.final) if m is not None)
+        every = (self.update, self.merge, self.retract, self.final)
+        return tuple(m for m in every if m is not None)
 
     @property
     def usage(self) -> str:

@@ -39,6 +39,7 @@ class AggregateCode:
     ordered: bool = field(default=False)  # reads T and Q
     sees_null: frozenset[int] = frozenset()
     codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
+    retract: tuple[str, ...] = ()  # undoes an update; empty where none can
     own: OwnCode | None = None  # of an aggregate of the user's
 
 
@@ -94,16 +95,29 @@ def _finish(
 
 def _count(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     n = f"{a}n"
-    result = Code(f"{n}[g]", None)
-    merge = (f"{n}[g] += {n}[m]",)
-    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), (f"{n}[g] += 1",), (), result, merge)
+    return AggregateCode(
+        ((n, "int64"),),
+        (f"{n}[g] = 0",),
+        (f"{n}[g] += 1",),
+        (),
+        Code(f"{n}[g]", None),
+        (f"{n}[g] += {n}[m]",),
+        retract=(f"{n}[g] -= 1",),
+    )
 
 
 def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     n = f"{a}n"
     update = (f"if {x}:", f"    {n}[g] += 1")
-    result, merge = Code(f"{n}[g]", None), (f"{n}[g] += {n}[m]",)
-    return AggregateCode(((n, "int64"),), (f"{n}[g] = 0",), update, (), result, merge)
+    return AggregateCode(
+        ((n, "int64"),),
+        (f"{n}[g] = 0",),
+        update,
+        (),
+        Code(f"{n}[g]", None),
+        (f"{n}[g] += {n}[m]",),
+        retract=(f"if {x}:", f"    {n}[g] -= 1"),
+    )
 
 
 def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:

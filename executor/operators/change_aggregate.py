@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cql.errors import NotSupportedError
 from cql.executor import codegen
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.memory import call_address
@@ -20,8 +21,11 @@ from cql.executor.operators.relation import RelationOperator
 from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
 from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit
+from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.model import Schema
+from cql.planner.evaluation_error import EvaluationError
 from cql.planner.physical import ChangeAggregateExec
+from cql.planner.python_values import to_python
 
 #: Entries that one change may need beside its own: the group's, and one to compute in.
 _SPARE = 2
@@ -54,12 +58,9 @@ class ChangeAggregateOperator(InstantOperator):
         self._entries = {n: np.zeros(0, _dtype(t)) for n, t in entry}
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
-        for call, made in zip(node.calls, _codes(node), strict=True):
-            if not made and node.method != writing.APPEND_ONLY:
-                raise NotSupportedError(
-                    f"{call.fn} over a relation whose rows leave is not supported",
-                    position=call.pos,
-                )
+        self._functions = function_codes(self.code.functions) if self.code.functions else []
+        for k, code in enumerate(self._functions):
+            self._words[self.code.slots[f"function {k}"]] = code.address
 
     @property
     def held_bytes(self) -> int:
@@ -71,7 +72,15 @@ class ChangeAggregateOperator(InstantOperator):
         return {**super().counters(), "groups": groups}
 
     def error(self, unit: Unit) -> ErrorSite:
-        return self.code.sites[self._detail]
+        site = self.code.sites[self._detail]
+        if site.again is None:
+            return site
+        raise_interrupt(self._functions)
+        made = explained(site, site.again, self._words, self.workspace.dictionary)
+        kind = self.schema[self.time].type
+        with contextlib.suppress(EvaluationError):  # a time that Python has not
+            made = replace(made, message=f"{made.message}, at {to_python(self._word('now'), kind)}")
+        return made
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
@@ -252,13 +261,6 @@ class ChangeAggregateOperator(InstantOperator):
 def _nothing(rows: State) -> State:
     """A change of weight 0."""
     return {name: np.zeros(1, column.dtype) for name, column in rows.items()}
-
-
-def _codes(node: ChangeAggregateExec) -> list[bool]:
-    """Whether the state of each call can be merged."""
-    from cql.executor.operators.aggregates import aggregate_code
-
-    return [bool(aggregate_code(c, k, True).merge) for k, c in enumerate(node.calls)]
 
 
 def _dtype(storage: str) -> np.dtype[Any]:

@@ -1,8 +1,9 @@
 """The kernel that aggregates a changing relation, as text: groups gain and lose rows, and at the
 end of each instant those that changed say so.
 
-States are entries of one slab: one for each group and, where rows leave, one for each row. Three
-methods. ``append_only``: rows are added to their group. ``two_stacks``: rows leave in the order in
+States are entries of one slab: one for each group and, for the last two methods, one for each row.
+Four methods. ``append_only``: rows are added to their group. ``retract``: rows that leave are taken
+out of it. ``two_stacks``: rows leave in the order in
 which they came, so a group keeps two stacks of them; an entry of the front stack holds the
 aggregate of itself and all below it, the group's own entry that of the back stack; each row is
 merged twice in its life and nothing is ever subtracted. ``rescan``: rows leave in any order; a
@@ -11,17 +12,20 @@ group that lost one is aggregated anew from those that are left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.executor import codegen
+from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
+from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.planner.expr import Column
 from cql.planner.physical import ChangeAggregateExec
 from cql.types import DataType
 
-APPEND_ONLY, TWO_STACKS, RESCAN = "append_only", "two_stacks", "rescan"
+APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks", "rescan"
 #: Arrays beside the groups and beside the entries: name and dtype.
 OF_GROUP = (
     ("live", "int64"),
@@ -47,6 +51,7 @@ class ChangeAggregateCode:
     sites: tuple[ErrorSite, ...]
     uses_rank: bool
     texts: tuple[str, ...]  # state columns that hold codes
+    functions: tuple[Called, ...]  # of users, which the kernel calls
 
 
 def write(node: ChangeAggregateExec) -> ChangeAggregateCode:
@@ -59,6 +64,9 @@ class _Writer:
         self.layout = codegen.Layout()
         self.head, self.body = codegen.Text(), codegen.Text()
         self.sites: list[ErrorSite] = []
+        self.functions: list[Called] = []
+        self.own_words: dict[str, int] = {}
+        self._declared: set[str] = set()
         self.codes: list[AggregateCode] = []
         for k, call in enumerate(node.calls):
             loose = not node.keys or call.where is not None or any(a.nullable for a in call.args)
@@ -69,7 +77,7 @@ class _Writer:
     def write(self) -> ChangeAggregateCode:
         self._declare()
         body = self.body
-        body.lines("i = 0", "out = 0", "status = 0", "detail = 0")
+        body.lines("i = 0", "out = 0", "status = 0", "detail = 0", "now = 0")
         body.line(f"sequence = d[{self._slot('sequence')}]")
         with body.block("while i < n:"):
             body.lines("now = times[i]", "many = 0")
@@ -93,6 +101,7 @@ class _Writer:
                 body.line("break")
         body.lines(
             f"d[{self._slot('out')}] = out", f"d[{self._slot('detail')}] = detail",
+            f"d[{self._slot('now')}] = now",
             f"d[{self._slot('free top')}] = free_top",
             f"d[{self._slot('sequence')}] = sequence + n", "return status",
         )  # fmt: skip
@@ -109,6 +118,7 @@ class _Writer:
             tuple(self.sites),
             any(c.ranked is not None for c in self.codes),
             tuple(name for c in self.codes for name in c.codes),
+            tuple(self.functions),
         )
 
     def _slot(self, name: str) -> int:
@@ -148,6 +158,32 @@ class _Writer:
             self._array(f"im{column}", "bool", "n")
         if any(c.ranked is not None for c in self.codes):
             head.line(f"rank = as_i32(d[{self._slot('rank')}], d[{self._slot('codes')}])")
+        declare_own(self, self.codes)
+
+    # -- what functions of users ask of a kernel (``user_aggregate.Kernel``) ----------------------
+
+    def declare(self, name: str, text: str) -> str:
+        if name not in self._declared:
+            self._declared.add(name)
+            self.head.line(f"{name} = {text}")
+        return name
+
+    def words(self, count: int) -> int:
+        first = len(self.layout)
+        for word in range(first, first + count):
+            self._slot(f"own word {word}")
+        return first
+
+    def function(self, function: Called) -> str:
+        if function not in self.functions:
+            self.functions.append(function)
+        k = self.functions.index(function)
+        return self.declare(f"fn{k}", f"d[{self._slot(f'function {k}')}]")
+
+    def site(self, made: ErrorSite) -> int:
+        if made not in self.sites:
+            self.sites.append(made)
+        return self.sites.index(made)
 
     def _read(self) -> dict[int, DataType]:
         exprs = [e for c in self.node.calls for e in (*c.args, *((c.where,) if c.where else ()))]
@@ -183,6 +219,12 @@ class _Writer:
             with self.body.block(f"if f{k}:"):
                 self._emit(k, code.update)
 
+    def _take_out(self) -> None:
+        """Takes the row out of entry ``g``."""
+        for k, code in enumerate(self.codes):
+            with self.body.block(f"if f{k}:"):
+                self._emit(k, code.retract)
+
     def _merge(self) -> None:
         """Adds entry ``m`` to entry ``g``."""
         for k, code in enumerate(self.codes):
@@ -192,14 +234,12 @@ class _Writer:
         for code in self.codes:
             self.body.lines(*code.init)
 
-    def _emit(self, k: int, lines: tuple[str, ...]) -> None:
-        site = -1
-        fatal = self.codes[k].fatal
-        if fatal is not None:
-            made = ErrorSite("overflow", fatal, self.node.calls[k].pos)
-            if made not in self.sites:
-                self.sites.append(made)
-            site = self.sites.index(made)
+    def _emit(self, k: int, lines: Sequence[str]) -> None:
+        site, call, code = -1, self.node.calls[k], self.codes[k]
+        if code.fatal is not None:
+            site = self.site(ErrorSite("overflow", code.fatal, call.pos))
+        if code.own is not None:
+            lines = own_lines(self, set(), call, code.own, lines, "break")
         leave = f"status = 3; detail = {site}; break"
         self.body.lines(*(line.replace("{leave}", leave) for line in lines))
 
@@ -217,10 +257,15 @@ class _Writer:
     def _apply(self) -> None:
         body = self.body
         body.line("live[q] += w")
-        if self.node.method == APPEND_ONLY:
+        if self.node.method in (APPEND_ONLY, RETRACT):
             self._own_entry()
             with body.block("for copy in range(w):"):
                 self._update()
+            if self.node.method == RETRACT:
+                with body.block("for copy in range(-w):"):
+                    self._take_out()
+                with body.block("if live[q] == 0:"):
+                    self._init()  # so that what floats lost does not stay
             return
         with body.block("for copy in range(w):"):
             self._new_entry("e")
@@ -301,7 +346,7 @@ class _Writer:
             body.line("break")
         same = ["shown[q] != 0", "there"]
         for k, (code, call) in enumerate(zip(self.codes, self.node.calls, strict=True)):
-            body.lines(*code.final_lines)
+            self._emit(k, code.final_lines)
             value = code.result.value
             valid = code.result.valid or "True"
             body.lines(f"y{k} = {value}", f"z{k} = {valid}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from cql.executor.expression_scope import Again, Code, ErrorSite
+from cql.executor.expression_scope import Again, Called, Code, ErrorSite
 from cql.executor.expression_user import flat, of_word, word
 from cql.executor.operators.aggregates import AggregateCode, argument
-from cql.executor.operators.rowscope import KernelText
 from cql.planner.expr import Value
 from cql.planner.logical import AggregateCall
 from cql.planner.user_aggregates import UserMethod
@@ -36,7 +36,7 @@ def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:
     own = call.function
     assert own is not None
     a = f"a{k}"
-    kinds = [kind for _, kind in own.state]
+    kinds = own.state
     columns = [f"{a}s{i}" for i in range(len(kinds))]
     sees_null = frozenset(range(len(call.args))) if own.sees_null else frozenset()
     given = [
@@ -50,7 +50,8 @@ def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:
     code = OwnCode(
         a,
         (("update", own.update), ("final", own.final))
-        + ((("merge", own.merge),) if own.merge is not None else ()),
+        + ((("merge", own.merge),) if own.merge is not None else ())
+        + ((("retract", own.retract),) if own.retract is not None else ()),
         max(len(given), len(states)),
         max(len(columns), 1),
     )
@@ -71,6 +72,7 @@ def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:
         Code(f"{a}y", f"{a}v"),
         () if own.merge is None else (*_called(code, "merge", states), *back),
         sees_null=sees_null,
+        retract=() if own.retract is None else (*_called(code, "retract", given), *back),
         own=code,
     )
 
@@ -103,8 +105,19 @@ def _text(value: Value) -> str:
     return f"({int(value) + 1} - 1)" if value == -(2**63) else str(int(value))
 
 
-def declare_own(kernel: KernelText, codes: Sequence[AggregateCode]) -> None:
-    """The words and addresses of the users' aggregates, as locals of the kernel."""
+class Kernel(Protocol):
+    """The kernel under construction: see ``rowscope.KernelText``."""
+
+    own_words: dict[str, int]
+
+    def declare(self, name: str, text: str) -> str: ...
+    def words(self, count: int) -> int: ...
+    def function(self, function: Called) -> str: ...
+    def site(self, site: ErrorSite) -> int: ...
+
+
+def declare_own(kernel: Kernel, codes: Sequence[AggregateCode]) -> None:
+    """The words of the users' aggregates, as locals of the kernel."""
     for code in codes:
         if code.own is None:
             continue
@@ -114,12 +127,10 @@ def declare_own(kernel: KernelText, codes: Sequence[AggregateCode]) -> None:
             first = kernel.own_words[a] = kernel.words(size)
         kernel.declare(f"{a}at", f"desc + {8 * first}")
         kernel.declare(f"{a}w", f"words({a}at, {size})")
-        for role, method in code.own.methods:
-            kernel.declare(f"{a}{role}", kernel.function(method))
 
 
 def own_lines(
-    kernel: KernelText,
+    kernel: Kernel,
     fatal: set[int],
     call: AggregateCall,
     own: OwnCode,
@@ -133,6 +144,7 @@ def own_lines(
         mark = f"{{leave {role}}}"
         if not any(mark in line for line in written):
             continue
+        kernel.declare(f"{own.prefix}{role}", kernel.function(method))
         kinds = flat(method.shape)
         again = Again(method.compute, kinds, kernel.own_words[own.prefix], method.sees_null)
         site = kernel.site(ErrorSite("function", f"{method.name} failed", call.pos, again))
