@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cql.aggregates import aggregate
     from cql.errors import CqlError
     from cql.functions import function
     from cql.model import Punctuation

@@ -40,7 +40,9 @@ def aggregate(call: AggregateCall, values: Values) -> object:
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
     (3, None)
     """
-    if call.fn in NULL_AWARE:
+    if call.function is not None and call.function.sees_null:
+        pass
+    elif call.fn in NULL_AWARE:
         values = [v for v in values if None not in v[1:]]
     elif call.fn in ("array_agg", "string_agg"):  # rows are only ordered by the others
         values = [v for v in values if v[0] is not None]
@@ -51,7 +53,31 @@ def aggregate(call: AggregateCall, values: Values) -> object:
         for v in values:
             first.setdefault(group_key(v[0]), v)
         values = list(first.values())
+    if call.function is not None:
+        return _own(values, call)
     return AGGREGATES[call.fn](values, call)
+
+
+def _own(values: Values, call: AggregateCall) -> object:
+    """A user's aggregate: its state after each row in turn. (Of numbers and booleans.)
+
+    >>> import cql
+    >>> class product:
+    ...     def init(): return (1,)
+    ...     def update(state, x: int): return (state[0] * x,)
+    ...     def final(state) -> int: return state[0]
+    >>> own = cql.aggregate(product)
+    >>> call = AggregateCall("product", (), own.returns, True, function=own)
+    >>> aggregate(call, [(2,), (None,), (5,)])
+    10
+    """
+    assert call.function is not None
+    own: Any = call.function.definition
+    state = own.init()
+    for value in values:
+        state = own.update(state, *value)
+    made = own.final(state)
+    return float(made) if made is not None and call.type.is_fraction else made
 
 
 def _count(values: Values, call: AggregateCall) -> int:

@@ -69,6 +69,7 @@ class Case:
     params: Mapping[str, Any]
     keep_bad: bool
     settings: Mapping[str, Any] = field(default_factory=dict)
+    functions: tuple[Any, ...] = ()  # of the user
 
     @property
     def text(self) -> str:
@@ -199,7 +200,8 @@ def logical_plan(case: Case) -> Logical:
     from cql.planner.context import Context
     from cql.planner.statements import Query as Bound
 
-    context = Context(parameters=case.params)
+    own = {function.name.lower(): function for function in case.functions}
+    context = Context(parameters=case.params, functions=own)
     statement = bind(parse_one(case.text), cast(Catalog, _Catalog(case.streams)), context)
     assert isinstance(statement, Bound)
     return statement.plan
@@ -227,6 +229,7 @@ def open_session(case: Case) -> cql.Session:
             max_advance=None if most is None else _length(stream, most),
             punctuated={"t": "b"} if stream.marked else None,
         )
+    session.register_functions(case.functions)
     return session
 
 
