@@ -277,6 +277,9 @@ file that declares them:
   def fahrenheit(celsius: float) -> float:
       return celsius * 9 / 5 + 32
 
+An aggregate is a class of functions, under @cql.aggregate or @session.aggregate: init(),
+update(state, x), final(state); merge(a, b) and retract(state, x) let more operators serve it.
+
 EXPLAIN says which of them are compiled, and why the others are not.
 """
 
