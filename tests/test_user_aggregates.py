@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from random_cases import MORSELS, RUNTIMES, Case, check
-from random_data import random_stream
+from random_data import Stream, random_stream
 from random_shapes import Shape
 
 import cql
@@ -534,9 +534,15 @@ def case_of(text: str, names: str, functions: Sequence[Any], rng: random.Random)
     if "own_odd" not in text:
         stacks = () if "DISTINCT" in text else ("two_stacks",)
         settings["window_operator"] = rng.choice(("auto", "wid", "panes", *stacks))
-    streams = tuple(random_stream(rng, name) for name in names)
+    streams = tuple(_some_rows(rng, name) for name in names)
     shape = Shape(0, text, tuple(names), ())
     return Case(f"0:{text}", shape, streams, {}, True, settings, (*functions, NULLS))
+
+
+def _some_rows(rng: random.Random, name: str) -> Stream:
+    while not (stream := random_stream(rng, name)).rows:
+        pass
+    return stream
 
 
 @pytest.mark.parametrize("functions", [COMPILED, IN_PYTHON], ids=["compiled", "in Python"])
