@@ -405,7 +405,8 @@ class Execution:
 
     def failed(self, failure: Failure) -> None:
         if failure.fatal or not self.plan.keep_bad_rows:
-            nobody = failure.fatal and failure.site.again is None  # a sum's overflow is no row's
+            again = failure.site.again
+            nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
             raise RunError(

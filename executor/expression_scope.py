@@ -27,12 +27,14 @@ class Code:
 class Again:
     """How to compute a failed value once more, in Python, to learn what went wrong: ``compute`` of
     values of ``types``, which the kernel left in its words from ``first`` on; behind them, if
-    ``masked``, their statuses (0 NULL, 1 valid, 2 failed)."""
+    ``masked``, their statuses (0 NULL, 1 valid, 2 failed). ``of_row``: the row at hand is at
+    fault."""
 
     compute: Callable[[Sequence[Value]], object]
     types: tuple[DataType, ...]
     first: int
     masked: bool = False
+    of_row: bool = True
 
 
 @dataclass(frozen=True, slots=True)

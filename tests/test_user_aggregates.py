@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from random_cases import MORSELS, RUNTIMES, Case, check
+from random_cases import MORSELS, RUNTIMES, Case, _operator_settings, check
 from random_data import Stream, random_stream
 from random_shapes import Shape
 
@@ -301,10 +301,10 @@ def test_what_is_refused_in_a_query(text: str, message: str) -> None:
     assert caught.value.column == text.index("‹") + 1
 
 
-@pytest.mark.parametrize("operator", ["panes", "two_stacks"])
+@pytest.mark.parametrize("operator", ["panes", "two_stacks", "two_level"])
 def test_panes_need_merge(operator: str) -> None:
     text = "SELECT own_odd(n) FROM s [RANGE 20 SLIDE 1]"
-    expected = pytest.raises(PlanError, match="own_odd has no merge, which panes need")
+    expected = pytest.raises(PlanError, match="own_odd has no merge, which (panes|two levels) need")
     with session_of(*COMPILED, window_operator=operator) as session, expected:
         session.sql(text)
     with session_of(*COMPILED) as session:
@@ -512,6 +512,10 @@ QUERIES = (
      " FROM d [RANGE 9 DAYS SLIDE 2 DAYS] GROUP BY s", "d"),
     ("SELECT k, own_sum(q) AS a, own_spread(y) AS b, last(s) AS c, window_start, window_end"
      " FROM n [SESSION 10, WA t] GROUP BY k", "n"),
+    ("SELECT own_sum(q) AS a, own_spread(y) AS b, window_end FROM TABLE(CUMULATE(TABLE n,"
+     " DESCRIPTOR(t), 6, 18)) GROUP BY window_start, window_end", "n"),
+    ("SELECT own_sum(q) AS a, own_odd(q) AS b, window_end FROM TABLE(CUMULATE(TABLE n,"
+     " DESCRIPTOR(t), 6, 18)) GROUP BY window_start, window_end", "n"),
     ("SELECT own_sum(q) AS a, own_pairs(k, q) AS b, window_end"
      " FROM a UNION b AS u [RANGE 7 SECONDS, SLIDE 3 SECONDS, WA t]", "ab"),
     ("SELECT own_sum(a) AS a, window_end FROM (SELECT own_sum(q) AS a, window_time FROM n"
@@ -531,11 +535,10 @@ def case_of(text: str, names: str, functions: Sequence[Any], rng: random.Random)
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel
-    if "own_odd" not in text:
-        stacks = () if "DISTINCT" in text else ("two_stacks",)
-        settings["window_operator"] = rng.choice(("auto", "wid", "panes", *stacks))
-    streams = tuple(_some_rows(rng, name) for name in names)
     shape = Shape(0, text, tuple(names), ())
+    if "own_odd" not in text:
+        settings |= _operator_settings(rng, shape)
+    streams = tuple(_some_rows(rng, name) for name in names)
     return Case(f"0:{text}", shape, streams, {}, True, settings, (*functions, NULLS))
 
 

@@ -146,7 +146,9 @@ def own_lines(
             continue
         kernel.declare(f"{own.prefix}{role}", kernel.function(method))
         kinds = flat(method.shape)
-        again = Again(method.compute, kinds, kernel.own_words[own.prefix], method.sees_null)
+        again = Again(
+            method.compute, kinds, kernel.own_words[own.prefix], method.sees_null, role != "merge"
+        )
         site = kernel.site(ErrorSite("function", f"{method.name} failed", call.pos, again))
         if role != "final":
             fatal.add(site)
