@@ -304,7 +304,9 @@ def test_what_is_refused_in_a_query(text: str, message: str) -> None:
 @pytest.mark.parametrize("operator", ["panes", "two_stacks", "two_level"])
 def test_panes_need_merge(operator: str) -> None:
     text = "SELECT own_odd(n) FROM s [RANGE 20 SLIDE 1]"
-    expected = pytest.raises(PlanError, match="own_odd has no merge, which (panes|two levels) need")
+    expected = pytest.raises(
+        PlanError, match=r"own_odd has no merge, which (panes|two levels) need"
+    )
     with session_of(*COMPILED, window_operator=operator) as session, expected:
         session.sql(text)
     with session_of(*COMPILED) as session:
