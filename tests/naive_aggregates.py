@@ -62,12 +62,12 @@ def _own(values: Values, call: AggregateCall) -> object:
     """A user's aggregate: its state after each row in turn. (Of numbers and booleans.)
 
     >>> import cql
-    >>> class product:
+    >>> class times:
     ...     def init(): return (1,)
     ...     def update(state, x: int): return (state[0] * x,)
     ...     def final(state) -> int: return state[0]
-    >>> own = cql.aggregate(product)
-    >>> call = AggregateCall("product", (), own.returns, True, function=own)
+    >>> own = cql.aggregate(times)
+    >>> call = AggregateCall("times", (), own.returns, True, function=own)
     >>> aggregate(call, [(2,), (None,), (5,)])
     10
     """
