@@ -92,6 +92,8 @@ def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
 
 def _adapts(node: WidAggregateExec, settings: Mapping[str, Any]) -> bool:
     kinds = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)
+    if any(c.function and c.function.merge is None for c in node.calls):
+        return False  # its groups cannot be moved, nor panes merged
     return bool(settings["adaptive_windows"]) and _without_gaps(node) and node.operator in kinds
 
 
