@@ -6,6 +6,7 @@ A figure is a table on the terminal, a record as JSON, and with ``--plots FOLDER
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -93,7 +94,8 @@ def plot(figure: Figure, folder: Path) -> Path:
     drawn, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for (name, values), marker in zip(figure.series.items(), "os^Dvx*+" * 8, strict=False):
         axes.plot(figure.x, values, marker=marker, label=name)
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, title=figure.title)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    axes.set_title("\n".join(textwrap.wrap(figure.title, 80)), fontsize="medium")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -44,7 +44,7 @@ class Setting:
 
     @property
     def full_title(self) -> str:
-        rates = ", ".join(f"{name} {rate:,.3g}/s" for name, rate in self.rates.items())
+        rates = ", ".join(f"{name} {rate:,.6g}/s" for name, rate in self.rates.items())
         groups = f", {self.groups:,} groups" if self.groups > 1 else ""
         return f"{self.title}{groups}; {rates}"
 
