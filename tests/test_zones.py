@@ -103,12 +103,12 @@ def stretched(rng: random.Random) -> Stream:
 
 
 @pytest.mark.parametrize(("window", "zone"), list(zip(WINDOWS, ZONES, strict=False)))
-def test_random_cases(window: str, zone: str, seed: int) -> None:
+def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
     """Against the reference: out of order, with late rows, under every operator."""
     calls = "count(*) AS n, sum(q) AS total, window_start, window_end"
     text = f"SELECT k, {calls} FROM a [{window}, TIME ZONE '{zone}', WA t] GROUP BY k"
     found = set()
-    for number in range(25):
+    for number in range(100 if full else 8):
         rng = random.Random(f"{window} {seed} {number}")
         settings = {
             "runtime": rng.choice(RUNTIMES),
