@@ -153,7 +153,7 @@ def changes_of(case: Case) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("text", RELATIONS)
 def test_relation(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
-    for _ in range(60 if full else 6):
+    for _ in range(60 if full else 3):
         case = _case(text, rng)
         if "EMIT" not in text:
             check(case)
@@ -170,7 +170,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
 @pytest.mark.parametrize("text", STREAMS)
 def test_stream(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
-    for _ in range(60 if full else 6):
+    for _ in range(60 if full else 3):
         check(_case(text, rng))
 
 
