@@ -77,6 +77,9 @@ class FakeRun:
     def bad_rows(self) -> pa.Table:
         return pa.table({"reason": ["overflow"]})
 
+    def held_back(self) -> None:
+        """One input holds nothing back."""
+
     def kernel_sources(self) -> dict[str, str]:
         return {"fake": "def kernel(): ..."}
 
