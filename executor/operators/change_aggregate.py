@@ -89,7 +89,7 @@ class ChangeAggregateOperator(InstantOperator):
         for name in self.code.texts:
             self._change(self._entries[name], change)
         for k, call in enumerate(self.node.calls):
-            if call.type.is_text:
+            if call.type.is_coded:
                 self._change(self._results[f"r{k}"], change)
 
     @staticmethod

@@ -38,7 +38,7 @@ class GroupIndex:
     ``capacity`` of them at a time, and arrays beside the index grow with that."""
 
     def __init__(self, types: Sequence[DataType]) -> None:
-        self._texts = [k for k, t in enumerate(types) if t.is_text]
+        self._texts = [k for k, t in enumerate(types) if t.is_coded]
         width = len(types) + 1 + len(types) // _FLAGS
         self._keys: Words = np.zeros((0, width), np.int64)
         self._free: Words = np.zeros(0, np.int64)

@@ -149,7 +149,7 @@ class MergeOperator:
         return sum(a.nbytes for a in list(self.state.values()))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        texts = [i for i, f in enumerate(self.schema) if f.type.is_text]
+        texts = [i for i, f in enumerate(self.schema) if f.type.is_coded]
         if not texts:
             return
         used = np.ones(int(self.descriptor[kernel.SLOTS]), np.uint8)

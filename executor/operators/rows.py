@@ -85,7 +85,7 @@ def map_texts(
 ) -> None:
     """Puts new codes in the place of the texts of rows; those of NULLs mean nothing."""
     for i, f in enumerate(schema):
-        if f.type.is_text:
+        if f.type.is_coded:
             for part in parts:
                 codes = np.where(part[f"m{i}"] != 0, part[f"c{i}"], 0)
                 part[f"c{i}"] = change(codes)
