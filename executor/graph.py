@@ -15,7 +15,7 @@ from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Work
 from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
-from cql.executor.operators.stage import StageSpec, Step
+from cql.executor.operators.stage_spec import StageSpec, Step
 from cql.executor.operators.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.to_stream import stream_operator
 from cql.executor.operators.top import TopOperator

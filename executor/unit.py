@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from cql.executor.buffers import POOL
 from cql.model import Schema
+from cql.types import DataType
 
 Words = npt.NDArray[np.int64]
 
@@ -62,6 +63,11 @@ NEVER = np.iinfo(np.int64).min
 
 def data_word(column: int) -> int:
     return HEADER + 2 * column
+
+
+def value_bytes(kind: DataType) -> int:
+    """How long a value of a column is."""
+    return np.dtype(kind.storage).itemsize
 
 
 def mask_word(column: int) -> int:
@@ -126,7 +132,7 @@ class Unit:
         twin = Unit.allocate(
             schema, int(self.words[CAPACITY]), ones=ones, stragglers=True, masks=True
         )
-        sizes = np.array([np.dtype(f.type.storage).itemsize for f in schema], np.int64)
+        sizes = np.array([value_bytes(f.type) for f in schema], np.int64)
         copy_unit(self.address, twin.address, len(schema), sizes)
         return twin
 

@@ -24,11 +24,11 @@ from cql.catalog.replay import ReplaySource
 from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
 from cql.executor import execution
-from cql.executor.operators.stage import MAX_EVENT_TIME
 from cql.executor.protocols import BLOCK_ROWS, Block, Source
 from cql.model import Field, Schema
 from cql.session import Session
 from cql.types import BIGINT, DOUBLE, STRING, TIMESTAMP, decimal
+from cql.window import MAX_EVENT_TIME
 
 SCHEMA = Schema((Field("n", BIGINT), Field("s", STRING), Field("t", TIMESTAMP)))
 #: Lines and what is wrong with them (None: nothing).

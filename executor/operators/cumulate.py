@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage import StageScope
+from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.wid import REGION, WITHIN_BOUNDS
 
 

@@ -16,7 +16,7 @@ from cql.executor.expressions import Code
 from cql.executor.kernels.windows import find_slot
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import Array, Entries, results
-from cql.executor.operators.stage import Table
+from cql.executor.operators.stage_spec import Table
 from cql.planner.expr import Expr
 from cql.planner.logical import AggregateCall
 from cql.planner.physical import WidAggregateExec

@@ -34,7 +34,8 @@ from cql.executor.operators.rowscope import (
     NEED_TABLE,
     NEED_WINDOWS,
 )
-from cql.executor.operators.stage import StageCode, StageSpec, Table, write_stage
+from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
+from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
 from cql.executor.user_errors import explained, function_codes, raise_interrupt

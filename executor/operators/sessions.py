@@ -33,13 +33,9 @@ from cql.executor.kernels.views import FIELDS
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
-from cql.executor.operators.stage import (
-    Asks,
-    Origin,
-    StageScope,
-    Table,
-    window_column_type,
-)
+from cql.executor.operators.stage_progress import Origin, origins
+from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage_spec import Asks, Table, window_column_type
 from cql.executor.operators.user_aggregate import declare_own
 from cql.executor.operators.wid import AggregateTerminal, pack_keys
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
@@ -237,14 +233,14 @@ class SessionTerminal(AggregateTerminal):
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
             body.line(f"{sent} = {INFINITY}")
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
-        if not (origins := self._window_origins()):
+        if not (live := self._window_origins()):
             return
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > {sent}:"):
             body.lines(f"{sent} = {watermark}", f"value = {watermark}", "attribute = 0")
             body.lines("punct_w1 = value", "punct_w2 = value - 1")
             # One round of a loop, so that an expression that fails can leave it.
             with body.block("for once in range(1):"):
-                writer.send_punctuation(origins, None)
+                writer.send_punctuation(live, None)
 
     def _window_origins(self) -> dict[int, Origin]:
         """Its ends progress, its starts do not."""
@@ -254,7 +250,7 @@ class SessionTerminal(AggregateTerminal):
         first = len(node.keys) + len(node.calls)
         bounds = (1, 2)
         start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in bounds}
-        return self.writer.origins(self.writer.spec.post, start)
+        return origins(self.writer.spec.post, start)
 
 
 class SessionOperator(StageOperator):

@@ -10,7 +10,7 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import slack as kernel
 from cql.executor.operators.native import CodeColumn, Workspace
-from cql.executor.unit import NEVER, Unit, Words
+from cql.executor.unit import NEVER, Unit, Words, value_bytes
 from cql.planner.physical import SlackExec
 
 
@@ -26,7 +26,7 @@ class SlackOperator:
         self.descriptor: Words = np.zeros(kernel.WORDS, np.int64)
         d = self.descriptor
         d[[kernel.COLUMNS, kernel.ATTRIBUTE]] = len(node.schema), node.attribute
-        d[[kernel.SIZE, kernel.NULLABLE]] = np.dtype(field.type.storage).itemsize, field.nullable
+        d[[kernel.SIZE, kernel.NULLABLE]] = value_bytes(field.type), field.nullable
         d[[kernel.INTERVAL, kernel.COUNT]] = node.interval or 0, room - 1
         d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
         d[kernel.HEAP] = self._heap.ctypes.data

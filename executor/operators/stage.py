@@ -1,8 +1,8 @@
 """The kernel of a stage: a fused run of filters, projections and buckets that ends in output rows
 or in a windowed aggregate (whose results may go on through further filters and projections).
 
-``write_stage`` turns a ``StageSpec`` into text; ``cql.executor.operators.native`` runs it. One call
-handles one unit in phases: host columns, rows, punctuation; it can leave anywhere and resume.
+``terminals.write_stage`` turns a ``StageSpec`` into text, which ``native`` runs. One call handles
+one unit in phases: host columns, rows, punctuation; it can leave anywhere and resume.
 """
 
 from __future__ import annotations
@@ -10,42 +10,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from cql.executor import codegen
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.kernels.views import VIEWS
-from cql.executor.operators.rowscope import NEED_HOST, KernelText, Lazy, RowScope
+from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope
 from cql.executor.operators.spans import Spans
+from cql.executor.operators.stage_progress import Origin, attribute_origins, origins
+from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage_spec import StageCode, StageSpec, Step, columns_at, input_columns
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
     DETAIL,
     DETAIL_ROW,
-    END_OF_INPUT,
     EPOCH,
     HEADER,
-    IDLE,
-    INFINITY,
-    NUMBERS,
     OUT,
     PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
     SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
     SUB,
     data_word,
-    mask_word,
+    value_bytes,
 )
 from cql.model import Schema
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import SEQUENCE as NUMBER
+from cql.planner.expr import Column, Expr, substitute, walk
 from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
@@ -53,111 +50,13 @@ from cql.planner.physical import (
     NumberExec,
     OnTimeExec,
     ProjectExec,
-    WidAggregateExec,
-    WindowOperator,
-    progress_origin,
 )
-from cql.types import BIGINT, DataType
-from cql.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.window import MAX_EVENT_TIME, Window
 
 if TYPE_CHECKING:
-    from cql.executor.operators.logs import Log
+    from cql.executor.operators.row_terminal import RowTerminal
 
-#: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
-Asks: TypeAlias = Literal["each row", "itself"] | None
-Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
-
-#: Steps that look whether a row is a straggler.
-_ASKING = (OnTimeExec, ArrivalExec)
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
-
-
-@dataclass(frozen=True, slots=True)
-class StageSpec:
-    """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
-    nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
-    ``carry_stragglers``: whether some later operator still asks which rows were late."""
-
-    input: Schema
-    steps: tuple[Step, ...]
-    aggregate: WidAggregateExec | None
-    post: tuple[Step, ...]
-    output: Schema
-    live: tuple[int, ...]
-    assume_valid: frozenset[int] = frozenset()
-    carry_stragglers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """What each window keeps of one kind: its groups, or values beside them. The names of its words
-    in the descriptor end in ``suffix``; entries are records of ``columns``, (name, dtype), of which
-    the first ``hashed`` are looked up (0: it has no index)."""
-
-    suffix: str
-    columns: tuple[tuple[str, str], ...]
-    hashed: int
-
-
-@dataclass(frozen=True, slots=True)
-class StageCode:
-    """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
-    ``tables`` are those of its windows, ``logs`` among them; ``codes`` the state columns that hold
-    codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
-    ``fatal`` the error sites that no policy leaves out."""
-
-    text: str
-    kernel: KernelText
-    by_ref: dict[int, int]
-    tables: tuple[Table, ...] = ()
-    logs: tuple[Log, ...] = ()
-    codes: tuple[tuple[str, str, int], ...] = ()
-    fatal: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a progressing column comes from: ``base`` is a local's name once punctuation is being
-    mapped, ``attribute`` the input column that it belongs to, ``expr`` a function of Column(0),
-    which is the base."""
-
-    base: str
-    attribute: int
-    expr: Expr
-
-
-def write_stage(spec: StageSpec) -> StageCode:
-    """The text of a stage's kernel."""
-    from cql.executor.operators.adaptive import AdaptiveTerminal
-    from cql.executor.operators.buffered import BufferedTerminal
-    from cql.executor.operators.panes import PaneTerminal
-    from cql.executor.operators.two_level import TwoLevelTerminal
-    from cql.executor.operators.two_stacks import TwoStacksTerminal
-    from cql.executor.operators.wid import AggregateTerminal
-
-    writer = StageWriter(spec)
-    if spec.aggregate is None:
-        return writer.write(RowTerminal(writer))
-    window = spec.aggregate.window
-    if window is not None and window.kind is WindowKind.SESSION:
-        from cql.executor.operators.sessions import SessionTerminal
-
-        return writer.write(SessionTerminal(writer, node=spec.aggregate))
-    if window is not None and window.kind is WindowKind.CUMULATE and spec.aggregate.pane:
-        from cql.executor.operators.cumulate import CumulateTerminal
-
-        return writer.write(CumulateTerminal(writer, node=spec.aggregate))
-    terminals: dict[WindowOperator, type[AggregateTerminal]] = {
-        WindowOperator.WID: AggregateTerminal,
-        WindowOperator.PANES: PaneTerminal,
-        WindowOperator.TWO_STACKS: TwoStacksTerminal,
-        WindowOperator.TWO_LEVEL: TwoLevelTerminal,
-        WindowOperator.BUFFERED: BufferedTerminal,
-    }
-    terminal = terminals[spec.aggregate.operator]
-    if spec.aggregate.adaptive:
-        terminal = AdaptiveTerminal
-    return writer.write(terminal(writer, node=spec.aggregate))
 
 
 @dataclass(slots=True)
@@ -230,7 +129,7 @@ class StageWriter:
         if (level, site) in self._hosts:
             return
         lowered = site.with_args(tuple(substitute(a, columns) for a in site.args))
-        identity = _identity(self.spec.input)
+        identity = input_columns(self.spec.input)
         for arg in lowered.args:
             for inner in host_sites(arg):
                 self._register_host(0, inner, identity)
@@ -318,7 +217,7 @@ class StageWriter:
         of them at once (50 ns for each where few do). Rows before one that fails here still go on:
         it is told when they are done."""
         body, scope = self.kernel.body, StageScope(self, level=0)
-        view = "words" if _size(self.spec.output[spare].type) == 8 else "as_i32"
+        view = "words" if value_bytes(self.spec.output[spare].type) == 8 else "as_i32"
         self.kernel.declare("picks", f"{view}(o[{data_word(spare)}], capacity)")
         body.line("end = j")
         with body.block("for i in range(first, stop):"):
@@ -385,7 +284,7 @@ class StageWriter:
         """A straggler is left out: its own watermark has passed its event time."""
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
-        origin = self.origins(before, attribute_origins(self.spec)).get(step.wa)
+        origin = origins(before, attribute_origins(self.spec)).get(step.wa)
         late = self.kernel.counter("late_pairs")
         if origin is None:
             return
@@ -399,7 +298,7 @@ class StageWriter:
         body = self.kernel.body
         t = self.event_time(scope, step.wa, step.input.schema)
         before = self.spec.steps[: self.spec.steps.index(step)]
-        origin = self.origins(before, attribute_origins(self.spec)).get(step.wa)
+        origin = origins(before, attribute_origins(self.spec)).get(step.wa)
         late = self.kernel.counter("late_pairs")
         now = self.kernel.temp("now")
         body.line(f"{now} = {t}")
@@ -480,44 +379,6 @@ class StageWriter:
 
     # -- punctuation -----------------------------------------------------------------------------
 
-    def origins(self, steps: tuple[Step, ...], start: dict[int, Origin]) -> dict[int, Origin]:
-        """Follows progressing columns through the steps."""
-        live = start
-        for step in steps:
-            match step:
-                case FilterExec() | OnTimeExec():
-                    pass
-                case ProjectExec():
-                    found: dict[int, Origin] = {}
-                    for k, expr in enumerate(step.exprs):
-                        column = progress_origin(expr, tuple(live))
-                        if column is not None:
-                            found[k] = _through(expr, column, live[column])
-                    live = found
-                case ArrivalExec():
-                    at = len(step.input.schema)
-                    live = {at: live[step.wa]} if step.wa in live else {}
-                case NumberExec():
-                    width = len(step.input.schema)
-                    own = Origin("punct", NUMBERS, Column(0, NUMBER, BIGINT, False))
-                    live = {**live, width: own}
-                case BucketExec():
-                    live = self._bucket_origins(step, live)
-        return live
-
-    def _bucket_origins(self, step: BucketExec, live: dict[int, Origin]) -> dict[int, Origin]:
-        wa = step.window.wa
-        origin = live.get(wa) if wa is not None else None
-        if origin is None or not isinstance(origin.expr, Column):
-            return live
-        width = len(step.input.schema)
-        kind = step.schema[width].type
-        window = {
-            width + k: Origin(f"punct_w{k}", origin.attribute, Column(0, "", kind, False))
-            for k in range(3)
-        }
-        return {**live, **window}
-
     def send_punctuation(self, live: dict[int, Origin], window: Window | None) -> None:
         """Inside the loop over the unit's punctuations: ``attribute`` and ``value`` are set."""
         body = self.kernel.body
@@ -533,7 +394,7 @@ class StageWriter:
         if isinstance(origin.expr, Column):
             return origin.base
         scope = StageScope(self, level=-1, skip="continue")
-        column = next(c for c in _walk_columns(origin.expr))
+        column = next(e for e in walk(origin.expr) if isinstance(e, Column))
         scope.columns = [Code(f"{column.type.storage}({origin.base})", None)]
         return emit(origin.expr, scope).value
 
@@ -549,286 +410,11 @@ class StageWriter:
         )
 
 
-class StageScope(RowScope):
-    """The columns as they stand after ``level`` steps."""
-
-    def __init__(self, writer: StageWriter, level: int, *, skip: str | None = None) -> None:
-        super().__init__(writer.kernel, "r", skip=skip)
-        self.writer = writer
-        self.level = level
-        self.name = ""
-        if level == 0:
-            self.columns = list(_inputs(writer))
-
-    def is_masked(self, column: int) -> bool:
-        """Whether an input column that is not loaded yet can hold NULL."""
-        entry = self.columns[column]
-        return isinstance(entry, Lazy) and entry.mask is not None
-
-    def next(self, columns: list[Code | Lazy]) -> StageScope:
-        after = StageScope(self.writer, -1, skip=self._skip)
-        after.level, after.columns, after.name = self.level + 1, columns, self.name
-        after.index = self.index
-        return after
-
-    def host(self, site: HostSite) -> tuple[str, str]:
-        return super().host(self.writer._hosts[self.level, site])
-
-    def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
-        return super().host_arguments(self.writer._hosts[self.level, site])
-
-    @staticmethod
-    def schema_type(step: BucketExec) -> str:
-        return window_column_type(step.input.schema, step.window).storage
-
-
-@dataclass(slots=True)
-class RowTerminal:
-    """Ends a stage with output rows."""
-
-    writer: StageWriter
-    by_ref: dict[int, int] = field(default_factory=dict)
-    tables: tuple[Table, ...] = ()
-    logs: tuple[Log, ...] = ()
-    codes: tuple[tuple[str, str, int], ...] = ()
-
-    @property
-    def preserving(self) -> bool:
-        """Every input row is one output row, so that columns can pass by reference."""
-        return all(isinstance(s, ProjectExec | NumberExec) for s in self.writer.spec.steps)
-
-    @property
-    def in_chunks(self) -> bool:
-        """Whether rows are taken as many at a time as the output has room for: few may pass."""
-        return not self.preserving and not self.resumes_inside
-
-    @property
-    def spare_column(self) -> int | None:
-        """An output column with room for row numbers, where the first step chooses the rows before
-        any other code sees them: a filter that counts by difference, so that it may look at a row
-        again after one that failed."""
-        spec = self.writer.spec
-        if not self.in_chunks or not isinstance(spec.steps[0], FilterExec):
-            return None
-        if any(isinstance(s, FilterExec | OnTimeExec | ArrivalExec) for s in spec.steps[1:]):
-            return None
-        return next((k for k, f in enumerate(spec.output) if _size(f.type) >= 4), None)
-
-    @property
-    def asks_stragglers(self) -> Asks:
-        spec = self.writer.spec
-        asks = spec.carry_stragglers or any(isinstance(s, _ASKING) for s in spec.steps)
-        return "each row" if asks else None
-
-    @property
-    def resumes_inside(self) -> bool:
-        """Whether a row has several windows, so that a kernel can leave between two of them."""
-        return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
-
-    def row_exprs(self) -> list[Expr]:
-        return []
-
-    def before_rows(self) -> None:
-        body, spec = self.writer.kernel.body, self.writer.spec
-        if self.preserving:
-            columns = columns_at(spec)[-1]
-            passed = ((k, e.index) for k, e in enumerate(columns) if isinstance(e, Column))
-            self.by_ref = {k: source for k, source in passed if source >= 0}
-        body.lines(f"j = o[{ROWS}]", "before = j", "begun = first")
-        with body.block("if j == 0:"):
-            body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
-        filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
-        drops = self.resumes_inside or any(isinstance(s, _ASKING) for s in spec.steps)
-        if len(filters) == 1 and not drops:
-            self.writer.by_difference = f"filtered_{filters[0]}"
-        if not any(isinstance(s, BucketExec) for s in spec.steps):
-            with body.block("if stop > first + capacity - j:"):
-                body.line("stop = first + capacity - j")
-
-    def row(self, scope: StageScope) -> None:
-        body, spec = self.writer.kernel.body, self.writer.spec
-        if any(isinstance(s, BucketExec) for s in spec.steps):
-            with body.block("if j >= capacity:"):
-                body.lines("status = 1", "break")
-        store_row(self.writer.kernel, scope, spec.output, frozenset(self.by_ref))
-        if spec.carry_stragglers:
-            self._carry()
-        body.line("j += 1")
-
-    def _carry(self) -> None:
-        """A straggler stays one: its own watermark goes along, in the output's attributes."""
-        writer = self.writer
-        body = writer.kernel.body
-        live = writer.origins(writer.spec.steps, attribute_origins(writer.spec))
-        with body.block("if late_at >= 0:"):
-            out = writer.kernel.declare(
-                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
-            )
-            with body.block("for e in range(late_at, straggler):"):
-                body.line(f"attribute = late[{STRAGGLER_WORDS} * e + 1]")
-                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
-                for column, origin in live.items():
-                    if origin.base.startswith("punct_w"):
-                        continue  # the window columns of a bucket: judged by the attribute itself
-                    with body.block(f"if attribute == {origin.attribute}:"):
-                        body.line("punct = value")
-                        body.lines(
-                            f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
-                            f"{out}[at] = j",
-                            f"{out}[at + 1] = {column}",
-                            f"{out}[at + 2] = int64({writer.mapped(origin)})",
-                            f"o[{STRAGGLERS}] += 1",
-                        )
-
-    def end_rows(self, phase: int) -> None:
-        writer = self.writer
-        body, kernel = writer.kernel.body, writer.kernel
-        body.line(f"o[{ROWS}] = j")
-        kernel.counter("rows_out")
-        kernel.counter("rows_in")
-        body.line("rows_out += j - before")
-        if writer.by_difference is not None:
-            body.line("ended = stop if status == 0 else i")
-            body.line(f"{kernel.counter(writer.by_difference)} += ended - begun - (j - before)")
-        for column, source in self.by_ref.items():
-            kind = writer.spec.output[column].type
-            size = _size(kind)
-            # ``before`` rows of this chunk were there before the call (it had to ask for a table)
-            start = f"(first - before) * {size}"
-            body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + {start}")
-            if writer.spec.output[column].nullable:
-                body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first - before")
-        if self.preserving:
-            with body.block("if status == 3 and j > 0:"):
-                # Rows before the failing one go first: columns pass by reference, without a gap.
-                body.lines("status = 1")
-        end_of_rows(writer, phase)
-
-    def after_rows(self) -> None:
-        writer = self.writer
-        body, spec = writer.kernel.body, writer.spec
-        live = writer.origins(spec.steps, attribute_origins(spec))
-        window = next((s.window for s in spec.steps if isinstance(s, BucketExec)), None)
-        read_punctuation(writer.kernel)
-        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
-            body.lines(
-                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
-                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
-            )
-            with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
-                writer.append_punctuation("attribute", "value")
-                body.line("continue")
-            joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
-            with body.block(f"if {joint} or value == {INFINITY}:"):
-                body.line("continue")  # dropping a promise is always sound
-            writer.send_punctuation(live, window)
-
-
-def end_of_rows(writer: StageWriter, phase: int) -> None:
-    """Where to resume: at the row that was not finished, after the one that failed."""
-    body = writer.kernel.body
-    inner = any(isinstance(s, BucketExec) for s in writer.spec.steps)
-    with body.block("if status == 0:"):
-        body.line(f"u[{CURSOR}] = stop")
-        with body.block("if stop < n:"):
-            body.lines("status = 1", f"u[{SUB}] = 0")
-        with body.block("else:"):
-            body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
-            if any(isinstance(s, NumberExec) for s in writer.spec.steps):
-                _promise_number(writer)
-    with body.block("elif status == 3:"):
-        body.line("detail_row = i")
-        body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
-        if inner:  # only the window at hand is left out, if the row had come to its windows
-            with body.block("if sub >= 0:"):
-                body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
-    with body.block("else:"):
-        body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub if sub >= 0 else skip")
-
-
-def _promise_number(writer: StageWriter) -> None:
-    """Once all rows of a unit have their numbers: none below the next one follows. It arrives with
-    the unit's own punctuation."""
-    body, kernel = writer.kernel.body, writer.kernel
-    with body.block("if n > 0:"):
-        body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")
-        body.line(f"given = words(u[{PUNCTUATION_ADDRESS}], numbers_at + {PUNCTUATION_WORDS})")
-        values = (NUMBERS, "numbers + n", -1)
-        body.lines(*(f"given[numbers_at + {k}] = {v}" for k, v in enumerate(values)))
-        body.line(f"u[{PUNCTUATIONS}] += 1")
-        body.line(f"{kernel.counter('numbered')} += n")
-
-
 def _passes(condition: Code) -> str:
     """NULL does not pass a filter."""
     if condition.valid is None:
         return condition.value
     return f"({condition.valid} and {condition.value})"
-
-
-def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]) -> None:
-    """Writes the scope's columns as output row ``j``."""
-    body = kernel.body
-    body.line("to = uint64(j)")
-    for k, f in enumerate(schema):
-        if k in skipped:
-            continue
-        view = kernel.declare(f"out{k}", f"{VIEWS[f.type.storage]}(o[{data_word(k)}], capacity)")
-        code = scope.load(k)
-        body.line(f"{view}[to] = {code.value}")
-        if f.nullable:
-            if code.valid is None:  # in this kernel: one for NULLs would begin with ``own_masks``
-                kernel.declare(f"o[{mask_word(k)}]", kernel.word("ones"))
-            else:
-                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
-
-
-def _mask(column: int) -> str:
-    return f"as_u8(o[{mask_word(column)}], capacity)"
-
-
-def read_punctuation(kernel: KernelText) -> str:
-    return kernel.declare(
-        "arrived", f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
-    )
-
-
-def attribute_origins(spec: StageSpec) -> dict[int, Origin]:
-    return {
-        c: Origin("punct", c, Column(0, spec.input[c].name, spec.input[c].type, False))
-        for c in spec.live
-    }
-
-
-def window_column_type(schema: Schema, window: Window) -> DataType:
-    assert window.wa is not None
-    wa = schema[window.wa].type
-    return BIGINT if wa.is_integer else wa
-
-
-def _through(expr: Expr, column: int, origin: Origin) -> Origin:
-    """``expr`` over ``column``, rewritten over the origin's base."""
-    slots: list[Expr] = [origin.expr] * (column + 1)
-    return Origin(origin.base, origin.attribute, substitute(expr, tuple(slots)))
-
-
-def columns_at(spec: StageSpec) -> list[tuple[Expr, ...]]:
-    """The columns before each step, and after the last, written over the stage's input."""
-    columns = _identity(spec.input)
-    levels = [columns]
-    for step in spec.steps:
-        if isinstance(step, ProjectExec):
-            columns = tuple(substitute(e, columns) for e in step.exprs)
-        elif isinstance(step, ArrivalExec):
-            change = (Column(-1, f.name, f.type, False) for f in step.schema.fields[-2:])
-            columns = (*columns, *change)
-        elif isinstance(step, NumberExec):
-            columns = (*columns, Column(-1, NUMBER, BIGINT, False))
-        elif isinstance(step, BucketExec):
-            kind = window_column_type(step.input.schema, step.window)
-            columns = (*columns, *(Column(-1, "window", kind, False) for _ in range(3)))
-        levels.append(columns)
-    return levels
 
 
 def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
@@ -842,38 +428,3 @@ def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:
             case BucketExec() | OnTimeExec() | ArrivalExec() | NumberExec():
                 found.append([])
     return found
-
-
-def _identity(schema: Schema) -> tuple[Expr, ...]:
-    return tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(schema))
-
-
-def _inputs(writer: StageWriter) -> list[Lazy]:
-    kernel, spec = writer.kernel, writer.spec
-    columns: list[Lazy] = []
-    for i, f in enumerate(spec.input):
-        masked = f.nullable and i not in spec.assume_valid
-        columns.append(
-            Lazy(
-                f"in{i}",
-                f"{VIEWS[f.type.storage]}(u[{data_word(i)}], n)",
-                f"im{i}" if masked else None,
-                f"as_u8(u[{mask_word(i)}], n)",
-                f.type,
-            )
-        )
-    del kernel
-    return columns
-
-
-def _walk_columns(expr: Expr) -> list[Column]:
-    from cql.planner.expr import walk
-
-    return [e for e in walk(expr) if isinstance(e, Column)]
-
-
-_SIZES = {"int64": 8, "float64": 8, "int32": 4, "float32": 4, "int16": 2, "int8": 1, "bool": 1}
-
-
-def _size(kind: DataType) -> int:
-    return _SIZES[kind.storage]

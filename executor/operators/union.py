@@ -10,7 +10,7 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import union as kernel
 from cql.executor.operators.native import CodeColumn
-from cql.executor.unit import NEVER, STRAGGLER_WORDS, Unit, Words
+from cql.executor.unit import NEVER, STRAGGLER_WORDS, Unit, Words, value_bytes
 from cql.model import Schema
 
 
@@ -35,7 +35,7 @@ class UnionOperator:
         self.descriptor[:3] = len(schema), ports, n
         for k, column in enumerate(attributes):
             at = kernel.FIRST + kernel.OF_ATTRIBUTE * k
-            size = np.dtype(schema[column].type.storage).itemsize
+            size = value_bytes(schema[column].type)
             self.descriptor[at : at + kernel.OF_ATTRIBUTE] = column, size, NEVER, NEVER
         self.descriptor[watermarks:] = NEVER
         self._records = np.empty(STRAGGLER_WORDS * rows * max(1, n), np.int64)

@@ -27,21 +27,17 @@ from cql.executor.kernels.windows import (
 )
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.logs import Log, append, holistic_code, logs_of
+from cql.executor.operators.row_terminal import RowTerminal, end_of_rows, store_row
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage import (
-    Asks,
+from cql.executor.operators.stage_progress import (
     Origin,
-    RowTerminal,
-    StageScope,
-    Table,
     attribute_origins,
-    columns_at,
-    end_of_rows,
+    origins,
     read_punctuation,
-    store_row,
-    window_column_type,
 )
+from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage_spec import Asks, Table, columns_at, window_column_type
 from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.unit import (
     END_OF_INPUT,
@@ -250,9 +246,9 @@ class AggregateTerminal(RowTerminal):
         self.writer.own_watermark(self._attribute_of(wa))
 
     def _attribute_of(self, wa: int) -> Origin:
-        origins = self.writer.origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
+        live = origins(self.writer.spec.steps, attribute_origins(self.writer.spec))
         none = Origin("punct", NOWHERE, Column(0, "", self.node.input.schema[wa].type, False))
-        return origins.get(wa, none)
+        return live.get(wa, none)
 
     def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         """The window of the last row is tried first: runs of rows share one."""
@@ -764,7 +760,7 @@ class AggregateTerminal(RowTerminal):
         with body.block(f"if {watermark} == {INFINITY} and {sent} < {INFINITY}:"):
             body.line(f"{sent} = {INFINITY}")
             writer.append_punctuation(str(END_OF_INPUT), str(INFINITY))
-        if node.window is None or not (origins := self._window_origins()):
+        if node.window is None or not (live := self._window_origins()):
             return
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
             body.lines(f"value = {self._passed()}", "attribute = 0")
@@ -773,7 +769,7 @@ class AggregateTerminal(RowTerminal):
                 body.line(f"{sent} = punct_w1")
                 # One round of a loop, so that an expression that fails can leave it.
                 with body.block("for once in range(1):"):
-                    writer.send_punctuation(origins, node.window)
+                    writer.send_punctuation(live, node.window)
 
     def _passed(self) -> str:
         """The time up to which windows have left."""
@@ -785,7 +781,7 @@ class AggregateTerminal(RowTerminal):
         kind = window_column_type(node.input.schema, node.window)
         first = len(node.keys) + len(node.calls)
         start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)}
-        return self.writer.origins(self.writer.spec.post, start)
+        return origins(self.writer.spec.post, start)
 
 
 #: The current window's region, and where in its index a hash is looked for first.

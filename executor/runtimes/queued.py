@@ -12,7 +12,7 @@ from cql.executor.kernels.cut import cut
 from cql.executor.operators.native import BUFFERS
 from cql.executor.runtimes.protocol import Failure, Handler
 from cql.executor.runtimes.wiring import Wiring
-from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words
+from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
 from cql.model import Schema
 
 POLICIES = {
@@ -52,7 +52,7 @@ class Queued:
         self._wiring = Wiring(graph)
         n = len(graph.operators)
         self._column_from = np.cumsum([0, *(len(s) for s in inputs)]).astype(np.int64)
-        sizes = [np.dtype(f.type.storage).itemsize for s in inputs for f in s]
+        sizes = [value_bytes(f.type) for s in inputs for f in s]
         self._sizes = np.array([*sizes, 0], np.int64)
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)

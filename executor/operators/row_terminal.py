@@ -1,0 +1,247 @@
+"""The plain ending of a stage: output rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.rowscope import KernelText, RowScope
+from cql.executor.operators.stage_progress import attribute_origins, origins, read_punctuation
+from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage_spec import Asks, Table, columns_at
+from cql.executor.unit import (
+    CURSOR,
+    END_OF_INPUT,
+    IDLE,
+    INFINITY,
+    NUMBERS,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    SUB,
+    data_word,
+    mask_word,
+    value_bytes,
+)
+from cql.model import Schema
+from cql.planner.expr import Column, Expr
+from cql.planner.physical import (
+    ArrivalExec,
+    BucketExec,
+    FilterExec,
+    NumberExec,
+    OnTimeExec,
+    ProjectExec,
+)
+
+if TYPE_CHECKING:
+    from cql.executor.operators.logs import Log
+    from cql.executor.operators.stage import StageWriter
+
+#: Steps that look whether a row is a straggler.
+_ASKING = (OnTimeExec, ArrivalExec)
+
+
+@dataclass(slots=True)
+class RowTerminal:
+    """Ends a stage with output rows."""
+
+    writer: StageWriter
+    by_ref: dict[int, int] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    logs: tuple[Log, ...] = ()
+    codes: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def preserving(self) -> bool:
+        """Every input row is one output row, so that columns can pass by reference."""
+        return all(isinstance(s, ProjectExec | NumberExec) for s in self.writer.spec.steps)
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether rows are taken as many at a time as the output has room for: few may pass."""
+        return not self.preserving and not self.resumes_inside
+
+    @property
+    def spare_column(self) -> int | None:
+        """An output column with room for row numbers, where the first step chooses the rows before
+        any other code sees them: a filter that counts by difference, so that it may look at a row
+        again after one that failed."""
+        spec = self.writer.spec
+        if not self.in_chunks or not isinstance(spec.steps[0], FilterExec):
+            return None
+        if any(isinstance(s, FilterExec | OnTimeExec | ArrivalExec) for s in spec.steps[1:]):
+            return None
+        return next((k for k, f in enumerate(spec.output) if value_bytes(f.type) >= 4), None)
+
+    @property
+    def asks_stragglers(self) -> Asks:
+        spec = self.writer.spec
+        asks = spec.carry_stragglers or any(isinstance(s, _ASKING) for s in spec.steps)
+        return "each row" if asks else None
+
+    @property
+    def resumes_inside(self) -> bool:
+        """Whether a row has several windows, so that a kernel can leave between two of them."""
+        return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
+
+    def row_exprs(self) -> list[Expr]:
+        return []
+
+    def before_rows(self) -> None:
+        body, spec = self.writer.kernel.body, self.writer.spec
+        if self.preserving:
+            columns = columns_at(spec)[-1]
+            passed = ((k, e.index) for k, e in enumerate(columns) if isinstance(e, Column))
+            self.by_ref = {k: source for k, source in passed if source >= 0}
+        body.lines(f"j = o[{ROWS}]", "before = j", "begun = first")
+        with body.block("if j == 0:"):
+            body.line(f"o[{SEQUENCE}] = u[{SEQUENCE}] + first")
+        filters = [k for k, step in enumerate(spec.steps) if isinstance(step, FilterExec)]
+        drops = self.resumes_inside or any(isinstance(s, _ASKING) for s in spec.steps)
+        if len(filters) == 1 and not drops:
+            self.writer.by_difference = f"filtered_{filters[0]}"
+        if not any(isinstance(s, BucketExec) for s in spec.steps):
+            with body.block("if stop > first + capacity - j:"):
+                body.line("stop = first + capacity - j")
+
+    def row(self, scope: StageScope) -> None:
+        body, spec = self.writer.kernel.body, self.writer.spec
+        if any(isinstance(s, BucketExec) for s in spec.steps):
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "break")
+        store_row(self.writer.kernel, scope, spec.output, frozenset(self.by_ref))
+        if spec.carry_stragglers:
+            self._carry()
+        body.line("j += 1")
+
+    def _carry(self) -> None:
+        """A straggler stays one: its own watermark goes along, in the output's attributes."""
+        writer = self.writer
+        body = writer.kernel.body
+        live = origins(writer.spec.steps, attribute_origins(writer.spec))
+        with body.block("if late_at >= 0:"):
+            out = writer.kernel.declare(
+                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
+            )
+            with body.block("for e in range(late_at, straggler):"):
+                body.line(f"attribute = late[{STRAGGLER_WORDS} * e + 1]")
+                body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
+                for column, origin in live.items():
+                    if origin.base.startswith("punct_w"):
+                        continue  # the window columns of a bucket: judged by the attribute itself
+                    with body.block(f"if attribute == {origin.attribute}:"):
+                        body.line("punct = value")
+                        body.lines(
+                            f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                            f"{out}[at] = j",
+                            f"{out}[at + 1] = {column}",
+                            f"{out}[at + 2] = int64({writer.mapped(origin)})",
+                            f"o[{STRAGGLERS}] += 1",
+                        )
+
+    def end_rows(self, phase: int) -> None:
+        writer = self.writer
+        body, kernel = writer.kernel.body, writer.kernel
+        body.line(f"o[{ROWS}] = j")
+        kernel.counter("rows_out")
+        kernel.counter("rows_in")
+        body.line("rows_out += j - before")
+        if writer.by_difference is not None:
+            body.line("ended = stop if status == 0 else i")
+            body.line(f"{kernel.counter(writer.by_difference)} += ended - begun - (j - before)")
+        for column, source in self.by_ref.items():
+            kind = writer.spec.output[column].type
+            size = value_bytes(kind)
+            # ``before`` rows of this chunk were there before the call (it had to ask for a table)
+            start = f"(first - before) * {size}"
+            body.line(f"o[{data_word(column)}] = u[{data_word(source)}] + {start}")
+            if writer.spec.output[column].nullable:
+                body.line(f"o[{mask_word(column)}] = u[{mask_word(source)}] + first - before")
+        if self.preserving:
+            with body.block("if status == 3 and j > 0:"):
+                # Rows before the failing one go first: columns pass by reference, without a gap.
+                body.lines("status = 1")
+        end_of_rows(writer, phase)
+
+    def after_rows(self) -> None:
+        writer = self.writer
+        body, spec = writer.kernel.body, writer.spec
+        live = origins(spec.steps, attribute_origins(spec))
+        window = next((s.window for s in spec.steps if isinstance(s, BucketExec)), None)
+        read_punctuation(writer.kernel)
+        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
+            body.lines(
+                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
+                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
+            )
+            with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
+                writer.append_punctuation("attribute", "value")
+                body.line("continue")
+            joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
+            with body.block(f"if {joint} or value == {INFINITY}:"):
+                body.line("continue")  # dropping a promise is always sound
+            writer.send_punctuation(live, window)
+
+
+def end_of_rows(writer: StageWriter, phase: int) -> None:
+    """Where to resume: at the row that was not finished, after the one that failed."""
+    body = writer.kernel.body
+    inner = any(isinstance(s, BucketExec) for s in writer.spec.steps)
+    with body.block("if status == 0:"):
+        body.line(f"u[{CURSOR}] = stop")
+        with body.block("if stop < n:"):
+            body.lines("status = 1", f"u[{SUB}] = 0")
+        with body.block("else:"):
+            body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{SUB}] = 0", "rows_in += n")
+            if any(isinstance(s, NumberExec) for s in writer.spec.steps):
+                _promise_number(writer)
+    with body.block("elif status == 3:"):
+        body.line("detail_row = i")
+        body.lines(f"u[{CURSOR}] = i + 1", f"u[{SUB}] = 0")
+        if inner:  # only the window at hand is left out, if the row had come to its windows
+            with body.block("if sub >= 0:"):
+                body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub + 1")
+    with body.block("else:"):
+        body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub if sub >= 0 else skip")
+
+
+def _promise_number(writer: StageWriter) -> None:
+    """Once all rows of a unit have their numbers: none below the next one follows. It arrives with
+    the unit's own punctuation."""
+    body, kernel = writer.kernel.body, writer.kernel
+    with body.block("if n > 0:"):
+        body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")
+        body.line(f"given = words(u[{PUNCTUATION_ADDRESS}], numbers_at + {PUNCTUATION_WORDS})")
+        values = (NUMBERS, "numbers + n", -1)
+        body.lines(*(f"given[numbers_at + {k}] = {v}" for k, v in enumerate(values)))
+        body.line(f"u[{PUNCTUATIONS}] += 1")
+        body.line(f"{kernel.counter('numbered')} += n")
+
+
+def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: frozenset[int]) -> None:
+    """Writes the scope's columns as output row ``j``."""
+    body = kernel.body
+    body.line("to = uint64(j)")
+    for k, f in enumerate(schema):
+        if k in skipped:
+            continue
+        view = kernel.declare(f"out{k}", f"{VIEWS[f.type.storage]}(o[{data_word(k)}], capacity)")
+        code = scope.load(k)
+        body.line(f"{view}[to] = {code.value}")
+        if f.nullable:
+            if code.valid is None:  # in this kernel: one for NULLs would begin with ``own_masks``
+                kernel.declare(f"o[{mask_word(k)}]", kernel.word("ones"))
+            else:
+                body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
+
+
+def _mask(column: int) -> str:
+    return f"as_u8(o[{mask_word(column)}], capacity)"

@@ -1,0 +1,92 @@
+"""How progress goes through a stage: from which of its input's columns a promise about one of its
+own columns follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor.operators.rowscope import KernelText
+from cql.executor.operators.stage_spec import StageSpec, Step
+from cql.executor.unit import NUMBERS, PUNCTUATION_ADDRESS, PUNCTUATION_WORDS, PUNCTUATIONS
+from cql.planner.expr import Column, Expr, substitute
+from cql.planner.logical import SEQUENCE as NUMBER
+from cql.planner.physical import (
+    ArrivalExec,
+    BucketExec,
+    FilterExec,
+    NumberExec,
+    OnTimeExec,
+    ProjectExec,
+    progress_origin,
+)
+from cql.types import BIGINT
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a progressing column comes from: ``base`` is a local's name once punctuation is being
+    mapped, ``attribute`` the input column that it belongs to, ``expr`` a function of Column(0),
+    which is the base."""
+
+    base: str
+    attribute: int
+    expr: Expr
+
+
+def attribute_origins(spec: StageSpec) -> dict[int, Origin]:
+    return {
+        c: Origin("punct", c, Column(0, spec.input[c].name, spec.input[c].type, False))
+        for c in spec.live
+    }
+
+
+def origins(steps: tuple[Step, ...], start: dict[int, Origin]) -> dict[int, Origin]:
+    """Follows progressing columns through the steps."""
+    live = start
+    for step in steps:
+        match step:
+            case FilterExec() | OnTimeExec():
+                pass
+            case ProjectExec():
+                found: dict[int, Origin] = {}
+                for k, expr in enumerate(step.exprs):
+                    column = progress_origin(expr, tuple(live))
+                    if column is not None:
+                        found[k] = _through(expr, column, live[column])
+                live = found
+            case ArrivalExec():
+                at = len(step.input.schema)
+                live = {at: live[step.wa]} if step.wa in live else {}
+            case NumberExec():
+                width = len(step.input.schema)
+                own = Origin("punct", NUMBERS, Column(0, NUMBER, BIGINT, False))
+                live = {**live, width: own}
+            case BucketExec():
+                live = _bucket_origins(step, live)
+    return live
+
+
+def _bucket_origins(step: BucketExec, live: dict[int, Origin]) -> dict[int, Origin]:
+    wa = step.window.wa
+    origin = live.get(wa) if wa is not None else None
+    if origin is None or not isinstance(origin.expr, Column):
+        return live
+    width = len(step.input.schema)
+    kind = step.schema[width].type
+    window = {
+        width + k: Origin(f"punct_w{k}", origin.attribute, Column(0, "", kind, False))
+        for k in range(3)
+    }
+    return {**live, **window}
+
+
+def _through(expr: Expr, column: int, origin: Origin) -> Origin:
+    """``expr`` over ``column``, rewritten over the origin's base."""
+    slots: list[Expr] = [origin.expr] * (column + 1)
+    return Origin(origin.base, origin.attribute, substitute(expr, tuple(slots)))
+
+
+def read_punctuation(kernel: KernelText) -> str:
+    return kernel.declare(
+        "arrived", f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
+    )

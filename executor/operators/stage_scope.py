@@ -1,0 +1,65 @@
+"""The columns of a stage's rows, as its steps make them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cql.executor.expressions import Code, HostSite
+from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.rowscope import Lazy, RowScope
+from cql.executor.operators.stage_spec import window_column_type
+from cql.executor.unit import data_word, mask_word
+from cql.planner.physical import BucketExec
+
+if TYPE_CHECKING:
+    from cql.executor.operators.stage import StageWriter
+
+
+class StageScope(RowScope):
+    """The columns as they stand after ``level`` steps."""
+
+    def __init__(self, writer: StageWriter, level: int, *, skip: str | None = None) -> None:
+        super().__init__(writer.kernel, "r", skip=skip)
+        self.writer = writer
+        self.level = level
+        self.name = ""
+        if level == 0:
+            self.columns = list(_inputs(writer))
+
+    def is_masked(self, column: int) -> bool:
+        """Whether an input column that is not loaded yet can hold NULL."""
+        entry = self.columns[column]
+        return isinstance(entry, Lazy) and entry.mask is not None
+
+    def next(self, columns: list[Code | Lazy]) -> StageScope:
+        after = StageScope(self.writer, -1, skip=self._skip)
+        after.level, after.columns, after.name = self.level + 1, columns, self.name
+        after.index = self.index
+        return after
+
+    def host(self, site: HostSite) -> tuple[str, str]:
+        return super().host(self.writer._hosts[self.level, site])
+
+    def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
+        return super().host_arguments(self.writer._hosts[self.level, site])
+
+    @staticmethod
+    def schema_type(step: BucketExec) -> str:
+        return window_column_type(step.input.schema, step.window).storage
+
+
+def _inputs(writer: StageWriter) -> list[Lazy]:
+    spec = writer.spec
+    columns: list[Lazy] = []
+    for i, f in enumerate(spec.input):
+        masked = f.nullable and i not in spec.assume_valid
+        columns.append(
+            Lazy(
+                f"in{i}",
+                f"{VIEWS[f.type.storage]}(u[{data_word(i)}], n)",
+                f"im{i}" if masked else None,
+                f"as_u8(u[{mask_word(i)}], n)",
+                f.type,
+            )
+        )
+    return columns

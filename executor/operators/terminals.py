@@ -1,0 +1,45 @@
+"""Which ending a stage has: rows, or one of the ways to aggregate windows."""
+
+from __future__ import annotations
+
+from cql.executor.operators.adaptive import AdaptiveTerminal
+from cql.executor.operators.buffered import BufferedTerminal
+from cql.executor.operators.cumulate import CumulateTerminal
+from cql.executor.operators.panes import PaneTerminal
+from cql.executor.operators.row_terminal import RowTerminal
+from cql.executor.operators.stage import StageWriter
+from cql.executor.operators.stage_spec import StageCode, StageSpec
+from cql.executor.operators.two_stacks import TwoStacksTerminal
+from cql.executor.operators.wid import AggregateTerminal
+from cql.planner.physical import WidAggregateExec, WindowOperator
+from cql.window import WindowKind
+
+
+def write_stage(spec: StageSpec) -> StageCode:
+    """The text of a stage's kernel."""
+    writer, node = StageWriter(spec), spec.aggregate
+    return writer.write(
+        RowTerminal(writer) if node is None else _terminal_of(node)(writer, node=node)
+    )
+
+
+def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
+    # Their running operators stand beside them: those import ``native``, which imports this.
+    from cql.executor.operators.sessions import SessionTerminal
+    from cql.executor.operators.two_level import TwoLevelTerminal
+
+    kind = None if node.window is None else node.window.kind
+    if kind is WindowKind.SESSION:
+        return SessionTerminal
+    if kind is WindowKind.CUMULATE and node.pane:
+        return CumulateTerminal
+    if node.adaptive:
+        return AdaptiveTerminal
+    terminals: dict[WindowOperator, type[AggregateTerminal]] = {
+        WindowOperator.WID: AggregateTerminal,
+        WindowOperator.PANES: PaneTerminal,
+        WindowOperator.TWO_STACKS: TwoStacksTerminal,
+        WindowOperator.TWO_LEVEL: TwoLevelTerminal,
+        WindowOperator.BUFFERED: BufferedTerminal,
+    }
+    return terminals[node.operator]
