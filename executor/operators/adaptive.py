@@ -23,8 +23,9 @@ from dataclasses import dataclass
 
 from cql.executor.kernels.windows import PLACES
 from cql.executor.operators.buffered import BufferedTerminal
+from cql.executor.operators.grouping import REGION
 from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.wid import REGION, AggregateTerminal
+from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY
 from cql.planner.physical import WindowOperator
 

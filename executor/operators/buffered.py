@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cql.executor.operators.aggregates import argument
+from cql.executor.operators.grouping import REGION
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.rowscope import NEED_ROOM
 from cql.executor.operators.stage_spec import Table
-from cql.executor.operators.wid import REGION
 from cql.planner.logical import AggregateCall
 from cql.types import DataType, Kind
 

@@ -16,15 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.operators.aggregates import argument
+from cql.executor.operators.grouping import REGION
+from cql.executor.operators.packing import WORD, key_value
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.wid import (
-    REGION,
-    WITHIN_BOUNDS,
-    WORD,
-    AggregateTerminal,
-    key_value,
-)
+from cql.executor.operators.wid import WITHIN_BOUNDS, AggregateTerminal
 
 
 @dataclass(slots=True)

@@ -32,12 +32,13 @@ from cql.executor.kernels import sessions
 from cql.executor.kernels.views import FIELDS
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
+from cql.executor.operators.packing import pack_keys
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage_progress import Origin, origins
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, Table, window_column_type
 from cql.executor.operators.user_aggregate import declare_own
-from cql.executor.operators.wid import AggregateTerminal, pack_keys
+from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
 from cql.planner.expr import Column
 

@@ -31,9 +31,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.native import CodeColumn, StageOperator
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.wid import AHEAD_ROWS, AggregateTerminal
+from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.physical import Flush, FlushPolicy
 

@@ -1,34 +1,18 @@
 """WID: windowed hash aggregation by window id (out-of-order paper §4.1 and appendix).
 
 Each row goes to the groups of every window that holds it; punctuation closes windows, whose groups
-leave in the order of their first row. Instead of one table over (window id, group), each open
-window has a region of its own in shared arrays: the window id is compared once per run of rows,
-closing a window gives its whole region back, and the order of first contribution is the order of
-the entries.
-
-Keys are packed into 64-bit words (two ints are one word); NULL keys set bits of one more word.
+leave in the order of their first row. The window id is compared once per run of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from cql.executor.expression_scope import zero
-from cql.executor.expressions import Code, ErrorSite, emit
-from cql.executor.kernels.views import FIELDS
-from cql.executor.kernels.windows import (
-    BLOCK,
-    DIRECTORY,
-    FIRST_TABLE,
-    PLACES,
-    SMALLEST_CLASS,
-    TABLE,
-)
-from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
-from cql.executor.operators.logs import Log, append, holistic_code, logs_of
-from cql.executor.operators.row_terminal import RowTerminal, end_of_rows, store_row
-from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, NEED_WINDOWS
+from cql.executor.expressions import Code
+from cql.executor.operators.grouping import GroupingTerminal
+from cql.executor.operators.packing import key_value
+from cql.executor.operators.row_terminal import end_of_rows, store_row
+from cql.executor.operators.rowscope import NEED_RESULTS
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import (
     Origin,
@@ -37,8 +21,7 @@ from cql.executor.operators.stage_progress import (
     read_punctuation,
 )
 from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import Asks, Table, columns_at, window_column_type
-from cql.executor.operators.user_aggregate import declare_own, own_lines
+from cql.executor.operators.stage_spec import Asks, window_column_type
 from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,
@@ -50,121 +33,16 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import AggregateCall
-from cql.planner.physical import ProjectExec, WidAggregateExec
-from cql.types import DataType, Kind
+from cql.planner.expr import Column
 from cql.window import MAX_EVENT_TIME
 
-#: How far ahead of the row at hand the index is asked for, and from how many places on.
-AHEAD_ROWS = 8
-AHEAD_FROM = 1 << 13
 #: A run of rows that needs no second look ends where event times are out of range.
 WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPart:
-    """Where a key lives: ``bits`` bits at ``shift`` of key word ``word``."""
-
-    word: int
-    shift: int
-    bits: int
-
-
-#: A value that has a word to itself.
-WORD = KeyPart(0, 0, 64)
-_KEY_BITS = {
-    "bool": 1,
-    "int8": 8,
-    "int16": 16,
-    "int32": 32,
-    "int64": 64,
-    "float32": 64,
-    "float64": 64,
-}
-
-
-def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
-    """First fit, in order; returns the parts and the number of words (one at least)."""
-    parts: list[KeyPart] = []
-    free: list[int] = []
-    for t in types:
-        bits = _KEY_BITS[t.storage]
-        word = next((w for w, room in enumerate(free) if room >= bits), None)
-        if word is None:
-            free.append(64)
-            word = len(free) - 1
-        parts.append(KeyPart(word, 64 - free[word], bits))
-        free[word] -= bits
-    return parts, max(1, len(free))
-
-
 @dataclass(slots=True)
-class AggregateTerminal(RowTerminal):
+class AggregateTerminal(GroupingTerminal):
     """Ends a stage with a windowed aggregate; its results run through ``spec.post``."""
-
-    node: WidAggregateExec = field(kw_only=True)
-    codes: tuple[tuple[str, str, int], ...] = ()
-    distinct: tuple[int, ...] = ()  # the calls that keep a set of values
-    _parts: list[KeyPart] = field(default_factory=list)
-    _words: int = 1
-    _codes: list[AggregateCode] = field(default_factory=list)
-    _compares_nulls: bool = False  # whether a NULL key can come in this variant of the kernel
-
-    def __post_init__(self) -> None:
-        node, layout = self.node, self.writer.kernel.layout
-        self._parts, self._words = pack_keys([k.type for k in node.keys])
-        self.distinct = tuple(k for k, c in enumerate(node.calls) if c.distinct)
-        self.distinct = tuple(k for k in self.distinct if not node.calls[k].holistic)
-        self.logs = logs_of(node.calls)
-        self._codes = [
-            holistic_code(call, k) if call.holistic else aggregate_code(call, k, self._loose(call))
-            for k, call in enumerate(node.calls)
-        ]
-        keys = [(f"key{w}", "int64") for w in range(self._words)]
-        state = (column for code in self._codes for column in code.columns)
-        groups = Table("", (*keys, *self._group_columns(), *state), self._words)
-        sets = (set_of_values(k) for k in self.distinct)
-        self.tables = (groups, *sets, *(log.table for log in self.logs), *self._more_tables())
-        self.codes = tuple(self._code_columns())
-        # The library's functions know where these stand: before anything else.
-        for name in DIRECTORY:
-            layout.slot(name)
-        for table in self.tables:
-            for name in TABLE:
-                layout.slot(name + table.suffix)
-
-    def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        """Columns of a group beside its key and the states of its calls."""
-        return ()
-
-    def _more_tables(self) -> tuple[Table, ...]:
-        return ()
-
-    def _init_lines(self) -> list[str]:
-        """What a new group begins with."""
-        return [line for code in self._codes for line in code.init]
-
-    def _code_columns(self) -> Iterator[tuple[str, str, int]]:
-        """Every place in the state that holds codes of the dictionary (see StageCode)."""
-        for key, part in zip(self.node.keys, self._parts, strict=True):
-            if key.type.is_coded:
-                yield "", f"key{part.word}", part.shift
-        for k, call in enumerate(self.node.calls):
-            if k in self.distinct and call.args[0].type.is_coded:
-                yield str(k), f"value{k}", 0
-        for log in self.logs:
-            for n, arg in enumerate(log.args):
-                if arg.type.is_coded:
-                    yield log.suffix, log.value(n), 0
-        for code in self._codes:
-            for name in code.codes:
-                yield "", name, 0
-
-    @property
-    def _nullable_keys(self) -> list[int]:
-        return [i for i, k in enumerate(self.node.keys) if k.nullable]
 
     @property
     def _single_window(self) -> bool:
@@ -186,17 +64,7 @@ class AggregateTerminal(RowTerminal):
     def resumes_inside(self) -> bool:
         return not self._single_window
 
-    def _loose(self, call: AggregateCall) -> bool:
-        """Whether a group can exist without any value for this call."""
-        whole = self.node.window is None and not self.node.keys
-        return whole or call.where is not None or any(a.nullable for a in call.args)
-
-    def row_exprs(self) -> list[Expr]:
-        calls = self.node.calls
-        inner = [e for c in calls for e in (*c.args, *((c.where,) if c.where else ()))]
-        return [*self.node.keys, *inner]
-
-    # -- one row ---------------------------------------------------------------------------------
+    # -- one row -----------------------------------------------------------------------------------
 
     def before_rows(self) -> None:
         body = self.writer.kernel.body
@@ -230,7 +98,8 @@ class AggregateTerminal(RowTerminal):
         if node.window is not None:
             assert node.window.wa is not None
             t = writer.event_time(scope, node.window.wa, node.input.schema, check=False)
-        self._look_ahead()
+        if self._single_window:
+            self._look_ahead()
         self._key_words(scope)
         arguments = self._arguments(scope)
         if any(code.ordered for code in self._codes):
@@ -307,286 +176,11 @@ class AggregateTerminal(RowTerminal):
         with body.block("if status != 0:"):
             body.line("break")
 
-    def _look_ahead(self) -> None:
-        """Asks for the place in the index of a later row, if the index is too large for the nearest
-        cache and the keys cost no more than to be loaded. (Hardly more than five rows fit into a
-        core's window of instructions: too few to hide two misses in a row. 8.0 -> 6.4 ns.)"""
-        writer, body = self.writer, self.writer.kernel.body
-        columns = columns_at(writer.spec)[-1]
-        keys = [substitute(k, columns) for k in self.node.keys]
-        whole = all(isinstance(s, ProjectExec) for s in writer.spec.steps)
-        if not (whole and keys and self._single_window):
-            return
-        scope = StageScope(writer, level=0)
-        scope.index = "ahead"
-        if not all(isinstance(k, Column) and not scope.is_masked(k.index) for k in keys):
-            return
-        with body.block(f"if i < {self._look_ahead_to()}:"):
-            body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
-            self._hash([emit(k, scope) for k in keys], "ahead_")
-            body.lines(*(f"prefetch({address})" for address in self._look_ahead_at()))
-
-    def _look_ahead_to(self) -> str:
-        return "ahead_to"
-
-    def _look_ahead_at(self) -> list[str]:
-        """Addresses that the row of ``ahead_hashed`` will read first."""
-        index = self.writer.kernel.declare("index_at", self.writer.kernel.word("index"))
-        return [f"{index} + 4 * (root + ((ahead_hashed >> 8) & mask))"]
-
-    def _key_words(self, scope: StageScope) -> None:
-        """Sets ``kw<n>``, ``kn`` if a key can be NULL, and ``hashed``."""
-        body = self.writer.kernel.body
-        chain, nulls = self._hash([emit(k, scope) for k in self.node.keys], "")
-        if nulls:
-            body.line(f"kn = {' | '.join(nulls)}")
-            with body.block("if kn != 0:"):
-                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
-        self._compares_nulls = bool(nulls)
-
-    def _hash(self, codes: list[Code], name: str) -> tuple[str, list[str]]:
-        """Sets the words of a key and their hash; returns the hash before its end, and the bits of
-        what is NULL."""
-        body = self.writer.kernel.body
-        words: list[list[str]] = [[] for _ in range(self._words)]
-        nulls: list[str] = []
-        for i, (key, code, part) in enumerate(zip(self.node.keys, codes, self._parts, strict=True)):
-            bits = _key_expression(key.type, code.value, part)
-            if code.valid is not None:
-                local = self.writer.kernel.temp("kb")
-                body.line(f"{local} = {bits} if {code.valid} else 0")
-                nulls.append(f"(0 if {code.valid} else {1 << (self._null_bit(i))})")
-                bits = local
-            words[part.word].append(bits)
-        for w, parts in enumerate(words):
-            body.line(f"{name}kw{w} = {' | '.join(parts) if parts else '0'}")
-        chain = self._chain(name)
-        body.line(f"{name}hashed = hash_end({chain})")
-        return chain, nulls
-
-    def _chain(self, name: str) -> str:
-        """The hash of the key words, before its end."""
-        chain = f"hash_start({name}kw0)"
-        for w in range(1, self._words):
-            chain = f"hash_next({chain}, {name}kw{w})"
-        return chain
-
-    def _hash_of(self, g: str, lead: str = "") -> None:
-        """Sets the key words, and ``hashed``, to those of an entry; the names of its columns begin
-        with ``lead``."""
-        body = self.writer.kernel.body
-        body.lines(*(f"kw{w} = {lead}key{w}[{g}]" for w in range(self._words)))
-        chain = self._chain("")
-        body.line(f"hashed = hash_end({chain})")
-        if self._compares_nulls:
-            body.line(f"kn = {lead}nulls[{g}]")
-            with body.block("if kn != 0:"):
-                body.line(f"hashed = hash_end(hash_next({chain}, kn))")
-
-    def _null_bit(self, key: int) -> int:
-        return self._nullable_keys.index(key)
-
-    def _arguments(self, scope: StageScope) -> list[str | None]:
-        """Evaluates every argument and FILTER before any state changes, so that a failing row
-        leaves no trace; returns the condition under which each call sees the row."""
-        body = self.writer.kernel.body
-        found: list[str | None] = []
-        for k, call in enumerate(self.node.calls):
-            where: str | None = None
-            if any(k in log.calls[1:] for log in self.logs):
-                found.append(None)  # its log is that of a call before
-                continue
-            if call.where is not None:
-                code, where = emit(call.where, scope), f"filter{k}"
-                seen = code.value if code.valid is None else f"({code.valid} and {code.value})"
-                body.line(f"{where} = {seen}")
-            flags = [self._argument(k, n, where, scope) for n in range(len(call.args))]
-            known = [flag for flag in flags if flag is not None]
-            condition = " and ".join(known) if known else where
-            ranked = self._codes[k].ranked
-            if ranked is not None:
-                rank, x = self.writer.kernel.rank(), argument(k, ranked)
-                with body.block(f"if {condition or 'True'} and {x} >= {rank}.size:"):
-                    body.line(scope.need_rank())
-            found.append(condition)
-        return found
-
-    def _argument(self, k: int, n: int, where: str | None, scope: StageScope) -> str | None:
-        """Sets an argument and its flag; FILTER guards it, as it does in Spark. Returns the flag if
-        the call does not see the row where that is false."""
-        body, arg, x = self.writer.kernel.body, self.node.calls[k].args[n], argument(k, n)
-        seen = n in self._codes[k].sees_null
-        if where is None:
-            value = emit(arg, scope)
-            body.line(f"{x} = {value.value}")
-            if seen:
-                body.line(f"{x}_ok = {value.valid or 'True'}")
-            return None if seen else value.valid
-        # Columns that are loaded inside the block are unknown after it: a scope of its own.
-        inner = scope.next(list(scope.columns))
-        inner.level = scope.level
-        body.lines(f"{x} = {zero(arg.type)}", f"{x}_ok = False")
-        with body.block(f"if {where}:"):
-            value = emit(arg, inner)
-            body.lines(f"{x} = {value.value}", f"{x}_ok = {value.valid or 'True'}")
-        return None if seen or value.valid is None else f"{x}_ok"
-
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
         """The row goes into the window, or the pane, at hand."""
         self._update(arguments, leave)
 
-    def _update(self, arguments: list[str | None], leave: list[str]) -> None:
-        body, _kernel = self.writer.kernel.body, self.writer.kernel
-        self._find_group(leave)
-        # Whatever may ask for room comes first, so that a row that is tried again changes nothing
-        # twice: logs only make room, sets of values count as they insert.
-        for log in self.logs:
-            self._make_room(log, arguments[log.calls[0]], leave)
-        for k in self.distinct:
-            with body.block(f"if {condition}:" if (condition := arguments[k]) else "if True:"):
-                self._insert_distinct(k, leave)
-        for log in self.logs:
-            k = log.calls[0]
-            values = [
-                _key_expression(arg.type, argument(k, n), WORD) for n, arg in enumerate(log.args)
-            ]
-            with body.block(f"if {arguments[k] or 'True'}:"):
-                body.lines(*append(log, values))
-        for k, code in enumerate(self._codes):
-            if k in self.distinct or self.node.calls[k].holistic:
-                continue
-            condition = arguments[k]
-            if condition is None:
-                self._emit(k, code.update, leave[0])
-            else:
-                with body.block(f"if {condition}:"):
-                    self._emit(k, code.update, leave[0])
-
-    def _emit(self, k: int, lines: tuple[str, ...], leave: str) -> None:
-        """Lines of call ``k`` that change its state."""
-        kernel, code, site = self.writer.kernel, self._codes[k], -1
-        if code.fatal is not None:
-            site = kernel.site(ErrorSite("overflow", code.fatal, self.node.calls[k].pos))
-            self.writer.fatal.add(site)
-        if code.ranked is not None:
-            kernel.rank()
-        if code.own is not None:
-            call, fatal = self.node.calls[k], self.writer.fatal
-            lines = tuple(own_lines(kernel, fatal, call, code.own, lines, leave))
-        out = f"status = 3; detail = {site}; {leave}"
-        kernel.body.lines(*(line.replace("{leave}", out) for line in lines))
-
-    # -- windows and groups ----------------------------------------------------------------------
-
-    def _declare_state(self) -> None:
-        kernel = self.writer.kernel
-        for name in ("watermark", "closing", "closing_group"):
-            kernel.layout.slot(name)
-        declare_own(kernel, self._codes)
-        slots = kernel.declare("slots", kernel.word("slots"))
-        kernel.declare("heap", f"words({kernel.word('heap')}, {slots})")
-        kernel.declare("window_ids", f"words({kernel.word('window_ids')}, {slots})")
-        for table in self.tables:
-            suffix = table.suffix
-            n = kernel.declare(f"entries{suffix}", kernel.word(f"entries{suffix}"))
-            for name in (f"bases{suffix}", f"classes{suffix}", f"counts{suffix}"):
-                kernel.declare(name, f"words({kernel.word(name)}, {slots})")
-            if table.hashed:
-                index = kernel.word(f"index{suffix}")
-                kernel.declare(f"index{suffix}", f"as_i32({index}, {PLACES} * {n})")
-            if self._nullable_keys and not suffix:
-                kernel.declare("nulls", f"words({kernel.word('nulls')}, {n})")
-            records = kernel.word(f"records{suffix}")
-            for word, (name, dtype) in enumerate(table.columns):
-                at = f"{records} + {8 * word}, {n}, {8 * len(table.columns)}"
-                kernel.declare(name, f"{FIELDS[dtype]}({at})")
-
-    def _open_window(self, leave: str) -> None:
-        """Finds or opens window ``w``; sets slot and what REGION says, and count."""
-        body, kernel = self.writer.kernel.body, self.writer.kernel
-        body.line(f"slot = call_operator({kernel.word('open_window')}, desc, w)")
-        with body.block("if slot < 0:"):
-            body.lines("status = 2", f"detail_row = {1 << SMALLEST_CLASS}")
-            body.line(f"detail = {NEED_WINDOWS} if slot == -1 else {NEED_ROOM} - 2 - slot")
-            body.line(leave)
-        body.lines(*REGION, "count = counts[slot]")
-
-    def _find_group(self, leave: list[str]) -> None:
-        """Finds or adds the group of the key words in the current window; sets ``g``."""
-        body = self.writer.kernel.body
-        same = " and ".join(f"key{w}[g] == kw{w}" for w in range(self._words))
-        if self._compares_nulls:
-            same += " and nulls[g] == kn"
-        body.lines(*_FIRST_PLACE, "g = uint64(0)")
-        with body.block("while True:"):
-            body.lines("e = int64(index[uint64(root + p)])", "x = e ^ tag")
-            with body.block("if likely(uint64(x - 1) < uint64(low_bits)):"):
-                body.line("g = uint64(base + x - 1)")
-                with body.block(f"if likely({same}):"):
-                    body.line("break")
-            with body.block("elif unlikely(e == 0):"):
-                with body.block("if count >= size:"):
-                    body.line(f"grown = {self._grow(0)}")
-                    with body.block("if grown < 0:"):
-                        body.line(f"status = 2; detail = {NEED_ROOM}; detail_row = 4 * size; break")
-                    body.lines(*REGION, *_FIRST_PLACE, "continue")
-                body.lines("g = uint64(base + count)", "count += 1", "counts[slot] = count")
-                body.line("index[uint64(root + p)] = tag | count")
-                body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
-                if self._nullable_keys:
-                    body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
-                body.lines(*self._init_lines(), "break")
-            body.line("p = (p + 1) & mask")
-        with body.block("if unlikely(status != 0):"):
-            body.line(leave[0])
-
-    def _make_room(self, log: Log, condition: str | None, leave: list[str]) -> None:
-        """Room for one more entry in the current window's log."""
-        body, s = self.writer.kernel.body, log.suffix
-        table = [t.suffix for t in self.tables].index(s)
-        with body.block(f"if {condition or 'True'} and counts{s}[slot] >= 1 << classes{s}[slot]:"):
-            body.line(f"grown = {self._grow(table)}")
-            with body.block("if grown < 0:"):
-                body.lines("status = 2", f"detail = {NEED_ROOM + table}")
-                body.lines(f"detail_row = 4 << classes{s}[slot]", leave[0])
-
-    def _insert_distinct(self, k: int, leave: list[str]) -> None:
-        """Adds the value of call ``k`` to the set of its group, and to its state if it is new."""
-        body = self.writer.kernel.body
-        kind = self.node.calls[k].args[0].type
-        body.line(f"bits = {_key_expression(kind, argument(k, 0), WORD)}")
-        body.line("owner = int64(g) - base")
-        body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
-        body.lines(*_distinct_region(k))
-        with body.block("while True:"):
-            body.line(f"e = int64(index{k}[{PLACES} * db + p])")
-            with body.block("if e == 0:"):
-                table = 1 + self.distinct.index(k)
-                with body.block(f"if counts{k}[slot] >= dsize:"):
-                    body.line(f"grown = {self._grow(table)}")
-                    with body.block("if grown < 0:"):
-                        need = f"status = 2; detail = {NEED_ROOM + table}; detail_row = 4 * dsize"
-                        body.line(f"{need}; break")
-                    body.lines(*_distinct_region(k), "continue")
-                body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
-                body.line(f"index{k}[{PLACES} * db + p] = tag | counts{k}[slot]")
-                body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
-                self._emit(k, self._codes[k].update, "break")
-                body.line("break")
-            with body.block("if (e ^ tag) <= dlow:"):
-                body.line("e = db + (e & dlow) - 1")
-                with body.block(f"if owner{k}[e] == owner and value{k}[e] == bits:"):
-                    body.line("break")
-            body.line("p = (p + 1) & dm")
-        with body.block("if status != 0:"):
-            body.line(leave[0])
-
-    def _grow(self, table: int) -> str:
-        """The call that gives the current window more room in a table: 0 is the groups."""
-        word = self.writer.kernel.word("grow_region")
-        return f"call_operator({word}, desc + {8 * (FIRST_TABLE + table * BLOCK)}, slot)"
-
-    # -- closing ---------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def end_rows(self, phase: int) -> None:
         self.writer.kernel.counter("rows_in")
@@ -782,58 +376,3 @@ class AggregateTerminal(RowTerminal):
         first = len(node.keys) + len(node.calls)
         start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in range(3)}
         return origins(self.writer.spec.post, start)
-
-
-#: The current window's region, and where in its index a hash is looked for first.
-REGION = (
-    "base = bases[slot]",
-    f"root = {PLACES} * base",
-    "shift = classes[slot] + 1",
-    "size = 1 << classes[slot]",
-    f"mask = {PLACES} * size - 1",
-    "low_bits = 2 * size - 1",
-    f"ahead_to = n - {AHEAD_ROWS} if mask >= {AHEAD_FROM} else 0",
-)
-_FIRST_PLACE = ("p = (hashed >> 8) & mask", "tag = tag_of(hashed, shift)")
-
-
-def _distinct_region(k: int) -> tuple[str, ...]:
-    """The same for the current window's set of values of call ``k``."""
-    return (
-        f"db = bases{k}[slot]",
-        f"dsize = 1 << classes{k}[slot]",
-        f"dm = {PLACES} * dsize - 1",
-        "dlow = 2 * dsize - 1",
-        "p = (dh >> 8) & dm",
-        f"tag = tag_of(dh, classes{k}[slot] + 1)",
-    )
-
-
-def set_of_values(k: int) -> Table:
-    """The values that a DISTINCT call has seen, each with the number of its group."""
-    return Table(str(k), ((f"value{k}", "int64"), (f"owner{k}", "int64")), 2)
-
-
-def _key_expression(kind: DataType, value: str, part: KeyPart) -> str:
-    """The bits of a key at their place in the word."""
-    if kind.is_fraction:
-        bits = f"key_bits(float64({value}))"
-    elif kind.kind is Kind.BOOLEAN:
-        bits = f"(1 if {value} else 0)"
-    else:
-        bits = f"int64({value})"
-    if part.bits < 64 and kind.kind is not Kind.BOOLEAN:
-        bits = f"({bits} & {(1 << part.bits) - 1})"
-    return f"({bits} << {part.shift})" if part.shift else bits
-
-
-def key_value(kind: DataType, word: str, part: KeyPart) -> str:
-    if kind.is_fraction:
-        value = f"f64_of_bits({word})"
-        return f"float32({value})" if kind.kind is Kind.FLOAT else value
-    if kind.kind is Kind.BOOLEAN:
-        return f"(({word} >> {part.shift}) & 1) != 0"
-    if part.bits == 64:
-        return word
-    signed = f"(({word} << {64 - part.shift - part.bits}) >> {64 - part.bits})"
-    return f"{kind.storage}({signed})"

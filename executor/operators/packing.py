@@ -1,0 +1,70 @@
+"""Keys packed into 64-bit words: two ints are one word. (Which keys are NULL is told by bits of one
+more word.)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.types import DataType, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """Where a key lives: ``bits`` bits at ``shift`` of key word ``word``."""
+
+    word: int
+    shift: int
+    bits: int
+
+
+#: A value that has a word to itself.
+WORD = KeyPart(0, 0, 64)
+_KEY_BITS = {
+    "bool": 1,
+    "int8": 8,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+    "float32": 64,
+    "float64": 64,
+}
+
+
+def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
+    """First fit, in order; returns the parts and the number of words (one at least)."""
+    parts: list[KeyPart] = []
+    free: list[int] = []
+    for t in types:
+        bits = _KEY_BITS[t.storage]
+        word = next((w for w, room in enumerate(free) if room >= bits), None)
+        if word is None:
+            free.append(64)
+            word = len(free) - 1
+        parts.append(KeyPart(word, 64 - free[word], bits))
+        free[word] -= bits
+    return parts, max(1, len(free))
+
+
+def key_expression(kind: DataType, value: str, part: KeyPart) -> str:
+    """The bits of a key at their place in the word."""
+    if kind.is_fraction:
+        bits = f"key_bits(float64({value}))"
+    elif kind.kind is Kind.BOOLEAN:
+        bits = f"(1 if {value} else 0)"
+    else:
+        bits = f"int64({value})"
+    if part.bits < 64 and kind.kind is not Kind.BOOLEAN:
+        bits = f"({bits} & {(1 << part.bits) - 1})"
+    return f"({bits} << {part.shift})" if part.shift else bits
+
+
+def key_value(kind: DataType, word: str, part: KeyPart) -> str:
+    if kind.is_fraction:
+        value = f"f64_of_bits({word})"
+        return f"float32({value})" if kind.kind is Kind.FLOAT else value
+    if kind.kind is Kind.BOOLEAN:
+        return f"(({word} >> {part.shift}) & 1) != 0"
+    if part.bits == 64:
+        return word
+    signed = f"(({word} << {64 - part.shift - part.bits}) >> {64 - part.bits})"
+    return f"{kind.storage}({signed})"
