@@ -13,48 +13,36 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cql.declare import Clauses, Names, Slack, declare, parts_of
+from cql.declare import Clauses, Names, Slack, declare, parts_of, quoted
 from cql.errors import (
     BindError,
     CqlError,
-    NotSupportedError,
     ParseError,
     PlanError,
     Position,
     did_you_mean,
     unreachable,
 )
-from cql.query import Query, Recipe, Run, Target, pyspark_names
+from cql.hints import hinted
+from cql.query import Query, Recipe, Run, pyspark_names
+from cql.recipes import Origin, RunPlan, recipe, target
 from cql.result import Result, done, explained
 from cql.settings import Settings, find_setting
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from cql.executor.protocols import Sink
     from cql.functions import Declared, Functions, Type
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
     from cql.planner.expr import Literal
     from cql.planner.physical import PhysicalPlan
-    from cql.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
-RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a statement comes from: its text, the whole text, and the settings it runs under."""
-
-    text: str
-    source: str
-    settings: Settings
 
 
 _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -88,16 +76,14 @@ class Session:
     def __init__(
         self, spark: Any = None, *, settings: Settings | None = None, run: RunPlan | None = None
     ) -> None:
-        from cql.names import SessionCatalog
+        from cql.definitions import Definitions
 
-        self.catalog = SessionCatalog(spark)
+        self._definitions = Definitions(spark)
+        self.catalog = self._definitions.catalog
         self.on_notice: Callable[[str], None] = _warn
         self._settings = settings if settings is not None else Settings()
         self._run = run if run is not None else _execution
-        self._constants: dict[str, Literal] = {}
         self._functions: dict[str, Declared] = {}
-        self._views: dict[Name, st.NamedQuery] = {}
-        self._streams: dict[Name, st.NamedQuery] = {}
         self._noticed: set[str] = set()
         self._numbers = itertools.count(1)
         self._inserts: deque[Query] = deque(maxlen=100)
@@ -156,12 +142,12 @@ class Session:
         from cql.planner.bind import bind
         from cql.planner.context import Context
 
-        settings = self._hinted(tree)
+        settings = hinted(tree, self._settings)
         context = Context(
             parameters=parameters,
-            constants=self._constants,
-            views=self._views,
-            streams=self._streams,
+            constants=self._definitions.constants,
+            views=self._definitions.views,
+            streams=self._definitions.streams,
             settings=settings,
             functions=self._functions,
         )
@@ -176,31 +162,6 @@ class Session:
             error.position = error.position or bound.pos
             raise
 
-    def _hinted(self, tree: exp.Expression) -> Settings:
-        """The settings under the hints of a statement, which stand behind its first SELECT."""
-        from cql.dialect import nodes, position_of
-
-        outermost = _outermost(tree)
-        clause = outermost.args.get("hint") if outermost is not None else None
-        settings = self._settings
-        known = clause.expressions if clause is not None else []
-        for hint in tree.find_all(nodes.PlanHint):
-            place, name = position_of(hint), str(hint.this)
-            if not any(hint is k for k in known):
-                raise PlanError(
-                    "a hint stands behind the first SELECT of a statement",
-                    position=place,
-                    hint=f"move {name} there: it holds for the whole statement",
-                )
-            find_setting(name, place)
-            if len(hint.expressions) != 1:
-                raise PlanError(
-                    f"the hint {name} takes one value", position=place, hint=f"{name}(value)"
-                )
-            value = hint.expressions[0]
-            settings = settings.with_(name, value.name, position_of(value))
-        return settings
-
     def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result:
         from cql.planner import statements as st
 
@@ -210,15 +171,18 @@ class Session:
             case st.Insert():
                 return self._insert(bound, origin)
             case st.CreateStream():
-                return self._create_stream(bound)
+                return self._definitions.create_stream(bound)
             case st.CreateView():
-                return self._create_view(bound)
+                return self._definitions.create_view(bound)
             case st.CreateTable():
-                return self._create_table(bound, origin)
+                made = self._definitions.create_table(bound)
+                if isinstance(made, Result):
+                    return made
+                return self._insert(made, origin, create=True)
             case st.CreateConstant():
-                return self._create_constant(bound)
+                return self._definitions.create_constant(bound)
             case st.Drop():
-                return self._drop(bound)
+                return self._definitions.drop(bound)
             case st.Set():
                 return self._set(bound)
             case st.Reset():
@@ -248,8 +212,8 @@ class Session:
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
         from cql.planner.logical import TIME, WEIGHT
 
-        recipe = self._recipe(bound.query, origin)
-        changing = recipe.changelog or bound.query.emit_changes is not None
+        made = self._recipe(bound.query, origin)
+        changing = made.changelog or bound.query.emit_changes is not None
         if changing and not create and bound.columns[:2] != (TIME, WEIGHT):
             raise PlanError(
                 "rows of this query also change and leave: a table takes rows that stay",
@@ -257,32 +221,11 @@ class Session:
                 hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table that"
                 f" begins with columns {TIME} and {WEIGHT} takes the changes",
             )
-        epoch = None if recipe.bounded else origin.settings.epoch_ms / 1000
-        target = self._target(bound.target, recipe.schema, epoch, bound.pos, create=create)
-        query = Query(recipe, target, f"q{next(self._numbers)}")
+        epoch = None if made.bounded else origin.settings.epoch_ms / 1000
+        into = target(self.catalog, bound.target, made.schema, epoch, bound.pos, create=create)
+        query = Query(made, into, f"q{next(self._numbers)}")
         self._inserts.append(query)
         return self._made(query)
-
-    def _target(
-        self,
-        name: Name,
-        schema: Schema,
-        epoch: float | None,
-        pos: Position | None,
-        *,
-        create: bool | None = None,
-    ) -> Target:
-        """Where rows of ``schema`` go; ``create`` None makes a table where there is none."""
-
-        def sink() -> Sink:
-            try:
-                new = self.catalog.find(name) is None if create is None else create
-                return self.catalog.sink(name, schema, create=new)
-            except CqlError as error:
-                error.position = error.position or pos
-                raise
-
-        return Target(".".join(name), sink, epoch)
 
     def _made(self, query: Query) -> Query:
         """EXPLAIN makes queries, too, and runs none."""
@@ -292,42 +235,12 @@ class Session:
         return query
 
     def _recipe(self, bound: st.Query, origin: Origin) -> Recipe:
-        """Optimizes and plans; every refusal of the planner comes from here."""
-        from cql.explanation import explanation
-        from cql.planner import lower, physical, rules
+        return recipe(bound, origin, self.catalog, self._make_run)
 
-        logical = rules.optimize(bound.plan)
-        plan = lower.plan(
-            logical,
-            origin.settings,
-            keep_bad_rows=bound.keep_bad_rows,
-            emit_changes=bound.emit_changes,
-        )
-
-        bounded, kept = physical.bounded(plan.root), None
-        target, late = bound.late_output, physical.late_rows(plan.root)
-        if target is not None and late is not None:
-            epoch = None if bounded else origin.settings.epoch_ms / 1000
-            kept = self._target(target.name, late.schema, epoch, target.pos)
-
-        def run() -> Run:
-            made = self._run(plan, origin.settings)
-            made.on_notice = self._notice
-            return made
-
-        return Recipe(
-            text=origin.text,
-            source=origin.source,
-            schema=plan.root.schema,
-            bounded=bounded,
-            windowed=physical.windowed(plan.root),
-            run=run,
-            explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
-            event_time_type=_event_time_type(plan),
-            changelog=plan.changelog and not plan.emits_changes,
-            order=plan.order,
-            late=kept,
-        )
+    def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
+        run = self._run(plan, settings)
+        run.on_notice = self._notice
+        return run
 
     def queries(self) -> list[Query]:
         """Queries that run or have run: all that are running, and the latest INSERTs."""
@@ -383,15 +296,14 @@ class Session:
 
     def names(self) -> list[str]:
         """All names that a query may use, as text; starts no JVM."""
-        known = {".".join(n) for n in (*self._views, *self._streams, *self.catalog.names())}
-        return sorted(known)
+        return self._definitions.names()
 
     def named_queries(self) -> dict[Name, st.NamedQuery]:
         """Views and named intermediate streams."""
-        return {**self._views, **self._streams}
+        return self._definitions.named_queries()
 
     def constants(self) -> dict[str, Literal]:
-        return dict(self._constants)
+        return dict(self._definitions.constants)
 
     def function(
         self,
@@ -470,8 +382,8 @@ class Session:
 
     def schema_of(self, name: Name) -> Schema | None:
         """The columns of a stream, table or view; None if there is none of that name."""
-        if any(_fold(n) == _fold(name) for n in self.named_queries()):
-            query = next(self.statements(f"SELECT * FROM {_quoted(name)}"))
+        if self._definitions.query_of(name) is not None:
+            query = next(self.statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
             assert isinstance(query, Query)
             return query.schema
         relation = self.catalog.find(name)
@@ -531,118 +443,6 @@ class Session:
         self._check_open()
         with self._lock:
             self.catalog.local.create_table(parts_of(name), data, replace=replace)
-
-    def _create_stream(self, bound: st.CreateStream) -> Result:
-        if self._taken(bound, "stream"):
-            return done(f"stream {'.'.join(bound.name)} exists already")
-        self.catalog.create_stream(bound.name, bound.definition, replace=bound.replace)
-        return done(f"stream {'.'.join(bound.name)} created")
-
-    def _create_view(self, bound: st.CreateView) -> Result:
-        kind, name = bound.definition.kind, ".".join(bound.name)
-        if self._taken(bound, kind):
-            return done(f"{kind} {name} exists already")
-        self._forget(bound.name)
-        table = self._views if kind == "view" else self._streams
-        table[bound.name] = bound.definition
-        return done(f"{kind} {name} created")
-
-    def _create_table(self, bound: st.CreateTable, origin: Origin) -> Query | Result:
-        from cql.planner import statements as st
-
-        name = ".".join(bound.name)
-        if self._taken(bound, "table"):
-            return done(f"table {name} exists already")
-        if bound.query is not None:
-            if bound.replace:
-                raise NotSupportedError(
-                    "CREATE OR REPLACE TABLE … AS is not supported",
-                    position=bound.pos,
-                    hint=f"DROP TABLE IF EXISTS {name}, then CREATE TABLE {name} AS …",
-                )
-            if bound.format is not None:
-                self.catalog.check_format(bound.name, bound.format)
-            insert = st.Insert(bound.name, bound.schema.names, bound.query, bound.pos)
-            return self._insert(insert, origin, create=True)
-        if bound.replace:
-            self.catalog.drop(bound.name, "table")
-        self.catalog.create_table(bound.name, bound.schema, format=bound.format)
-        return done(f"table {name} created")
-
-    def _create_constant(self, bound: st.CreateConstant) -> Result:
-        old = next((n for n in self._constants if n.lower() == bound.name.lower()), None)
-        if old is not None:
-            if not bound.replace:
-                raise BindError(
-                    f"constant {old} exists already",
-                    position=bound.pos,
-                    hint="CREATE OR REPLACE CONSTANT gives it another value",
-                )
-            del self._constants[old]
-        self._constants[bound.name] = bound.value
-        return done(f"constant {bound.name} created")
-
-    def _taken(self, bound: st.CreateStream | st.CreateView | st.CreateTable, kind: str) -> bool:
-        """Whether IF NOT EXISTS makes the statement do nothing; BindError if the name is taken."""
-        known = next((n for n in self.named_queries() if _fold(n) == _fold(bound.name)), None)
-        relation = self.catalog.find(bound.name) if known is None else None
-        if (known is None and relation is None) or bound.replace:
-            return False
-        if bound.if_not_exists:
-            return True
-        what = self.named_queries()[known].kind if known is not None else None
-        what = relation.kind if relation is not None else what
-        raise BindError(
-            f"{what} {'.'.join(bound.name)} exists already",
-            position=bound.pos,
-            hint=f"CREATE OR REPLACE {kind.upper()} …, or CREATE {kind.upper()} IF NOT EXISTS …",
-        )
-
-    def _forget(self, name: Name) -> bool:
-        """Drops a view or named stream; False if there is none of that name."""
-        for table in (self._views, self._streams):
-            for known in list(table):
-                if _fold(known) == _fold(name):
-                    del table[known]
-                    return True
-        return False
-
-    def _drop(self, bound: st.Drop) -> Result:
-        name = ".".join(bound.name)
-        if not self._drop_one(bound):
-            if bound.if_exists:
-                return done(f"there is no {bound.kind} {name}")
-            known = self._constants if bound.kind == "constant" else self.names()
-            other = None if bound.kind == "constant" else self._kind_of(bound.name)
-            hint = did_you_mean(name, known, what="known")
-            raise BindError(
-                f"there is no {bound.kind} {name}",
-                position=bound.pos,
-                hint=hint if other is None else f"it is a {other}: DROP {other.upper()} {name}",
-            )
-        return done(f"{bound.kind} {name} dropped")
-
-    def _kind_of(self, name: Name) -> str | None:
-        """What ``name`` stands for: a view, a stream or a table."""
-        for known, query in self.named_queries().items():
-            if _fold(known) == _fold(name):
-                return query.kind
-        relation = self.catalog.find(name)
-        return None if relation is None else relation.kind
-
-    def _drop_one(self, bound: st.Drop) -> bool:
-        match bound.kind:
-            case "constant":
-                wanted = bound.name[-1].lower()
-                for known in [n for n in self._constants if n.lower() == wanted]:
-                    del self._constants[known]
-                    return True
-                return False
-            case "view" | "stream":
-                named = {_fold(n): q.kind for n, q in self.named_queries().items()}
-                if named.get(_fold(bound.name)) == bound.kind:
-                    return self._forget(bound.name)
-        return self.catalog.drop(bound.name, bound.kind)
 
     # ----------------------------------------------------------------- settings
 
@@ -736,43 +536,9 @@ def _execution(plan: PhysicalPlan, settings: Settings) -> Run:
     return Execution(plan, settings)
 
 
-def _outermost(tree: exp.Expression) -> exp.Expression | None:
-    """The SELECT whose hints hold for a whole statement; None if it runs no query."""
-    from sqlglot import exp
-
-    from cql.dialect import nodes
-
-    node: Any = tree.this if isinstance(tree, nodes.Explain) else tree
-    if isinstance(node, nodes.InsertInto | nodes.CreateTable):
-        node = node.args.get("query")
-    while isinstance(node, exp.SetOperation | exp.Subquery):
-        node = node.this
-    return node if isinstance(node, exp.Select) else None
-
-
-def _event_time_type(plan: PhysicalPlan) -> DataType | None:
-    from cql.planner.physical import sources
-
-    for source in sources(plan.root):
-        spec = source.relation.stream
-        for progress in spec.progress if spec is not None else ():
-            index = source.relation.schema.find(progress.column)
-            if index is not None:
-                return source.relation.schema[index].type
-    return None
-
-
-def _fold(name: Name) -> Name:
-    return tuple(part.lower() for part in name)
-
-
 _ENDED = {
     "ready": "not been started",
     "finished": "finished",
     "stopped": "been stopped",
     "failed": "failed",
 }
-
-
-def _quoted(name: Name) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name)

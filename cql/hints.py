@@ -1,0 +1,50 @@
+"""The hints of a statement: settings that hold for it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cql.errors import PlanError
+from cql.settings import Settings, find_setting
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+
+def hinted(tree: exp.Expression, settings: Settings) -> Settings:
+    """``settings`` under the hints of a statement, which stand behind its first SELECT."""
+    from cql.dialect import nodes, position_of
+
+    outermost = _outermost(tree)
+    clause = outermost.args.get("hint") if outermost is not None else None
+    known = clause.expressions if clause is not None else []
+    for hint in tree.find_all(nodes.PlanHint):
+        place, name = position_of(hint), str(hint.this)
+        if not any(hint is k for k in known):
+            raise PlanError(
+                "a hint stands behind the first SELECT of a statement",
+                position=place,
+                hint=f"move {name} there: it holds for the whole statement",
+            )
+        find_setting(name, place)
+        if len(hint.expressions) != 1:
+            raise PlanError(
+                f"the hint {name} takes one value", position=place, hint=f"{name}(value)"
+            )
+        value = hint.expressions[0]
+        settings = settings.with_(name, value.name, position_of(value))
+    return settings
+
+
+def _outermost(tree: exp.Expression) -> exp.Expression | None:
+    """The SELECT whose hints hold for a whole statement; None if it runs no query."""
+    from sqlglot import exp
+
+    from cql.dialect import nodes
+
+    node: Any = tree.this if isinstance(tree, nodes.Explain) else tree
+    if isinstance(node, nodes.InsertInto | nodes.CreateTable):
+        node = node.args.get("query")
+    while isinstance(node, exp.SetOperation | exp.Subquery):
+        node = node.this
+    return node if isinstance(node, exp.Select) else None

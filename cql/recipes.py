@@ -1,0 +1,101 @@
+"""Recipes: bound queries, optimized and planned. Every refusal of the planner comes from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from cql.errors import CqlError, Position
+from cql.query import Recipe, Run, Target
+from cql.settings import Settings
+
+if TYPE_CHECKING:
+    from cql.executor.protocols import Sink
+    from cql.model import Schema
+    from cql.names import SessionCatalog
+    from cql.planner import statements as st
+    from cql.planner.physical import PhysicalPlan
+    from cql.types import DataType
+
+Name: TypeAlias = tuple[str, ...]
+RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a statement comes from: its text, the whole text, and the settings it runs under."""
+
+    text: str
+    source: str
+    settings: Settings
+
+
+def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: RunPlan) -> Recipe:
+    from cql.explanation import explanation
+    from cql.planner import lower, physical, rules
+
+    logical = rules.optimize(bound.plan)
+    plan = lower.plan(
+        logical,
+        origin.settings,
+        keep_bad_rows=bound.keep_bad_rows,
+        emit_changes=bound.emit_changes,
+    )
+
+    bounded, kept = physical.bounded(plan.root), None
+    late, rows = bound.late_output, physical.late_rows(plan.root)
+    if late is not None and rows is not None:
+        epoch = None if bounded else origin.settings.epoch_ms / 1000
+        kept = target(catalog, late.name, rows.schema, epoch, late.pos)
+
+    def run() -> Run:
+        return run_plan(plan, origin.settings)
+
+    return Recipe(
+        text=origin.text,
+        source=origin.source,
+        schema=plan.root.schema,
+        bounded=bounded,
+        windowed=physical.windowed(plan.root),
+        run=run,
+        explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
+        event_time_type=_event_time_type(plan),
+        changelog=plan.changelog and not plan.emits_changes,
+        order=plan.order,
+        late=kept,
+    )
+
+
+def target(
+    catalog: SessionCatalog,
+    name: Name,
+    schema: Schema,
+    epoch: float | None,
+    pos: Position | None,
+    *,
+    create: bool | None = None,
+) -> Target:
+    """Where rows of ``schema`` go; ``create`` None makes a table where there is none."""
+
+    def sink() -> Sink:
+        try:
+            new = catalog.find(name) is None if create is None else create
+            return catalog.sink(name, schema, create=new)
+        except CqlError as error:
+            error.position = error.position or pos
+            raise
+
+    return Target(".".join(name), sink, epoch)
+
+
+def _event_time_type(plan: PhysicalPlan) -> DataType | None:
+    from cql.planner.physical import sources
+
+    for source in sources(plan.root):
+        spec = source.relation.stream
+        for progress in spec.progress if spec is not None else ():
+            index = source.relation.schema.find(progress.column)
+            if index is not None:
+                return source.relation.schema[index].type
+    return None
