@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from naive import Answer, compare_rows
+from naive_rows import Answer
+from naive_sort import compare_rows
 from naive_values import order_key
 
 from cql.planner.logical import Logical, Sort

@@ -1,7 +1,7 @@
 """The reference of what enforces order: merging unions, ORDER BY a time that progresses, slack.
 
 None of these is asked for by a query's meaning alone: ``Order`` says what the settings put in its
-way. Rows are those of ``naive``: ``values``, ``marks`` (own watermarks) and ``arrival``.
+way. Rows are those of ``naive_rows``: ``values``, ``marks`` (own watermarks) and ``arrival``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from naive_rows import Row, Run
 from naive_values import BadRowError
 
 from cql.planner.expr import Call, Cast, Column, Expr, Literal
@@ -26,9 +26,6 @@ from cql.planner.logical import (
     Union,
 )
 from cql.window import WindowKind
-
-if TYPE_CHECKING:
-    from naive import Row, _Run
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def remarked(rows: Sequence[Row], column: int, order: Order) -> list[Row]:
     """The rows with the own watermarks that slack deduces from their order: of the highest time
     before a row, less the slack; or the highest time that more than ``slack_rows`` rows reached.
 
-    >>> from naive import Row
+    >>> from naive_rows import Row
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
     >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5))]
     [-inf, 5, 25, 25, 35]
@@ -87,7 +84,7 @@ def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]
     """The rows of a merging union, in order of the first column that progresses in all inputs, and
     how many stragglers it left out. Ties go by input, then by arrival; rows without a time lead.
 
-    >>> from naive import Row
+    >>> from naive_rows import Row
     >>> from naive_tables import stream
     >>> union = Union((stream("a", "t bigint"), stream("b", "t bigint")))
     >>> a, b = [Row((1,), (0,)), Row((9,), (1,)), Row((3,), (9,))], [Row((5,), (0,)), Row((1,), (0,))]
@@ -201,7 +198,7 @@ def released_by(node: Sort) -> int | None:
     return key.index if isinstance(key, Column) and key.index in progressing(node.input) else None
 
 
-def before_window(rows: list[Row], wa: int, run: _Run) -> list[Row]:
+def before_window(rows: list[Row], wa: int, run: Run) -> list[Row]:
     """What a windowed aggregate gets to see where the settings deduce progress or enforce order.
 
     With a slack of one row, 12 comes below 15, the second highest time: it is late in [5, 15). In
@@ -223,7 +220,7 @@ def before_window(rows: list[Row], wa: int, run: _Run) -> list[Row]:
     return in_time(rows, wa, run) if run.order.sort else rows
 
 
-def in_time(rows: list[Row], column: int, run: _Run) -> list[Row]:
+def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
     """Rows in order of a time, without stragglers; a row without a time is bad."""
     kept = []
     for row in rows:
@@ -237,7 +234,7 @@ def in_time(rows: list[Row], column: int, run: _Run) -> list[Row]:
     return [replace(row, arrival=k) for k, row in enumerate(kept)]
 
 
-def released(node: Sort, rows: list[Row], run: _Run) -> list[Row]:
+def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     """The rows that ORDER BY orders: where progress releases them, without stragglers."""
     column = released_by(node)
     if column is None:

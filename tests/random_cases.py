@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from naive import Answer, QueryFailsError, UndeterminedError, evaluate
+from naive import evaluate
+from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_compare import assert_same
 from naive_order import Order
+from naive_rows import Answer
 from naive_tables import NaiveRelation
 from random_data import SCHEMAS, TIMES, Stream, random_stream, shown, to_table
 from random_shapes import Shape, shape

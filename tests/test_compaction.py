@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
-from naive import Answer, evaluate
+from naive import evaluate
 from naive_compare import assert_same
+from naive_rows import Answer
 from naive_tables import NaiveRelation, fields_of
 from test_runtimes import RUNTIMES
 from test_window_operators import OPERATORS

@@ -10,9 +10,11 @@ from types import ModuleType
 import naive
 import pyarrow as pa
 import pytest
-from naive import Answer, QueryFailsError, UndeterminedError, evaluate
+from naive import evaluate
+from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_compare import assert_same, difference, same_value
 from naive_expr import evaluate as value_of
+from naive_rows import Answer
 from naive_tables import call, column, sliding, stream, tumbling, whole
 from naive_values import BadRowError, civil, day_number, float_text, parse_timestamp, timestamp_text
 
@@ -38,8 +40,10 @@ MODULES = (
     "naive_cast",
     "naive_expr",
     "naive_functions",
+    "naive_groups",
     "naive_order",
     "naive_sessions",
+    "naive_sort",
     "naive_progress",
     "naive_tables",
     "naive_texts",

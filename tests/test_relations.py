@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from naive import _relations, _Run
+from naive import relations_of
 from naive_compare import difference, storage_rows
 from naive_order import Order
+from naive_rows import Run
 from random_cases import MORSELS, RUNTIMES, Case, check, logical_plan, open_session
 from random_data import random_stream
 from random_shapes import Shape
@@ -158,10 +159,12 @@ def test_relation(text: str, seed: int, full: bool) -> None:
         if "EMIT" not in text:
             check(case)
         node = logical_plan(case)
-        run = _Run({s.name: s.rows for s in case.streams}, True, Order())
-        want = [(now, *row, n) for now, row, n in _relations(run).changes(node)]
+        run = Run({s.name: s.rows for s in case.streams}, True, Order())
+        want = [(now, *row, n) for now, row, n in relations_of(run).changes(node)]
         found = difference(want, [row for row in changes_of(case) if row[0] > -(1 << 60)])
-        default = [(0, *row, 1) for row in _relations(run).at(node, 0)]  # of an input without rows
+        default = [
+            (0, *row, 1) for row in relations_of(run).at(node, 0)
+        ]  # of an input without rows
         assert found is None or (not want and difference(default, changes_of(case)) is None), (
             f"{found}\n{case.describe()}"
         )

@@ -11,8 +11,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from naive import Answer, evaluate
+from naive import evaluate
 from naive_compare import assert_same
+from naive_rows import Answer
 from naive_sessions import Point, linked, sessions
 from naive_tables import NaiveRelation, fields_of
 from operator_tools import (
