@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cql.errors import NotSupportedError, PlanError
+from cql.errors import PlanError
 from cql.planner import coercion
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.logical import (
@@ -200,13 +200,14 @@ def first_in_first_out(node: Physical, keys: frozenset[int]) -> bool:
 
 
 def _with_entry(node: Physical) -> Physical | None:
-    """``node`` with one more column before the change's own: the time at which the row entered.
-    None where rows are not those of windows."""
+    """``node`` with one more column before the change's own: the event time of the row (at which it
+    entered, but for stragglers in early results). None where rows are not those of windows."""
     match node:
-        case RelationExec():
-            assert node.window.wa is not None
-            field = node.schema[node.window.wa]
-            time = Column(node.window.wa, field.name, field.type, False)
+        case RelationExec() | ArrivalExec():
+            wa = node.wa if isinstance(node, ArrivalExec) else node.window.wa
+            assert wa is not None
+            field = node.schema[wa]
+            time = Column(wa, field.name, field.type, False)
             columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
             entry = coercion.cast(time, node.schema[-2].type, None)
             names = (*node.schema.names[:-2], "entered", TIME, WEIGHT)
@@ -246,13 +247,6 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
 
     calls = []
     for call in node.calls:
-        if call.beside:
-            distinct = "aggregate over a subquery in FROM: (SELECT DISTINCT …)"
-            raise NotSupportedError(
-                f"{call.beside} over a relation is not supported by this version",
-                position=call.pos,
-                hint=distinct if call.distinct else "a window with SLIDE has it, when it closes",
-            )
         where = None if call.where is None else column(call.where)
         calls.append(replace(call, args=tuple(column(a) for a in call.args), where=where))
     names = (*(f"c{k}" for k in range(len(exprs))), TIME, WEIGHT)
@@ -262,7 +256,7 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
     keys = len(node.keys)
     method, why = _method(inner, keys, calls)
     entered = None
-    if method == "rescan" and any(c.by_time for c in calls):
+    if any(c.by_time for c in calls) and _asks_entry(method, inner, keys):
         told = _with_entry(inner)
         if told is not None:
             inner, entered = told, len(exprs)
@@ -290,9 +284,36 @@ def _ends(node: Physical) -> int | None:
             return None
 
 
+def _asks_entry(method: str, below: Physical, keys: int) -> bool:
+    """Whether rows of a group leave in another order than they came, or come in another order than
+    that of their times."""
+    if method == "append_only":
+        return _ends(below) is not None  # early results: a straggler
+    return method != "two_stacks" and not first_in_first_out(below, frozenset(range(keys)))
+
+
 def _method(below: Physical, keys: int, calls: Sequence[AggregateCall]) -> tuple[str, str]:
     if not calls:
         return "weights", "distinct: a row is there while its weight is above zero"
+    beside = [call for call in calls if call.beside]
+    calls = [call for call in calls if not call.beside]
+    method, why = _method_of_states(below, keys, calls)
+    if beside:
+        kept = "their values are kept in order, beside"
+        if not calls:
+            return method, f"{kept}: what comes and what leaves"
+        why = f"{why}; of {', '.join(dict.fromkeys(_shown(c) for c in beside))} {kept}"
+    return method, why
+
+
+def _shown(call: AggregateCall) -> str:
+    return f"{call.fn}(DISTINCT …)" if call.distinct else call.fn
+
+
+def _method_of_states(
+    below: Physical, keys: int, calls: Sequence[AggregateCall]
+) -> tuple[str, str]:
+    """For the calls whose states are those of rows."""
     if never_shrinks(below):
         return "append_only", "rows only come: each is added to the state of its group"
     if all(_can_retract(call) for call in calls):

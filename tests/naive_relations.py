@@ -228,14 +228,16 @@ class Relations:
 
     def _window(self, node: Windowed, now: int) -> Bag:
         """``[RANGE r]`` holds the rows of [now - r, now]; ``[ROWS n]`` the last n of all rows so
-        far, with PARTITION BY those of each key."""
+        far, with PARTITION BY those of each key. In the order of event time, then of arrival."""
         window = node.window
         entered = [(t, row) for t, row in self.members(node) if t <= now]
         match window.kind:
             case WindowKind.RANGE | WindowKind.NOW:
                 return [row for t, row in entered if now <= t + (window.range or 0)]
-            case WindowKind.UNBOUNDED | WindowKind.EARLY:
+            case WindowKind.UNBOUNDED:
                 return [row for _, row in entered]
+            case WindowKind.EARLY:
+                return sorted((row for _, row in entered), key=lambda row: row[window.wa])
         by: dict[Any, list[int]] = defaultdict(list)
         for place, (_, row) in enumerate(entered):
             by[tuple(group_key(row[c]) for c in window.partition_by)].append(place)

@@ -64,6 +64,10 @@ QUERIES = {
         ISTREAM(SELECT xs, last(k) AS k, count(*) AS n FROM (
             SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 20 SLIDE 20] GROUP BY k) AS w
         [RANGE 25] GROUP BY xs)""",
+    "values of relations": """
+        ISTREAM(SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs,
+            string_agg(DISTINCT upper(x), ',') AS u, max(x) AS high
+        FROM a [RANGE 9] GROUP BY k)""",
     "windows over windows": """
         SELECT min(high) AS low, max(upper(k)) AS k, count(*) AS n, window_end FROM (
             SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w

@@ -19,6 +19,14 @@ from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
+from cql.executor.operators.value_logs import (
+    CountedValues,
+    HeldValues,
+    ListedValues,
+    Pairs,
+    ValueLog,
+    piece,
+)
 from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
@@ -27,8 +35,8 @@ from cql.planner.evaluation_error import EvaluationError
 from cql.planner.physical import ChangeAggregateExec
 from cql.planner.python_values import to_python
 
-#: Entries that one change may need beside its own: the group's, and one to compute in.
-_SPARE = 2
+#: Entries that one change may need beside its own: the group's two, and one to compute in.
+_SPARE = 3
 
 
 class ChangeAggregateOperator(InstantOperator):
@@ -56,16 +64,25 @@ class ChangeAggregateOperator(InstantOperator):
         self._results = {n: np.zeros(0, _dtype(t)) for n, t in self.code.results}
         entry = (*writing.OF_ENTRY, *self.code.state)
         self._entries = {n: np.zeros(0, _dtype(t)) for n, t in entry}
+        self._told = {n: np.zeros(0, _dtype(t)) for n, t in self.code.told}
+        self._values = [self._held(log) for log in self.code.logs]
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
         self._functions = function_codes(self.code.functions) if self.code.functions else []
         for k, code in enumerate(self._functions):
             self._words[self.code.slots[f"function {k}"]] = code.address
 
+    def _held(self, log: ValueLog) -> HeldValues:
+        if log.listed:
+            by_entry = self.node.entered is not None
+            return ListedValues(log, self.node.calls, self.workspace, by_entry=by_entry)
+        lists = log.number in self.code.listed
+        return CountedValues(log, self.node.calls, self.workspace, lists=lists)
+
     @property
     def held_bytes(self) -> int:
-        arrays = (*self._groups.values(), *self._results.values(), *self._entries.values())
-        return self._index.nbytes + nbytes([self._key_rows]) + sum(a.nbytes for a in arrays)
+        beside = nbytes([self._groups, self._results, self._entries, self._told, self._key_rows])
+        return self._index.nbytes + beside + sum(values.nbytes for values in self._values)
 
     def counters(self) -> dict[str, int]:
         groups = int(self._index.live.size) if self.node.keys else 1
@@ -91,6 +108,10 @@ class ChangeAggregateOperator(InstantOperator):
         for k, call in enumerate(self.node.calls):
             if call.type.is_coded:
                 self._change(self._results[f"r{k}"], change)
+            if call.type.is_coded and call.holistic:
+                self._change(self._told[f"told{k}"], change)
+        for values in self._values:
+            values.map_codes(change)
 
     @staticmethod
     def _change(codes: npt.NDArray[Any], change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -116,10 +137,21 @@ class ChangeAggregateOperator(InstantOperator):
     def advance(self, rows: State, times: Times) -> State:
         if not (self.node.keys or self._begun):
             rows, times = self._from_the_first_instant(rows, times)
-        found = self._run(rows, times)
+        found = self._by_pieces(rows, times)
         if self.node.ends is not None and self.passed >= self._next_end:
             self._close(self._key_rows[f"c{self.node.ends}"])
         return found
+
+    def _by_pieces(self, rows: State, times: Times) -> State:
+        stop = piece(self._values, times, 0)
+        if stop == times.size:
+            return self._run(rows, times)
+        found, first = [], 0
+        while first < times.size and not self._failed:
+            stop = piece(self._values, times, first)
+            found.append(self._run(take(rows, slice(first, stop)), times[first:stop]))
+            first = stop
+        return joined(found)
 
     _next_end = INFINITY  # of the windows that groups are of
 
@@ -154,17 +186,19 @@ class ChangeAggregateOperator(InstantOperator):
             rows = _nothing(rows)
         ids = self._owners(rows, n)
         weights = weights_of(rows, self.schema)
-        self._make_room(int(np.abs(weights).sum()) + n + _SPARE)
+        self._make_room(int(np.abs(weights).sum()) + 2 * n + _SPARE)
         room = 2 * n
         out = {"out_owner": np.int64, "out_time": np.int64, "out_weight": np.int64}
         outputs = {name: np.empty(room, t) for name, t in out.items()}
         outputs |= {f"out_{n}": np.empty(room, _dtype(t)) for n, t in self.code.results}
-        self._bind(rows, np.ascontiguousarray(times), weights, ids, outputs, room)
+        times = np.ascontiguousarray(times)
+        outputs |= self._take_in_values(rows, times, weights, ids)
+        self._bind(rows, times, weights, ids, outputs, room)
         status = call_address(int(self._module.op.address), int(self._words.ctypes.data), 0)
         if status != 0:
             self._failed, self._detail = True, self._word("detail")
             return no_rows(self.output)
-        made = {name: a[: self._word("out")] for name, a in outputs.items()}
+        made = {n: a[: self._word("out")] for n, a in outputs.items() if n.startswith("out")}
         found = self._rows(made)
         seen = np.unique(ids)
         if self.node.ends is not None:
@@ -172,6 +206,25 @@ class ChangeAggregateOperator(InstantOperator):
             self._next_end = min(self._next_end, first)
         self._forget(seen)
         return found
+
+    def _take_in_values(self, rows: State, times: Times, weights: Times, ids: Times) -> State:
+        """What the values that are kept beside say, for the kernel."""
+        if not self._values:
+            return {}
+        pairs = Pairs.of(times, ids, self._groups["live"].size)
+        self._words[self.code.slots["pairs"]] = pairs.owner.size
+        entered = times
+        if self.node.entered is not None:
+            entered = rows[f"c{self.node.entered}"].astype(np.int64)
+        told: State = {}
+        for values in self._values:
+            told |= values.take_in(rows, ids, weights, entered, self._word("sequence"), pairs)
+        for name, kind in self.code.told:
+            name = name.replace("told", "res")
+            told[name] = np.ascontiguousarray(told[name].astype(_dtype(kind), copy=False))
+        for number in self.code.listed:
+            self._words[self.code.slots[f"values of {number}"]] = told[f"values{number}"].size
+        return told
 
     def _owners(self, rows: State, n: int) -> Times:
         """The group of each row."""
@@ -186,9 +239,12 @@ class ChangeAggregateOperator(InstantOperator):
         return ids
 
     def _grow_groups(self, size: int) -> None:
-        fill = {"back": -1, "front": -1, "newest": -1}
+        fill = {"back": -1, "apart": -1, "front": -1, "newest": -1}
         self._groups = {n: grown(a, size, fill.get(n, 0)) for n, a in self._groups.items()}
         self._results = {n: grown(a, size) for n, a in self._results.items()}
+        self._told = {n: grown(a, size) for n, a in self._told.items()}
+        for values in self._values:
+            values.grow(size)
         self._key_rows = {n: grown(a, size) for n, a in self._key_rows.items()}
 
     def _make_room(self, wanted: int) -> None:
@@ -210,7 +266,7 @@ class ChangeAggregateOperator(InstantOperator):
         touched = np.empty(times.size, np.int64)
         arrays: dict[str, npt.NDArray[Any]] = {
             "times": times, "weights": weights, "owners": ids, "touched": touched,
-            **self._groups, **self._results, **self._entries, **outputs,
+            **self._groups, **self._results, **self._entries, **self._told, **outputs,
         }  # fmt: skip
         for name in self.code.slots:  # in<c>, im<c>: data and mask of column c
             if name[:2] in ("in", "im") and name[2:].isdigit():
@@ -248,12 +304,14 @@ class ChangeAggregateOperator(InstantOperator):
         if not self.node.keys:
             return
         gone = ids[self._groups["live"][ids] == 0]
-        entries = self._groups["back"][gone]
+        entries = np.concatenate([self._groups[name][gone] for name in ("back", "apart")])
         entries = entries[entries >= 0]
         top = self._word("free top")
         self._entries["free"][top : top + entries.size] = entries
         self._words[self.code.slots["free top"]] = top + entries.size
-        self._groups["back"][gone] = -1
+        self._groups["back"][gone] = self._groups["apart"][gone] = -1
+        for values in self._values:
+            values.forget(gone)
         self._groups["dirty"][gone] = 0
         self._index.give_back(gone)
 

@@ -8,6 +8,11 @@ which they came, so a group keeps two stacks of them; an entry of the front stac
 aggregate of itself and all below it, the group's own entry that of the back stack; each row is
 merged twice in its life and nothing is ever subtracted. ``rescan``: rows leave in any order; a
 group that lost one is aggregated anew from those that are left.
+
+Calls that keep values beside (DISTINCT, holistic) have them in ``value_logs``, which tell for each
+instant and group: the result of a holistic call; for DISTINCT which rows bring a value or take the
+last of its kind away or, where a state cannot lose a value, all values that are left. The states of
+DISTINCT calls stand in an entry of the group apart from those of its rows.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.user_aggregate import declare_own, own_lines
+from cql.executor.operators.value_logs import ValueLog, value_logs
 from cql.planner.expr import Column
 from cql.planner.physical import ChangeAggregateExec
 from cql.types import DataType
@@ -30,6 +36,7 @@ APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks
 OF_GROUP = (
     ("live", "int64"),
     ("back", "int64"),
+    ("apart", "int64"),
     ("front", "int64"),
     ("newest", "int64"),
     ("shown", "bool"),
@@ -42,12 +49,17 @@ OF_ENTRY = (("link", "int64"), ("free", "int64"))
 @dataclass(frozen=True, slots=True)
 class ChangeAggregateCode:
     """``slots``: the descriptor's words by name. ``state``: columns of an entry. ``results``: of a
-    group, a pair (value, valid) for each call, as (name, dtype). ``sites``: errors by number."""
+    group, a pair (value, valid) for each call, as (name, dtype); ``told``: the same of holistic
+    calls, as their values told it last. ``sites``: errors by number. ``listed``: the logs whose
+    values are written out."""
 
     text: str
     slots: dict[str, int]
     state: tuple[tuple[str, str], ...]
     results: tuple[tuple[str, str], ...]
+    told: tuple[tuple[str, str], ...]
+    logs: tuple[ValueLog, ...]
+    listed: frozenset[int]
     sites: tuple[ErrorSite, ...]
     uses_rank: bool
     texts: tuple[str, ...]  # state columns that hold codes
@@ -67,17 +79,27 @@ class _Writer:
         self.functions: list[Called] = []
         self.own_words: dict[str, int] = {}
         self._declared: set[str] = set()
-        self.codes: list[AggregateCode] = []
+        self.codes: dict[int, AggregateCode] = {}
+        self.logs = value_logs(node.calls)
+        self.log_of = {k: log for log in self.logs for k in log.calls}
         for k, call in enumerate(node.calls):
+            if call.holistic:
+                continue
             loose = not node.keys or call.where is not None or any(a.nullable for a in call.args)
             # a group that lost all its rows with a value has seen one, and has none
             loose = loose or node.method != APPEND_ONLY
-            self.codes.append(aggregate_code(call, k, loose))
+            self.codes[k] = aggregate_code(call, k, loose)
+        append = node.method == APPEND_ONLY
+        #: The states of rows; DISTINCT ones that follow their values, and those made anew of them.
+        self.plain = {k: c for k, c in self.codes.items() if k not in self.log_of}
+        sets = {k: c for k, c in self.codes.items() if k in self.log_of}
+        self.moved = {k: c for k, c in sets.items() if append or c.retract}
+        self.anew = {k: c for k, c in sets.items() if k not in self.moved}
 
     def write(self) -> ChangeAggregateCode:
         self._declare()
         body = self.body
-        body.lines("i = 0", "out = 0", "status = 0", "detail = 0", "now = 0")
+        body.lines("i = 0", "out = 0", "status = 0", "detail = 0", "now = 0", "pair = 0")
         body.line(f"sequence = d[{self._slot('sequence')}]")
         with body.block("while i < n:"):
             body.lines("now = times[i]", "many = 0")
@@ -97,6 +119,7 @@ class _Writer:
                 self._show()
                 with body.block("if status != 0:"):
                     body.line("break")
+                body.line("pair += 1")
             with body.block("if status != 0:"):
                 body.line("break")
         body.lines(
@@ -115,9 +138,12 @@ class _Writer:
             self.layout.slots,
             self._state(),
             self._results(),
+            self._told(),
+            self.logs,
+            frozenset(self.log_of[k].number for k in self.anew),
             tuple(self.sites),
-            any(c.ranked is not None for c in self.codes),
-            tuple(name for c in self.codes for name in c.codes),
+            any(c.ranked is not None for c in self.codes.values()),
+            tuple(name for c in self.codes.values() for name in c.codes),
             tuple(self.functions),
         )
 
@@ -125,12 +151,19 @@ class _Writer:
         return self.layout.slot(name)
 
     def _state(self) -> tuple[tuple[str, str], ...]:
-        return tuple(column for code in self.codes for column in code.columns)
+        return tuple(column for code in self.codes.values() for column in code.columns)
 
     def _results(self) -> tuple[tuple[str, str], ...]:
         found: list[tuple[str, str]] = []
         for k, call in enumerate(self.node.calls):
             found += [(f"r{k}", call.type.storage), (f"v{k}", "bool")]
+        return tuple(found)
+
+    def _told(self) -> tuple[tuple[str, str], ...]:
+        found: list[tuple[str, str]] = []
+        for k, call in enumerate(self.node.calls):
+            if call.holistic:
+                found += [(f"told{k}", call.type.storage), (f"told{k}_ok", "bool")]
         return tuple(found)
 
     def _array(self, name: str, dtype: str, size: str) -> None:
@@ -156,9 +189,24 @@ class _Writer:
         for column, type_ in self._read().items():
             self._array(f"in{column}", type_.storage, "n")
             self._array(f"im{column}", "bool", "n")
-        if any(c.ranked is not None for c in self.codes):
+        if any(c.ranked is not None for c in self.codes.values()):
             head.line(f"rank = as_i32(d[{self._slot('rank')}], d[{self._slot('codes')}])")
-        declare_own(self, self.codes)
+        if self.logs:
+            head.line(f"pairs = d[{self._slot('pairs')}]")
+        for name, dtype in self._told():
+            self._array(name, dtype, "groups")
+            self._array(name.replace("told", "res"), dtype, "pairs")
+        for log in self.logs:
+            self._array(f"fresh{log.number}", "bool", "pairs")
+        for number in dict.fromkeys(self.log_of[k].number for k in self.moved):
+            self._array(f"moved{number}", "int64", "n")
+        for log in {self.log_of[k].number: self.log_of[k] for k in self.anew}.values():
+            number, size = log.number, f"d[{self._slot(f'values of {log.number}')}]"
+            self._array(f"first{number}", "int64", "pairs + 1")
+            self._array(
+                f"values{number}", "float64" if log.args[0].type.is_fraction else "int64", size
+            )
+        declare_own(self, list(self.codes.values()))
 
     # -- what functions of users ask of a kernel (``user_aggregate.Kernel``) ----------------------
 
@@ -186,7 +234,8 @@ class _Writer:
         return self.sites.index(made)
 
     def _read(self) -> dict[int, DataType]:
-        exprs = [e for c in self.node.calls for e in (*c.args, *((c.where,) if c.where else ()))]
+        calls = [self.node.calls[k] for k in (*self.plain, *self.moved)]
+        exprs = [e for c in calls for e in (*c.args, *((c.where,) if c.where else ()))]
         found = {e.index: e.type for e in exprs if isinstance(e, Column)}
         if self.node.entered is not None:
             found[self.node.entered] = self.node.input.schema[self.node.entered].type
@@ -199,8 +248,8 @@ class _Writer:
         body, entered = self.body, self.node.entered
         time = "now" if entered is None else f"int64(in{entered}[r])"
         body.lines(f"T = {time}", "Q = sequence + i")
-        for k, call in enumerate(self.node.calls):
-            conditions = []
+        for k in (*self.plain, *self.moved):
+            call, conditions = self.node.calls[k], []
             if call.where is not None:
                 at = _column(call.where)
                 conditions.append(f"im{at}[r] != 0 and in{at}[r] != 0")
@@ -215,23 +264,28 @@ class _Writer:
 
     def _update(self) -> None:
         """Adds the row to entry ``g``."""
-        for k, code in enumerate(self.codes):
+        for k, code in self.plain.items():
             with self.body.block(f"if f{k}:"):
                 self._emit(k, code.update)
 
     def _take_out(self) -> None:
         """Takes the row out of entry ``g``."""
-        for k, code in enumerate(self.codes):
+        for k, code in self.plain.items():
             with self.body.block(f"if f{k}:"):
                 self._emit(k, code.retract)
 
     def _merge(self) -> None:
         """Adds entry ``m`` to entry ``g``."""
-        for k, code in enumerate(self.codes):
+        for k, code in self.plain.items():
             self._emit(k, code.merge)
 
     def _init(self) -> None:
-        for code in self.codes:
+        for code in self.plain.values():
+            self.body.lines(*code.init)
+
+    def _init_apart(self) -> None:
+        """``g`` is the group's entry apart, of no values."""
+        for code in (*self.moved.values(), *self.anew.values()):
             self.body.lines(*code.init)
 
     def _emit(self, k: int, lines: Sequence[str]) -> None:
@@ -254,9 +308,32 @@ class _Writer:
             self.body.line("back[q] = e")
         self.body.line("g = uint64(back[q])")
 
+    def _apply_values(self) -> None:
+        """DISTINCT: a value that is new, or of which none is left."""
+        body = self.body
+        with body.block("if apart[q] < 0:"):
+            body.lines("free_top -= 1", "apart[q] = free[free_top]", "g = uint64(apart[q])")
+            self._init_apart()
+        body.line("g = uint64(apart[q])")
+        for k, code in self.moved.items():
+            moved = f"moved{self.log_of[k].number}[r]"
+            with body.block(f"if {moved} > 0:"):
+                self._emit(k, code.update)
+            if self.node.method != APPEND_ONLY:
+                with body.block(f"if {moved} < 0:"):
+                    self._emit(k, code.retract)
+        if self.moved and self.node.method != APPEND_ONLY:
+            with body.block("if live[q] == 0:"):
+                for code in self.moved.values():
+                    body.lines(*code.init)  # so that what floats lost does not stay
+
     def _apply(self) -> None:
         body = self.body
         body.line("live[q] += w")
+        if self.moved or self.anew:
+            self._apply_values()
+        if not self.plain:
+            return
         if self.node.method in (APPEND_ONLY, RETRACT):
             self._own_entry()
             with body.block("for copy in range(w):"):
@@ -325,7 +402,7 @@ class _Writer:
     def _equal(self) -> str:
         tests = []
         when = "q" if self.node.entered is not None else "tq"
-        for code in self.codes:
+        for code in self.plain.values():
             for name, dtype in code.columns:
                 if code.ordered and name[-1] in when:
                     continue
@@ -341,15 +418,15 @@ class _Writer:
         body = self.body
         grouped = bool(self.node.keys)
         body.line(f"there = {'live[q] > 0' if grouped else 'True'}")
-        self._total()
-        with body.block("if status != 0:"):
-            body.line("break")
+        if self.plain:
+            self._total()
+            with body.block("if status != 0:"):
+                body.line("break")
+        for k, code in self.plain.items():
+            self._emit_result(k, code)
+        self._show_values()
         same = ["shown[q] != 0", "there"]
-        for k, (code, call) in enumerate(zip(self.codes, self.node.calls, strict=True)):
-            self._emit(k, code.final_lines)
-            value = code.result.value
-            valid = code.result.valid or "True"
-            body.lines(f"y{k} = {value}", f"z{k} = {valid}")
+        for k, call in enumerate(self.node.calls):
             equal = f"y{k} == r{k}[q]"
             if call.type.storage == "bool":
                 equal = f"y{k} == (r{k}[q] != 0)"
@@ -360,12 +437,40 @@ class _Writer:
             with body.block("if shown[q] != 0:"):
                 self._tell(-1)
             with body.block("if there:"):
-                for k in range(len(self.codes)):
+                for k in range(len(self.node.calls)):
                     body.lines(f"r{k}[q] = y{k}", f"v{k}[q] = z{k}")
                 self._tell(1)
             body.line("shown[q] = there")
-        if self.node.method == TWO_STACKS:
+        if self.plain and self.node.method == TWO_STACKS:
             body.lines("free[free_top] = s", "free_top += 1")
+
+    def _emit_result(self, k: int, code: AggregateCode) -> None:
+        self._emit(k, code.final_lines)
+        self.body.lines(f"y{k} = {code.result.value}", f"z{k} = {code.result.valid or 'True'}")
+
+    def _show_values(self) -> None:
+        """Results of the calls that keep values."""
+        body = self.body
+        for k, call in enumerate(self.node.calls):
+            if call.holistic:
+                with body.block(f"if fresh{self.log_of[k].number}[pair] != 0:"):
+                    body.line(f"told{k}[q], told{k}_ok[q] = res{k}[pair], res{k}_ok[pair]")
+                boolean = " != 0" if call.type.storage == "bool" else ""
+                body.lines(f"y{k} = told{k}[q]{boolean}", f"z{k} = told{k}_ok[q] != 0")
+        if self.moved or self.anew:
+            body.line("g = uint64(apart[q])")
+        for k, code in self.anew.items():
+            log, kind = self.log_of[k].number, self.node.calls[k].args[0].type
+            with body.block(f"if fresh{log}[pair] != 0:"):
+                body.lines(*code.init)
+                with body.block(f"for at in range(first{log}[pair], first{log}[pair + 1]):"):
+                    boolean = " != 0" if kind.storage == "bool" else ""
+                    body.line(f"{argument(k, 0)} = values{log}[at]{boolean}")
+                    self._emit(k, code.update)
+                with body.block("if status != 0:"):
+                    body.line("break")
+        for k, code in (self.moved | self.anew).items():
+            self._emit_result(k, code)
 
     def _total(self) -> None:
         """``g`` is an entry with the aggregate of all rows."""

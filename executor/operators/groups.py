@@ -23,14 +23,19 @@ def key_words(rows: State, columns: Sequence[int], types: Sequence[DataType], n:
     for k, (c, t) in enumerate(zip(columns, types, strict=True)):
         values, mask = rows[f"c{c}"], rows[f"m{c}"]
         if t.is_fraction:
-            wide = values.astype(np.float64) + 0.0
-            bits = np.where(np.isnan(wide), _NAN, wide.view(np.int64))
+            bits = canonical(values)
         else:
             bits = values.astype(np.int64)
         valid = mask != 0
         words[:, k] = np.where(valid, bits, 0)
         words[:, len(columns) + k // _FLAGS] |= np.where(valid, 0, 1 << (k % _FLAGS))
     return words
+
+
+def canonical(values: npt.NDArray[Any]) -> Words:
+    """The bits of floats, one for those that are equal."""
+    wide = values.astype(np.float64) + 0.0
+    return np.where(np.isnan(wide), _NAN, wide.view(np.int64))
 
 
 class GroupIndex:

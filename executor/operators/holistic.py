@@ -9,9 +9,10 @@ log per pane", design §5).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -135,12 +136,12 @@ def _percentile(
     wanted = [fraction(p) for p in call.constants]
     columns = np.empty((int(some.sum()), len(wanted)))
     for column, p in enumerate(wanted):
-        low, share = _places_of(counts[some], lambda n, p=p: p * (n - 1))
+        low, share = places_of(counts[some], percentile_place(p))
         a, b = values[first + low], values[first + low + (share > 0)]
         with np.errstate(invalid="ignore"):
             between = (1 - share) * a + share * b
         columns[:, column] = np.where((a == b) | (share == 0), a, between)
-    return _one_or_array(call, columns, some, dictionary)
+    return one_or_array(call, columns, some, dictionary)
 
 
 def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
@@ -149,13 +150,13 @@ def _element(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> t
     some = counts > 0
     first = (np.cumsum(counts) - counts)[some]
     kind = call.type.element or call.type
-    values = _stored(entries.words[0], kind)
+    values = stored(entries.words[0], kind)
     wanted = [fraction(p) for p in call.constants]
     columns = np.empty((int(some.sum()), len(wanted)), values.dtype)
     for column, p in enumerate(wanted):
-        place, _ = _places_of(counts[some], lambda n, p=p: Fraction(max(0, math.ceil(p * n) - 1)))
+        place, _ = places_of(counts[some], disc_place(p))
         columns[:, column] = values[first + place]
-    return _one_or_array(call, columns, some, dictionary)
+    return one_or_array(call, columns, some, dictionary)
 
 
 def fraction(literal: Literal) -> Fraction:
@@ -165,7 +166,20 @@ def fraction(literal: Literal) -> Fraction:
     return Fraction(str(literal.value))
 
 
-def _places_of(counts: Array, place: Any) -> tuple[Array, Array]:
+Place: TypeAlias = Callable[[int], Fraction]
+
+
+def percentile_place(p: Fraction) -> Place:
+    """Between which two of n values the percentile lies."""
+    return lambda n: p * (n - 1)
+
+
+def disc_place(p: Fraction) -> Place:
+    """The first of n values up to which at least the share p of them lie."""
+    return lambda n: Fraction(max(0, math.ceil(p * n) - 1))
+
+
+def places_of(counts: Array, place: Place) -> tuple[Array, Array]:
     """Whole and broken part of ``place(n)`` for each count n; exact, whatever p is."""
     different, which = np.unique(counts, return_inverse=True)
     exact = [place(int(n)) for n in different]
@@ -174,7 +188,7 @@ def _places_of(counts: Array, place: Any) -> tuple[Array, Array]:
     return low[which], share[which]
 
 
-def _one_or_array(
+def one_or_array(
     call: AggregateCall, columns: Array, some: Array, dictionary: Dictionary
 ) -> tuple[Array, Array]:
     """One value per group with values, or an array of several."""
@@ -200,7 +214,7 @@ def _mode(call: AggregateCall, entries: Entries) -> tuple[Array, Array]:
     head = np.ones(best.size, np.bool_)
     head[1:] = np.diff(group[best]) != 0
     chosen = starts[best[head]]
-    values = _stored(entries.words[0], call.type)
+    values = stored(entries.words[0], call.type)
     out = np.full(entries.groups, -1 if call.type.is_text else 0, values.dtype)
     out[entries.group[chosen]] = values[chosen]
     return out, entries.counts > 0
@@ -214,7 +228,7 @@ def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tup
         texts = dictionary.decode(entries.words[0].astype(np.int32), None, pa.binary())
         made = arrays.entries_of_texts(texts, counts)
     else:
-        made = arrays.entries_of(_stored(entries.words[0], element), counts, element)
+        made = arrays.entries_of(stored(entries.words[0], element), counts, element)
     return _encoded(made, dictionary), np.ones(counts.size, np.bool_)
 
 
@@ -234,7 +248,7 @@ def _encoded(array: pa.Array, dictionary: Dictionary, depth: int = ARRAYS) -> Ar
     return codes
 
 
-def _stored(words: Array, kind: DataType) -> Array:
+def stored(words: Array, kind: DataType) -> Array:
     """Words of the log in the storage of a type."""
     values = words.view(np.float64) if kind.is_fraction else words
     return values.astype(arrays.element_dtype(kind), copy=False)

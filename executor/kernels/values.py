@@ -1,0 +1,477 @@
+"""The values of the groups of a changing relation: counted in order, or listed as they came.
+
+Counted: each group has a treap of its different values (Seidel and Aragon: Randomized Search Trees,
+1996), whose nodes know how many values lie below them and how often the most frequent one comes.
+A value enters and leaves, and the n-th one and the most frequent one are found, in logarithmic
+time. Listed: each group has a chain of its rows in the order in which they came.
+
+A node is a line of words; ``-1`` is no node. ``control`` holds the first free node, how many nodes
+were ever in use, how many are, and the state of the random numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FREE, USED, LIVE, RANDOM = range(4)
+#: Words of a node of a treap.
+VALUE, COUNT, TOTAL, MOST, LEFT, RIGHT, PRIORITY = range(7)
+#: Words of a node of a chain; its values stand behind.
+NEXT, TIME, SEQUENCE, FIRST = range(4)
+#: How words compare: as integers, as doubles, by the rank of a code.
+AS_INTEGERS, AS_DOUBLES, BY_RANK = range(3)
+#: The values about the place that is asked for: rounding may have moved it by one.
+NEAR = 4
+_DEPTH = 1024
+_MAGNITUDE = 2**63 - 1
+
+
+@njit("int64(int64, int64, int32[::1])", nogil=True, cache=True)
+def _key(word: int, how: int, rank: Any) -> int:
+    """What sorts like the value."""
+    if how == AS_DOUBLES:
+        return word ^ _MAGNITUDE if word < 0 else word
+    if how == BY_RANK:
+        return np.int64(rank[word])  # type: ignore[return-value]
+    return word
+
+
+@njit("int64(int64[:, ::1], int64[::1], int64)", nogil=True, cache=True)
+def _take_node(nodes: Any, control: Any, link: int) -> int:
+    """A free node; there is one."""
+    node = control[FREE]
+    if node < 0:
+        node = control[USED]
+        control[USED] += 1
+    else:
+        control[FREE] = nodes[node, link]
+    control[LIVE] += 1
+    return int(node)
+
+
+@njit("void(int64[:, ::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def _free_node(nodes: Any, control: Any, link: int, node: int) -> None:
+    nodes[node, :] = -1  # no code that compaction would keep
+    nodes[node, link] = control[FREE]
+    control[FREE] = node
+    control[LIVE] -= 1
+
+
+@njit("void(int64[:, ::1], int64, boolean)", nogil=True, cache=True)
+def _sum(nodes: Any, node: int, distinct: bool) -> None:
+    own = np.int64(1) if distinct else nodes[node, COUNT]
+    total, most = own, own
+    for side in (LEFT, RIGHT):
+        child = nodes[node, side]
+        if child >= 0:
+            total += nodes[child, TOTAL]
+            most = max(most, nodes[child, MOST])
+    nodes[node, TOTAL], nodes[node, MOST] = total, most
+
+
+@njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
+def _put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
+    """``new`` in the place of ``old``."""
+    if parent < 0:
+        root[0] = new
+    elif nodes[parent, LEFT] == old:
+        nodes[parent, LEFT] = new
+    else:
+        nodes[parent, RIGHT] = new
+
+
+@njit("void(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
+def _rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
+    """Turns ``child`` above its ``parent``."""
+    if nodes[parent, LEFT] == child:
+        nodes[parent, LEFT] = nodes[child, RIGHT]
+        nodes[child, RIGHT] = parent
+    else:
+        nodes[parent, RIGHT] = nodes[child, LEFT]
+        nodes[child, LEFT] = parent
+    _sum(nodes, parent, distinct)
+    _sum(nodes, child, distinct)
+
+
+@njit(
+    "int64(int64[:, ::1], int64[::1], int64[::1], int64, int64, int64, int32[::1], boolean,"
+    " int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def count_value(
+    nodes: Any,
+    control: Any,
+    root: Any,
+    word: int,
+    weight: int,
+    how: int,
+    rank: Any,
+    distinct: bool,
+    path: Any,
+) -> int:
+    """A value enters (or leaves) so many times: 1 if it was not there before, -1 if it is gone.
+    ``distinct``: for totals, each value counts once."""
+    depth = 0
+    at = root[0]
+    key = _key(word, how, rank)
+    while at >= 0:
+        path[depth] = at
+        depth += 1
+        other = _key(nodes[at, VALUE], how, rank)
+        if other == key:
+            break
+        at = nodes[at, LEFT] if key < other else nodes[at, RIGHT]
+    if at >= 0:
+        nodes[at, COUNT] += weight
+        gone = nodes[at, COUNT] <= 0
+        depth -= 1
+        while gone and (nodes[at, LEFT] >= 0 or nodes[at, RIGHT] >= 0):
+            left, right = nodes[at, LEFT], nodes[at, RIGHT]
+            child = left if left >= 0 else right
+            if right >= 0 and nodes[right, PRIORITY] > nodes[child, PRIORITY]:
+                child = right
+            _rotate(nodes, at, child, distinct)
+            _put_below(nodes, path[depth - 1] if depth else -1, at, child, root)
+            path[depth] = child
+            depth += 1
+        if gone:
+            _put_below(nodes, path[depth - 1] if depth else -1, at, -1, root)
+            _free_node(nodes, control, LEFT, at)
+        else:
+            _sum(nodes, at, distinct)
+        for j in range(depth - 1, -1, -1):
+            _sum(nodes, path[j], distinct)
+        return -1 if gone else 0
+    if weight <= 0:
+        return 0
+    x = control[RANDOM]
+    x ^= x << 13
+    x ^= (x >> 7) & ((1 << 57) - 1)
+    x ^= x << 17
+    control[RANDOM] = x
+    node = _take_node(nodes, control, LEFT)
+    nodes[node, VALUE], nodes[node, COUNT], nodes[node, PRIORITY] = word, weight, x
+    nodes[node, LEFT] = nodes[node, RIGHT] = -1
+    _sum(nodes, node, distinct)
+    if depth == 0:
+        root[0] = node
+    elif key < _key(nodes[path[depth - 1], VALUE], how, rank):
+        nodes[path[depth - 1], LEFT] = node
+    else:
+        nodes[path[depth - 1], RIGHT] = node
+    while depth > 0 and nodes[path[depth - 1], PRIORITY] < x:
+        parent = path[depth - 1]
+        _rotate(nodes, parent, node, distinct)
+        _put_below(nodes, path[depth - 2] if depth > 1 else -1, parent, node, root)
+        depth -= 1
+    for j in range(depth - 1, -1, -1):
+        _sum(nodes, path[j], distinct)
+    return 1
+
+
+@njit("int64(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
+def _value_at(nodes: Any, root: int, place: int, distinct: bool) -> int:
+    """The value at a place, from 0, in ascending order."""
+    at = root
+    while True:
+        left = nodes[at, LEFT]
+        below = nodes[left, TOTAL] if left >= 0 else 0
+        own = 1 if distinct else nodes[at, COUNT]
+        if place < below:
+            at = left
+        elif place < below + own:
+            return int(nodes[at, VALUE])
+        else:
+            place -= below + own
+            at = nodes[at, RIGHT]
+
+
+@njit("int64(int64[:, ::1], int64, boolean, boolean)", nogil=True, cache=True)
+def _most_frequent(nodes: Any, root: int, distinct: bool, descending: bool) -> int:
+    """Of several, the least; or the largest."""
+    first, last = (RIGHT, LEFT) if descending else (LEFT, RIGHT)
+    at = root
+    most = nodes[root, MOST]
+    while True:
+        before = nodes[at, first]
+        own = 1 if distinct else nodes[at, COUNT]
+        if before >= 0 and nodes[before, MOST] == most:
+            at = before
+        elif own == most:
+            return int(nodes[at, VALUE])
+        else:
+            at = nodes[at, last]
+
+
+@njit("int64(int64[:, ::1], int64, int64[::1], int64, int64[::1])", nogil=True, cache=True)
+def _in_order(nodes: Any, root: int, out: Any, first: int, path: Any) -> int:
+    """Writes the values in ascending order from ``first`` on; where it came to."""
+    depth = 0
+    at = root
+    while at >= 0 or depth > 0:
+        while at >= 0:
+            path[depth] = at
+            depth += 1
+            at = nodes[at, LEFT]
+        depth -= 1
+        at = path[depth]
+        out[first] = nodes[at, VALUE]
+        first += 1
+        at = nodes[at, RIGHT]
+    return first
+
+
+@njit(
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def pairs_of(
+    times: Any, owners: Any, pair_owner: Any, row_stop: Any, pair_stop: Any, marked: Any, ends: Any
+) -> int:
+    """The groups that each instant touches, in the order of their first rows: ``pair_owner``. Of
+    instant i, ``row_stop[i]`` is the row and ``pair_stop[i]`` the pair behind it. Returns how many
+    instants there are; ``ends[0]`` is how many pairs."""
+    pairs = instants = i = 0
+    while i < times.size:
+        now, first = times[i], pairs
+        while i < times.size and times[i] == now:
+            if marked[owners[i]] == 0:
+                marked[owners[i]] = 1
+                pair_owner[pairs] = owners[i]
+                pairs += 1
+            i += 1
+        for p in range(first, pairs):
+            marked[pair_owner[p]] = 0
+        row_stop[instants], pair_stop[instants] = i, pairs
+        instants += 1
+    ends[0] = pairs
+    return instants
+
+
+@njit(
+    "int64(int64[:, ::1], int64[::1], int64[::1], uint8[::1], int64[::1], int64[::1], uint8[::1],"
+    " int64[::1], int64, int32[::1], boolean, int64[::1], int64[::1], int64[::1], int64,"
+    " int64[::1], uint8[::1], int64[::1], float64[::1], int64[::1], int64[:, :, ::1], boolean,"
+    " int64[::1], int64[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def count_values(
+    nodes: Any,
+    control: Any,
+    roots: Any,
+    stale: Any,
+    owners: Any,
+    weights: Any,
+    kept: Any,
+    words: Any,
+    how: int,
+    rank: Any,
+    distinct: bool,
+    pair_owner: Any,
+    row_stop: Any,
+    pair_stop: Any,
+    instants: int,
+    moved: Any,
+    fresh: Any,
+    totals: Any,
+    shares: Any,
+    asked: Any,
+    found: Any,
+    lists: bool,
+    first: Any,
+    values: Any,
+    place: Any,
+) -> int:
+    """Takes the rows that are ``kept`` into the treaps of their groups, and says of each pair
+    whether its values are ``fresh``, other than when they were last told; then also:
+
+    - ``totals``, how many there are;
+    - for question k: ``asked[k]`` & 3 is 0 (about the place share * (n - 1)), 1 (about the place
+      share * n - 1) or 2 (the most frequent value), & 4 in descending order: ``found[pair, k]``;
+    - with ``lists`` all its values: ``values[first[pair] : first[pair + 1]]``.
+
+    ``moved`` says of each row whether its value came (1) or went (-1). ``place``: instants and
+    values that are done. Returns 0, or, in mid-run, how many values there must be room for.
+    """
+    path = np.empty(_DEPTH, np.int64)
+    start = place[0]
+    for i in range(start >> 1, instants):
+        if start & 1 == 0 or i > start >> 1:
+            for r in range(row_stop[i - 1] if i else 0, row_stop[i]):
+                moved[r] = 0
+                if kept[r] and weights[r] != 0:
+                    q = owners[r]
+                    stale[q] = 1
+                    moved[r] = count_value(
+                        nodes, control, roots[q : q + 1], words[r], weights[r], how, rank,
+                        distinct, path,
+                    )  # fmt: skip
+        begin = pair_stop[i - 1] if i else 0
+        if lists:
+            wanted = place[1]
+            for p in range(begin, pair_stop[i]):
+                root = roots[pair_owner[p]]
+                if stale[pair_owner[p]] and root >= 0:
+                    wanted += nodes[root, TOTAL]
+            if wanted > values.size:
+                place[0] = 2 * i + 1
+                return int(wanted)
+        for p in range(begin, pair_stop[i]):
+            q = pair_owner[p]
+            root = roots[q]
+            fresh[p] = stale[q]
+            stale[q] = 0
+            totals[p] = nodes[root, TOTAL] if root >= 0 else 0
+            if lists:
+                first[p] = place[1]
+                if fresh[p]:
+                    place[1] = _in_order(nodes, root, values, place[1], path)
+                first[p + 1] = place[1]
+            if not fresh[p] or root < 0:
+                continue
+            n = totals[p]
+            for k in range(asked.size):
+                down = asked[k] & 4 != 0
+                if asked[k] & 3 == 2:
+                    found[p, k, 0] = _most_frequent(nodes, root, distinct, down)
+                    continue
+                about = int(shares[k] * (n - 1)) - 1 if asked[k] & 3 == 0 else (
+                    int(shares[k] * n) - 2
+                )  # fmt: skip
+                for j in range(NEAR):
+                    at = min(max(about + j, 0), n - 1)
+                    found[p, k, j] = _value_at(nodes, root, n - 1 - at if down else at, distinct)
+    return 0
+
+
+@njit(
+    "int64(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1], uint8[::1], int64[::1],"
+    " int64[::1], uint8[::1], int64[:, ::1], int64[::1], int64, boolean, int64[::1], int64[::1],"
+    " int64[::1], int64, uint8[::1], int64[::1], int64[:, ::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def list_values(
+    nodes: Any,
+    control: Any,
+    ends: Any,
+    sizes: Any,
+    stale: Any,
+    owners: Any,
+    weights: Any,
+    kept: Any,
+    words: Any,
+    times: Any,
+    sequence: int,
+    by_entry: bool,
+    pair_owner: Any,
+    row_stop: Any,
+    pair_stop: Any,
+    instants: int,
+    fresh: Any,
+    owner_of: Any,
+    lines: Any,
+    place: Any,
+) -> int:
+    """Takes the rows that are ``kept`` into the chains of their groups (``ends``: first and last),
+    and gives all lines of each pair whose chain is ``fresh``, other than when it was last told:
+    time, sequence and words, ``owner_of`` the pair. Of equal rows the one that came first leaves;
+    ``by_entry``: of those that entered at its time. ``place`` and the result: see
+    ``count_values``."""
+    width = words.shape[1]
+    start = place[0]
+    for i in range(start >> 1, instants):
+        if start & 1 == 0 or i > start >> 1:
+            for r in range(row_stop[i - 1] if i else 0, row_stop[i]):
+                if not kept[r] or weights[r] == 0:
+                    continue
+                q = owners[r]
+                stale[q] = 1
+                for _ in range(weights[r]):
+                    node = _take_node(nodes, control, NEXT)
+                    nodes[node, NEXT] = -1
+                    nodes[node, TIME], nodes[node, SEQUENCE] = times[r], sequence + r
+                    for w in range(width):
+                        nodes[node, FIRST + w] = words[r, w]
+                    if ends[q, 0] < 0:
+                        ends[q, 0] = node
+                    else:
+                        nodes[ends[q, 1], NEXT] = node
+                    ends[q, 1] = node
+                    sizes[q] += 1
+                for _ in range(-weights[r]):
+                    before, at = -1, ends[q, 0]
+                    while at >= 0:
+                        same = not by_entry or nodes[at, TIME] == times[r]
+                        for w in range(width):
+                            same = same and nodes[at, FIRST + w] == words[r, w]
+                        if same:
+                            break
+                        before, at = at, nodes[at, NEXT]
+                    if at < 0:
+                        continue
+                    following = nodes[at, NEXT]
+                    if before < 0:
+                        ends[q, 0] = following
+                    else:
+                        nodes[before, NEXT] = following
+                    if following < 0:
+                        ends[q, 1] = before
+                    sizes[q] -= 1
+                    _free_node(nodes, control, NEXT, at)
+        begin, wanted = pair_stop[i - 1] if i else 0, place[1]
+        for p in range(begin, pair_stop[i]):
+            if stale[pair_owner[p]]:
+                wanted += sizes[pair_owner[p]]
+        if wanted > owner_of.size:
+            place[0] = 2 * i + 1
+            return int(wanted)
+        for p in range(begin, pair_stop[i]):
+            q = pair_owner[p]
+            fresh[p] = stale[q]
+            stale[q] = 0
+            at = ends[q, 0] if fresh[p] else -1
+            while at >= 0:
+                n = place[1]
+                owner_of[n] = p
+                for w in range(2 + width):
+                    lines[n, w] = nodes[at, TIME + w]
+                place[1] += 1
+                at = nodes[at, NEXT]
+    return 0
+
+
+@njit("void(int64[:, ::1], int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def forget_treaps(nodes: Any, control: Any, roots: Any, groups: Any) -> None:
+    path = np.empty(_DEPTH, np.int64)
+    for j in range(groups.size):
+        depth = 0
+        if roots[groups[j]] >= 0:
+            path[0], depth = roots[groups[j]], 1
+        while depth:
+            depth -= 1
+            at = path[depth]
+            left, right = nodes[at, LEFT], nodes[at, RIGHT]
+            for child in (left, right):
+                if child >= 0:
+                    path[depth] = child
+                    depth += 1
+            _free_node(nodes, control, LEFT, at)
+        roots[groups[j]] = -1
+
+
+@njit("void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])", nogil=True, cache=True)
+def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
+    for j in range(groups.size):
+        at = ends[groups[j], 0]
+        while at >= 0:
+            following = nodes[at, NEXT]
+            _free_node(nodes, control, NEXT, at)
+            at = following
+        ends[groups[j], :] = -1
