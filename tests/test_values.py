@@ -1,5 +1,7 @@
 """The values that aggregates over changing relations keep, against lists of Python."""
 
+# ruff: noqa: N801, N805
+
 from __future__ import annotations
 
 import random
@@ -92,7 +94,7 @@ def test_distinct_in_aggregates_of_users(
     session, numbers, _ = stream
 
     @session.aggregate
-    class squares:  # noqa: N801
+    class squares:
         def init() -> tuple[int]:
             return (0,)
 
