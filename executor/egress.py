@@ -68,12 +68,12 @@ class Egress:
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
         """The source's own array where ``address`` points into it."""
-        if self.schema[i].type.is_coded:
+        if self.schema[i].type.is_coded or loaded.separated.dropped is not None:
             return None
         for k, first in enumerate(loaded.addresses):
             data = loaded.data[k]
             if first <= address < first + data.nbytes:
-                array = loaded.separated.batch.column(k)
+                array = loaded.block.batch.column(k)
                 if array.type == self._types[i]:
                     return array.slice((address - first) // data.itemsize, n)
         return None
@@ -87,7 +87,7 @@ class Egress:
         f: Field,
     ) -> pa.Array:
         """Rows of the source's own array; where ``valid`` is 0 the row number means nothing."""
-        array, n = loaded.separated.batch.column(column), int(self.unit.words[ROWS])
+        array, n = loaded.block.batch.column(column), int(self.unit.words[ROWS])
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
             return _plain(array.slice((data - first) // 4, n), f)

@@ -4,14 +4,13 @@ strings as codes, stragglers marked and punctuation made (out-of-order paper §5
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from cql.errors import CatalogError
 from cql.executor.attributes import Attribute
+from cql.executor.columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.dictionary import Dictionary
 from cql.executor.kernels import cut
 from cql.executor.marks import Separated, separate
@@ -32,11 +31,10 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
-from cql.model import Field, Schema
+from cql.model import Schema
 from cql.planner.physical import SourceExec
 from cql.types import Kind
 
-Array = npt.NDArray[Any]
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 
 
@@ -56,12 +54,11 @@ class Loaded:
 
     @property
     def rows(self) -> int:
-        return int(self.separated.batch.num_rows)
+        return self.separated.rows
 
     def place(self, row: int) -> int:
         """Where a row stands in the input, bad ones and marks too."""
-        kept = self.separated.kept
-        return self.offset + place_among(self.block.bad, row if kept is None else int(kept[row]))
+        return self.offset + place_among(self.block.bad, self.separated.place(row))
 
 
 @dataclass(slots=True)
@@ -155,24 +152,27 @@ class Feed:
         return True
 
     def _convert(self, block: Block) -> Loaded:
-        separated = separate(self.source, block, self.attributes)
-        batch = separated.batch
+        schema = self.source.schema
         data: list[Array] = []
-        masks: list[Array | None] = []
-        for i, f in enumerate(self.source.schema):
-            column = batch.column(i)
-            mask = _unpack_mask(column)
+        masks: list[npt.NDArray[np.uint8] | None] = []
+        for i, f in enumerate(schema):
+            column = block.batch.column(i)
+            if f.type.is_text and i not in self.encoded:
+                data.append(ROW_NUMBERS[: len(column)])
+            else:
+                data.append(to_storage(column, f, self.dictionary))
+            masks.append(unpack_mask(column))
+        separated = separate(self.source, block, self.attributes, data, masks)
+        if separated.dropped is not None:
+            data = [separated.data(values) for values in data]
+            masks = [None if mask is None else separated.mask(mask) for mask in masks]
+        for i, (f, mask) in enumerate(zip(schema, masks, strict=True)):
             if mask is not None:
                 if not f.nullable:
                     raise CatalogError(
                         f"{self.source.name}.{f.name} is declared NOT NULL and holds a NULL"
                     )
                 self.nulls.add(i)
-            if f.type.is_text and i not in self.encoded:
-                data.append(ROW_NUMBERS[: len(column)])
-            else:
-                data.append(to_storage(column, f, self.dictionary))
-            masks.append(mask)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         return Loaded(block, separated, data, masks, times)
 
@@ -227,58 +227,6 @@ class Feed:
         words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 0
         words[SERIAL], words[SEQUENCE] = serial, sequence
         return self.unit
-
-
-def address_of(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]  # a third of the cost of ctypes.data
-    return address
-
-
-def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
-    """A column's values as a flat array of the type's storage; NULL places hold anything."""
-    kind = f.type.kind
-    if f.type.is_text:
-        codes = np.zeros(len(column), np.int32)
-        dictionary.encode(column, codes)
-        return codes
-    if kind is Kind.BOOLEAN:
-        return _unpack_bits(column.buffers()[1], column.offset, len(column))
-    if kind is Kind.NULL:
-        return np.zeros(len(column), np.uint8)
-    buffer = column.buffers()[1]
-    if kind is Kind.DECIMAL:
-        return _narrow_decimals(column)
-    dtype = np.dtype(f.type.storage)
-    if buffer is None or len(column) == 0:
-        return np.zeros(len(column), dtype)
-    return np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize)
-
-
-def _narrow_decimals(column: pa.Array) -> Array:
-    """Decimals of up to 18 digits are the low words of Arrow's 128-bit integers."""
-    buffer = column.buffers()[1]
-    if buffer is None or len(column) == 0:
-        return np.zeros(len(column), np.int64)
-    pairs = np.frombuffer(buffer, np.int64, 2 * len(column), column.offset * 16)
-
-    return pairs[::2].copy()
-
-
-def _unpack_mask(column: pa.Array) -> Array | None:
-    if column.null_count == 0:
-        return None
-    if pa.types.is_null(column.type):
-        return np.zeros(len(column), np.uint8)
-    return _unpack_bits(column.buffers()[0], column.offset, len(column))
-
-
-def _unpack_bits(buffer: pa.Buffer | None, offset: int, n: int) -> Array:
-    if buffer is None or n == 0:
-        return np.zeros(n, np.uint8)
-    first = offset // 8
-    packed = np.frombuffer(buffer, np.uint8, (offset + n + 7) // 8 - first, first)
-    bits = np.unpackbits(packed, bitorder="little")
-    return np.ascontiguousarray(bits[offset % 8 : offset % 8 + n])
 
 
 def narrow_schema(schema: Schema) -> Schema:

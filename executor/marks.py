@@ -12,23 +12,50 @@ import pyarrow as pa
 
 from cql.errors import CatalogError
 from cql.executor.attributes import Attribute
-from cql.executor.protocols import Block
+from cql.executor.buffers import POOL
+from cql.executor.columns import Array, address_of, unpack_bits, unpack_mask
+from cql.executor.kernels.cut import FLOOR, MARK
+from cql.executor.kernels.marks import compact, promises
+from cql.executor.protocols import BLOCK_ROWS, Block
 from cql.executor.unit import INFINITY, Words
 from cql.planner.physical import SourceExec
 
 Places = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.uint8]
+#: Blocks of fewer rows get memory of their own.
+SMALLEST_ROWS = BLOCK_ROWS // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Separated:
-    """``batch`` has the rows that are data. ``marks`` are records as ``kernels.cut`` reads them,
-    ``count`` of them; ``kept`` are the places of the rows in the source's batch, None if all of
-    these are data."""
+    """Of the rows of a block, ``rows`` are data; ``dropped`` has a 1 for each that is a mark, None
+    if none is. ``marks`` are records as ``kernels.cut`` reads them, ``count`` of them."""
 
-    batch: pa.RecordBatch
+    rows: int
+    dropped: Flags | None
     marks: Words
     count: int
-    kept: Places | None
+
+    def place(self, row: int) -> int:
+        """Where a row of data stands among all."""
+        return row if self.dropped is None else int(np.flatnonzero(self.dropped == 0)[row])
+
+    def data(self, values: Array) -> Array:
+        """The values of the rows that are data. The memory goes back where it came from when
+        nobody uses it any more."""
+        if self.dropped is None:
+            return values
+        large = values.size > SMALLEST_ROWS
+        room = (BLOCK_ROWS if large else values.size) + 1
+        target = POOL.take(values.dtype, room) if large else np.empty(room, values.dtype)
+        dropped = address_of(self.dropped)
+        compact(address_of(values), address_of(target), values.itemsize, dropped, values.size)
+        return POOL.lend(target, self.rows) if large else target[: self.rows]
+
+    def mask(self, mask: Flags) -> Flags | None:
+        """The same of a mask; None if only marks were NULL."""
+        made = self.data(mask)
+        return None if made.all() else made
 
 
 def markers_of(node: SourceExec) -> tuple[str, ...]:
@@ -43,36 +70,71 @@ def columns_read(node: SourceExec) -> tuple[str, ...]:
     return (*node.schema.names, *(m for m in markers_of(node) if node.schema.find(m) is None))
 
 
-def separate(node: SourceExec, block: Block, attributes: Sequence[Attribute]) -> Separated:
-    """Data and promises of a block that has ``columns_read``."""
-    batch = block.batch
-    before = np.arange(batch.num_rows + 1, dtype=np.int64)  # rows of data before each row
-    unread = np.array([b.row for b in block.bad], np.int64)
+def separate(
+    node: SourceExec,
+    block: Block,
+    attributes: Sequence[Attribute],
+    data: Sequence[Array],
+    masks: Sequence[Flags | None],
+) -> Separated:
+    """Data and promises of a block that has ``columns_read``, the first of them also as ``data``
+    and ``masks``."""
     _check(node, block)
-    kept: Places | None = None
-    parts: list[tuple[Places, int, Places]] = []
-    found = {name: _marked(batch, node, name) for name in markers_of(node)}
-    if found and (dropped := np.logical_or.reduce(list(found.values()))).any():
-        kept = np.flatnonzero(~dropped)
-        np.cumsum(~dropped, out=before[1:])
+    rows = block.batch.num_rows
+    found = {name: _marked(block.batch, node, name) for name in markers_of(node)}
+    flags = [one for one in found.values() if one is not None]
+    dropped: Flags | None = None
+    parts = []
+    if flags:
+        dropped = flags[0] if len(flags) == 1 else np.bitwise_or.reduce(flags)
+        rows -= int(np.count_nonzero(dropped))
         for k, attribute in enumerate(attributes):
-            marker = attribute.progress.marked_by
-            if marker is not None:
-                rows, values = _values(batch, attribute.column, found[marker])
-                parts.append((before[rows], k, values))
-        batch = batch.take(pa.array(kept))
-    for k, attribute in enumerate(attributes):
-        name = attribute.name.lower()
-        own = [
-            (int(before[row - np.searchsorted(unread, row)]), value)
-            for row, column, value in block.marks
-            if column.lower() == name
-        ]
-        own += [(batch.num_rows, v) for column, v in block.punctuation if column.lower() == name]
-        if own:
-            pairs = np.array(own, np.int64)
-            parts.append((pairs[:, 0], k, np.minimum(pairs[:, 1], INFINITY)))
-    return Separated(batch, *_records(parts), kept)
+            own = found.get(attribute.progress.marked_by or "")
+            if own is not None:
+                at = attribute.column
+                parts.append(_promises(dropped, own, data[at], masks[at], k, attribute))
+    told = _told(block, attributes, rows, dropped)
+    if len(parts) != 1 or told.size:
+        parts = [_in_order([*parts, told])]
+    return Separated(rows, dropped, parts[0], parts[0].size // MARK)
+
+
+def _promises(
+    dropped: Flags, own: Flags, values: Array, mask: Flags | None, k: int, attribute: Attribute
+) -> Words:
+    """Of the rows that are marks on attribute ``k`` (``own``): records."""
+    large = values.size > SMALLEST_ROWS
+    room = MARK * (BLOCK_ROWS if large else values.size)
+    records = POOL.take(np.dtype(np.int64), room) if large else np.empty(room, np.int64)
+    valid = 0 if mask is None else address_of(mask)
+    addresses = address_of(dropped), values.size, address_of(own), address_of(values)
+    floor = int(attribute.words[FLOOR])
+    count = promises(*addresses, values.itemsize, valid, k, floor, address_of(records))
+    return POOL.lend(records, MARK * count) if large else records[: MARK * count]
+
+
+def _told(block: Block, attributes: Sequence[Attribute], rows: int, dropped: Flags | None) -> Words:
+    """What the source says beside its rows: records."""
+    if not (block.marks or block.punctuation):
+        return np.zeros(0, np.int64)
+    before = None if dropped is None else np.concatenate([[0], np.cumsum(dropped, dtype=np.int64)])
+    unread = np.array([b.row for b in block.bad], np.int64)
+    told = []
+    for row, column, value in block.marks:
+        place = row - int(np.searchsorted(unread, row))
+        told.append((place if before is None else place - int(before[place]), column, value))
+    told += [(rows, column, value) for column, value in block.punctuation]
+    numbers = {a.name.lower(): k for k, a in enumerate(attributes)}
+    found = ((row, numbers.get(column.lower()), value) for row, column, value in told)
+    made = [(row, k, min(value, INFINITY)) for row, k, value in found if k is not None]
+    return np.array(made, np.int64).ravel()
+
+
+def _in_order(parts: Sequence[Words]) -> Words:
+    """By the number of rows before them."""
+    records = np.concatenate(parts).reshape(-1, MARK)
+    ordered: Words = records[np.argsort(records[:, 0], kind="stable")].ravel()
+    return ordered
 
 
 def _check(node: SourceExec, block: Block) -> None:
@@ -89,33 +151,14 @@ def _check(node: SourceExec, block: Block) -> None:
             )
 
 
-def _marked(batch: pa.RecordBatch, node: SourceExec, name: str) -> npt.NDArray[np.bool_]:
-    """Where a marker is true; NULL is not."""
+def _marked(batch: pa.RecordBatch, node: SourceExec, name: str) -> Flags | None:
+    """Where a marker is true, None if nowhere; NULL is not true."""
     names = [n.lower() for n in columns_read(node)]
     column = batch.column(names.index(name.lower()))
-    flags: npt.NDArray[np.bool_] = column.fill_null(False).to_numpy(zero_copy_only=False)
+    if not column.true_count:
+        return None
+    flags: Flags = unpack_bits(column.buffers()[1], column.offset, len(column))
+    mask = unpack_mask(column)
+    if mask is not None:
+        flags &= mask
     return flags
-
-
-def _values(
-    batch: pa.RecordBatch, column: int, marked: npt.NDArray[np.bool_]
-) -> tuple[Places, Places]:
-    """Rows that are marks and what they promise; a NULL promises nothing."""
-    array = batch.column(column)
-    valid = marked & array.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(valid)
-    width = np.dtype(f"i{array.type.bit_width // 8}")
-    values = np.frombuffer(array.buffers()[1], width, len(array), array.offset * width.itemsize)
-    return rows, values[rows].astype(np.int64)
-
-
-def _records(parts: Sequence[tuple[Places, int, Places]]) -> tuple[Words, int]:
-    """In the order of the rows; one more record, so that there is always something to point to."""
-    count = sum(rows.size for rows, _, _ in parts)
-    records = np.zeros((count + 1, 3), np.int64)
-    if count:
-        records[:count, 0] = np.concatenate([rows for rows, _, _ in parts])
-        records[:count, 1] = np.concatenate([np.full(rows.size, k) for rows, k, _ in parts])
-        records[:count, 2] = np.concatenate([values for _, _, values in parts])
-        records[:count] = records[:count][np.argsort(records[:count, 0], kind="stable")]
-    return records.ravel(), count

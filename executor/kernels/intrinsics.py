@@ -56,6 +56,16 @@ def leading_zeros(typingctx: Any, a: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
+@intrinsic
+def trailing_zeros(typingctx: Any, a: Any) -> Any:
+    """Of the 64 bits of an int64; 64 for 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), codegen
+
+
 add_flagged = _checked("sadd_with_overflow")
 sub_flagged = _checked("ssub_with_overflow")
 mul_flagged = _checked("smul_with_overflow")
