@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.executor.unit import stored_dtype
 from cql.types import DataType
 
 Array = npt.NDArray[Any]
@@ -26,7 +27,7 @@ def width(element: DataType) -> int:
 
 
 def element_dtype(element: DataType) -> np.dtype[Any]:
-    return _BYTES if element.storage == "bool" else np.dtype(element.storage)
+    return stored_dtype(element.storage)
 
 
 def entries_of(values: Array, counts: Array, element: DataType) -> pa.Array:

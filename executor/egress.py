@@ -19,7 +19,7 @@ from cql.executor import arrays
 from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
 from cql.executor.ingest import ROW_NUMBERS, Loaded
-from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word
+from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word, stored_dtype
 from cql.model import Field, Schema
 from cql.types import DataType, Kind
 
@@ -100,7 +100,7 @@ class Egress:
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
             self.unit.renew(i, self.schema, int(self.unit.words[CAPACITY]), mask=False)
             return POOL.lend(owned, n)
-        dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
+        dtype = stored_dtype(f.type.storage)
         return view_address(address, dtype, n).copy()
 
     @staticmethod

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cql.executor.dictionary import FURTHEST, Codes, Dictionary
 from cql.executor.expression_scope import DictionaryTable, HostSite
+from cql.executor.unit import stored_dtype
 from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
 from cql.planner.expr import Expr, Value
@@ -20,11 +21,6 @@ __all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
 NULL, VALID, ERROR, UNKNOWN = 0, 1, 2, 255
 Column = npt.NDArray[Any]
 Status = npt.NDArray[np.uint8]
-
-
-def _storage(kind: DataType) -> np.dtype[Any]:
-    """Booleans are stored as bytes beside the kernels."""
-    return np.dtype(np.uint8 if kind.storage == "bool" else kind.storage)
 
 
 def _entry(expr: Expr, row: Sequence[Value], dictionary: Dictionary) -> tuple[Any, int]:
@@ -56,7 +52,7 @@ class DictionaryTables:
     def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
         self._tables = tuple(tables)
         self._dictionary = dictionary
-        self._values = [np.zeros(0, _storage(t.type)) for t in self._tables]
+        self._values = [np.zeros(0, stored_dtype(t.type.storage)) for t in self._tables]
         self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
         #: For each table and depth of codes: the codes below this one are computed.
         self._done: list[dict[int, int]] = [{} for _ in self._tables]
@@ -139,7 +135,7 @@ def compute_host_column(
     """Values and status of a host column. ``arguments`` are (values, status) in storage form, where
     status 2 says that the argument itself failed. Equal rows are computed once."""
     rows = len(arguments[0][0])
-    out, status = np.zeros(rows, _storage(site.type)), np.zeros(rows, np.uint8)
+    out, status = np.zeros(rows, stored_dtype(site.type.storage)), np.zeros(rows, np.uint8)
     lists = [(v.tolist(), s.tolist()) for v, s in arguments]
     keys = [(_bits(v).tolist(), s.tolist()) for v, s in arguments]
     known: dict[tuple[object, ...], tuple[Any, int]] = {}

@@ -12,6 +12,7 @@ unit unless the operator passed a column of its input on by reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,12 @@ def data_word(column: int) -> int:
 
 def value_bytes(kind: DataType) -> int:
     """How long a value of a column is."""
-    return np.dtype(kind.storage).itemsize
+    return stored_dtype(kind.storage).itemsize
+
+
+def stored_dtype(storage: str) -> np.dtype[Any]:
+    """Of the values of a column: booleans are bytes."""
+    return np.dtype(np.uint8 if storage == "bool" else storage)
 
 
 def mask_word(column: int) -> int:
@@ -145,7 +151,7 @@ class Unit:
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
         """Gives a column new buffers (the old ones now belong to whoever took them)."""
         field = schema[column]
-        dtype = np.dtype(np.uint8 if field.type.storage == "bool" else field.type.storage)
+        dtype = stored_dtype(field.type.storage)
         data = POOL.take(dtype, capacity)
         self.data[column] = data
         self.words[data_word(column)] = data.ctypes.data

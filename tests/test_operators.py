@@ -27,9 +27,8 @@ from operator_tools import (
 )
 from test_two_threads import QUERIES, SETTINGS, stream
 
-import cql
 from cql.executor.ingest import to_storage
-from cql.executor.operators import sort
+from cql.executor.operators import rows
 from cql.executor.operators.native import PythonOperator
 from cql.executor.unit import (
     CAPACITY,
@@ -517,18 +516,15 @@ def _liar() -> tuple[Liar, Checked, Unit]:
     return liar, Checked(liar, node), unit
 
 
-def test_rows_that_wait_to_be_sorted_are_copied_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_wait_are_copied_few_times() -> None:
     copied = [0]
-    joined = sort._joined
 
-    def spy(parts: list[Any]) -> Any:
-        copied[0] += sum(part["c0"].size for part in parts) if len(parts) > 1 else 0
-        return joined(parts)
+    def join(parts: Sequence[Any]) -> Any:
+        copied[0] += sum(map(rows.count, parts))
+        return rows.joined(parts)
 
-    monkeypatch.setattr(sort, "_joined", spy)
-    n = 1 << 12
-    with cql.connect(False, morsel_rows=1) as session:
-        session.create_stream("t", pa.table({"n": range(n)}))
-        rows = session.sql("SELECT n FROM t ORDER BY n DESC").to_arrow()
-    assert rows["n"].to_pylist() == list(range(n - 1, -1, -1))
+    n, parts = 1 << 12, []
+    for k in range(n):
+        rows.append_part(parts, {"c0": np.array([k])}, join)
+    assert rows.joined(parts)["c0"].tolist() == list(range(n))
     assert copied[0] < n * 13

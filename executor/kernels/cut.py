@@ -17,6 +17,7 @@ from numba import njit
 
 from cql.executor.kernels.intrinsics import leading_zeros
 from cql.executor.kernels.memory import as_u8, words
+from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     HEADER,
     INFINITY,
@@ -246,10 +247,7 @@ def promise(cutter: int, unit: int) -> None:
         mark = rolled(attribute, watermark(a))
         if mark > a[PROMISED]:
             a[PROMISED] = mark
-            made[PUNCTUATION_WORDS * n] = a[INDEX]
-            made[PUNCTUATION_WORDS * n + 1] = mark
-            made[PUNCTUATION_WORDS * n + 2] = -1
-            n += 1
+            n = send(made, n, a[INDEX], mark)
     u[PUNCTUATIONS] = n
 
 

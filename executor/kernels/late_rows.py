@@ -8,10 +8,10 @@ from typing import Any
 from numba import cfunc
 
 from cql.executor.kernels.memory import words
+from cql.executor.kernels.passing import pass_rows
 from cql.executor.unit import (
     DETAIL,
     DONE,
-    EPOCH,
     HEADER,
     NEED,
     OUT,
@@ -20,8 +20,6 @@ from cql.executor.unit import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLERS,
 )
@@ -41,9 +39,8 @@ def late_rows(desc: Any, unit: Any) -> Any:
         u[DETAIL] = 0
         return NEED
     o = words(u[OUT], width)
-    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
-        o[k] = u[k]
-    for k in range(HEADER, width):
+    pass_rows(u, o, width)
+    for k in (STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
         o[k] = u[k]
     count = PUNCTUATION_WORDS * u[PUNCTUATIONS]
     arrived, leaving = words(u[PUNCTUATION_ADDRESS], count), words(o[PUNCTUATION_ADDRESS], count)

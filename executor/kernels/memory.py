@@ -112,6 +112,18 @@ as_i32 = _view(types.int32)
 as_f32 = _view(types.float32)
 
 
+@njit("int64(int64, int64, int64)", cache=True)
+def integer_at(address: int, size: int, i: int) -> int:
+    """Value ``i`` of a column of integers of ``size`` bytes."""
+    if size == 8:
+        return words(address, i + 1)[i]
+    if size == 4:
+        return int(as_i32(address, i + 1)[i])
+    if size == 2:
+        return int(as_i16(address, i + 1)[i])
+    return int(as_i8(address, i + 1)[i])
+
+
 @njit("void(int64, int64, int64)", cache=True)
 def copy_bytes(source: int, target: int, n: int) -> None:
     """Copies ``n`` bytes between buffers that do not overlap."""

@@ -21,13 +21,14 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.memory import (
     as_f32,
-    as_i8,
     as_i16,
     as_i32,
     as_u8,
     f64_of_bits,
+    integer_at,
     words,
 )
+from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
@@ -124,17 +125,6 @@ def _column(d: Any, column: int) -> int:
     return FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * column
 
 
-@njit("int64(int64, int64, int64)", cache=True)
-def _integer(address: int, size: int, i: int) -> int:
-    if size == 8:
-        return words(address, i + 1)[i]
-    if size == 4:
-        return int(as_i32(address, i + 1)[i])
-    if size == 2:
-        return int(as_i16(address, i + 1)[i])
-    return int(as_i8(address, i + 1)[i])
-
-
 @njit("int64(float64, float64)", cache=True)
 def _compare_reals(x: float, y: float) -> int:
     """NaN is the largest and equals itself, -0.0 is 0.0."""
@@ -164,7 +154,7 @@ def _compare_keys(d: Any, a: int, b: int) -> int:
             reals = as_f32(data, d[SLOTS])
             order = _compare_reals(float(reals[a]), float(reals[b]))
         else:
-            x, y = _integer(data, size, a), _integer(data, size, b)
+            x, y = integer_at(data, size, a), integer_at(data, size, b)
             if kind == TEXT:
                 rank = as_i32(d[RANK], d[RANKS])
                 x, y = int(rank[x]), int(rank[y])
@@ -244,9 +234,9 @@ def _pick(d: Any, u: Any) -> int:
         while at < stragglers and late[STRAGGLER_WORDS * at] <= i:
             record = STRAGGLER_WORDS * at
             if late[record] == i and late[record + 1] == order and known:
-                behind |= _integer(data, size, i) < late[record + 2]
+                behind |= integer_at(data, size, i) < late[record + 2]
             at += 1
-        if not behind and known and _integer(data, size, i) < floor:
+        if not behind and known and integer_at(data, size, i) < floor:
             behind = True
             d[port + TOO_LATE] += 1
         if behind:
@@ -300,7 +290,7 @@ def _store(d: Any, u: Any, kept: int) -> None:
     times = words(d[TIMES], d[SLOTS])
     if d[at + DATA] != d[TIMES]:
         for i in range(kept):
-            times[places[i]] = _integer(d[at + DATA], d[at + SIZE], places[i])
+            times[places[i]] = integer_at(d[at + DATA], d[at + SIZE], places[i])
     if d[at + MASK] != 0:
         mask = as_u8(d[at + MASK], d[SLOTS])
         for i in range(kept):
@@ -490,22 +480,18 @@ def _release(d: Any, u: Any, o: Any) -> int:
     leaving = words(o[PUNCTUATION_ADDRESS], 2 * PUNCTUATION_WORDS)
     if ended != 0:
         if told == 0:
-            leaving[0], leaving[1], leaving[2] = END_OF_INPUT, INFINITY, -1
-            o[PUNCTUATIONS] = 1
+            o[PUNCTUATIONS] = send(leaving, 0, END_OF_INPUT, INFINITY)
         return DONE
     if d[PROMISED] < passed:
         d[PROMISED] = passed
-        leaving[0], leaving[1], leaving[2] = d[ORDER], passed, -1
-        o[PUNCTUATIONS] = 1
+        o[PUNCTUATIONS] = send(leaving, 0, d[ORDER], passed)
     idling = 1
     for port in range(d[PORTS]):
         at = FIRST + PORT_WORDS * port
         idling &= d[at + SILENT] | d[at + DONE_AT]
     if idling != d[IDLING]:
         d[IDLING] = idling
-        at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
-        leaving[at], leaving[at + 1], leaving[at + 2] = IDLE, idling, -1
-        o[PUNCTUATIONS] += 1
+        o[PUNCTUATIONS] = send(leaving, o[PUNCTUATIONS], IDLE, idling)
     return DONE
 
 

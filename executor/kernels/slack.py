@@ -14,11 +14,11 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.kernels.memory import as_u8, integer_at, words
+from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
     DONE,
     END_OF_INPUT,
-    EPOCH,
     HEADER,
     IDLE,
     INFINITY,
@@ -28,8 +28,6 @@ from cql.executor.unit import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
@@ -50,17 +48,6 @@ MAX_LATENESS = 10
 HEAP = 11  # address: the highest times so far, the least first
 FILLED = 12  # how many
 WORDS = 13
-
-
-@njit("int64(int64, int64, int64)", cache=True)
-def _time(address: int, size: int, i: int) -> int:
-    if size == 8:
-        return words(address, i + 1)[i]
-    if size == 4:
-        return int(as_i32(address, i + 1)[i])
-    if size == 2:
-        return int(as_i16(address, i + 1)[i])
-    return int(as_i8(address, i + 1)[i])
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -108,7 +95,7 @@ def _mark(d: Any, u: Any, target: int) -> int:
     for i in range(n):
         if d[NULLABLE] != 0 and mask[i] == 0:
             continue
-        t = _time(data, size, i)
+        t = integer_at(data, size, i)
         if t < d[HIGHEST]:
             own = _progress(d)
             if t < own:
@@ -130,29 +117,21 @@ def slack(desc: Any, unit: Any) -> Any:
     width = HEADER + 2 * d[COLUMNS]
     u = words(unit, width)
     o = words(u[OUT], width)
-    for k in (ROWS, SERIAL, SEQUENCE, EPOCH):
-        o[k] = u[k]
-    for k in range(HEADER, width):
-        o[k] = u[k]
+    pass_rows(u, o, width)
     d[ROWS_SEEN] += u[ROWS]
     o[STRAGGLERS] = _mark(d, u, o[STRAGGLER_ADDRESS])
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (u[PUNCTUATIONS] + 1))
-    o[PUNCTUATIONS] = 0
+    n = 0
     for p in range(u[PUNCTUATIONS]):
         attribute = arrived[PUNCTUATION_WORDS * p]
         if attribute == END_OF_INPUT:
-            leaving[0], leaving[1], leaving[2] = END_OF_INPUT, INFINITY, -1
-            o[PUNCTUATIONS] = 1
+            o[PUNCTUATIONS] = send(leaving, 0, END_OF_INPUT, INFINITY)
             return DONE
         if attribute == IDLE:
-            at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
-            value = arrived[PUNCTUATION_WORDS * p + 1]
-            leaving[at], leaving[at + 1], leaving[at + 2] = IDLE, value, -1
-            o[PUNCTUATIONS] += 1
+            n = send(leaving, n, IDLE, arrived[PUNCTUATION_WORDS * p + 1])
     if _progress(d) > d[PROMISED]:
         d[PROMISED] = _progress(d)
-        at = PUNCTUATION_WORDS * o[PUNCTUATIONS]
-        leaving[at], leaving[at + 1], leaving[at + 2] = d[ATTRIBUTE], d[PROMISED], -1
-        o[PUNCTUATIONS] += 1
+        n = send(leaving, n, d[ATTRIBUTE], d[PROMISED])
+    o[PUNCTUATIONS] = n
     return DONE

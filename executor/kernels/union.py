@@ -11,11 +11,11 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.kernels.memory import as_u8, integer_at, words
+from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
     DONE,
     END_OF_INPUT,
-    EPOCH,
     HEADER,
     IDLE,
     INFINITY,
@@ -25,8 +25,6 @@ from cql.executor.unit import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
@@ -47,17 +45,6 @@ OF_ATTRIBUTE = 4
 COLUMN, SIZE, SENT, FURTHEST = range(OF_ATTRIBUTE)
 OF_PORT = 3
 OVER, SILENT, TOO_LATE = range(OF_PORT)
-
-
-@njit("int64(int64, int64, int64)", cache=True)
-def _value(address: int, size: int, row: int) -> int:
-    if size == 8:
-        return words(address, row + 1)[row]
-    if size == 4:
-        return as_i32(address, row + 1)[row]
-    if size == 2:
-        return as_i16(address, row + 1)[row]
-    return as_i8(address, row + 1)[row]
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
@@ -82,7 +69,7 @@ def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
             if own != -INFINITY:
                 valid = as_u8(u[HEADER + 2 * column + 1], n)[i] != 0
                 size = d[FIRST + OF_ATTRIBUTE * a + SIZE]
-                if not valid or _value(u[HEADER + 2 * column], size, i) >= own:
+                if not valid or integer_at(u[HEADER + 2 * column], size, i) >= own:
                     own = -INFINITY
             before = -INFINITY
             for e in range(seen, u[STRAGGLERS]):
@@ -103,14 +90,6 @@ def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
     return made
 
 
-@njit(inline="always")
-def _send(leaving: Any, n: int, attribute: int, value: int) -> int:
-    leaving[PUNCTUATION_WORDS * n] = attribute
-    leaving[PUNCTUATION_WORDS * n + 1] = value
-    leaving[PUNCTUATION_WORDS * n + 2] = -1
-    return n + 1
-
-
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def union(desc: Any, unit: Any) -> Any:
     d = words(desc, FIRST)
@@ -118,14 +97,9 @@ def union(desc: Any, unit: Any) -> Any:
     d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
     u = words(unit, HEADER + 2 * columns)
     o = words(u[OUT], HEADER + 2 * columns)
-    o[ROWS] = u[ROWS]
-    o[SERIAL] = u[SERIAL]
-    o[SEQUENCE] = u[SEQUENCE]
-    o[EPOCH] = u[EPOCH]
+    pass_rows(u, o, HEADER + 2 * columns)
     o[STRAGGLERS] = u[STRAGGLERS]
     o[STRAGGLER_ADDRESS] = u[STRAGGLER_ADDRESS]
-    for k in range(HEADER, HEADER + 2 * columns):
-        o[k] = u[k]
     d[ROWS_SEEN] += u[ROWS]
     port = u[PORT]
     of_ports = FIRST + OF_ATTRIBUTE * attributes
@@ -166,8 +140,8 @@ def union(desc: Any, unit: Any) -> Any:
             for a in range(attributes):
                 at = FIRST + OF_ATTRIBUTE * a
                 if d[at + FURTHEST] > d[at + SENT]:
-                    n = _send(leaving, n, d[at + COLUMN], d[at + FURTHEST])
-            n = _send(leaving, n, END_OF_INPUT, INFINITY)
+                    n = send(leaving, n, d[at + COLUMN], d[at + FURTHEST])
+            n = send(leaving, n, END_OF_INPUT, INFINITY)
     else:
         for a in range(attributes):
             low = INFINITY
@@ -177,10 +151,10 @@ def union(desc: Any, unit: Any) -> Any:
             sent = FIRST + OF_ATTRIBUTE * a + SENT
             if low > d[sent] and low < INFINITY:
                 d[sent] = low
-                n = _send(leaving, n, d[FIRST + OF_ATTRIBUTE * a + COLUMN], low)
+                n = send(leaving, n, d[FIRST + OF_ATTRIBUTE * a + COLUMN], low)
         idling = 1 if idle == ports - ended else 0
         if idling != d[IDLING]:
             d[IDLING] = idling
-            n = _send(leaving, n, IDLE, idling)
+            n = send(leaving, n, IDLE, idling)
     o[PUNCTUATIONS] = n
     return DONE

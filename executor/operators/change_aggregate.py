@@ -28,7 +28,7 @@ from cql.executor.operators.value_logs import (
     piece,
 )
 from cql.executor.operators.weights import weights_of
-from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit
+from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.model import Schema
 from cql.planner.evaluation_error import EvaluationError
@@ -60,11 +60,11 @@ class ChangeAggregateOperator(InstantOperator):
         self._key_rows = no_rows(self._keys)
         self.code = writing.write(node)
         self._module = codegen.load(self.code.text, workspace.folder)
-        self._groups = {n: np.zeros(0, _dtype(t)) for n, t in writing.OF_GROUP}
-        self._results = {n: np.zeros(0, _dtype(t)) for n, t in self.code.results}
+        self._groups = {n: np.zeros(0, stored_dtype(t)) for n, t in writing.OF_GROUP}
+        self._results = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.results}
         entry = (*writing.OF_ENTRY, *self.code.state)
-        self._entries = {n: np.zeros(0, _dtype(t)) for n, t in entry}
-        self._told = {n: np.zeros(0, _dtype(t)) for n, t in self.code.told}
+        self._entries = {n: np.zeros(0, stored_dtype(t)) for n, t in entry}
+        self._told = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.told}
         self._values = [self._held(log) for log in self.code.logs]
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
@@ -190,7 +190,7 @@ class ChangeAggregateOperator(InstantOperator):
         room = 2 * n
         out = {"out_owner": np.int64, "out_time": np.int64, "out_weight": np.int64}
         outputs = {name: np.empty(room, t) for name, t in out.items()}
-        outputs |= {f"out_{n}": np.empty(room, _dtype(t)) for n, t in self.code.results}
+        outputs |= {f"out_{n}": np.empty(room, stored_dtype(t)) for n, t in self.code.results}
         times = np.ascontiguousarray(times)
         outputs |= self._take_in_values(rows, times, weights, ids)
         self._bind(rows, times, weights, ids, outputs, room)
@@ -221,7 +221,7 @@ class ChangeAggregateOperator(InstantOperator):
             told |= values.take_in(rows, ids, weights, entered, self._word("sequence"), pairs)
         for name, kind in self.code.told:
             name = name.replace("told", "res")
-            told[name] = np.ascontiguousarray(told[name].astype(_dtype(kind), copy=False))
+            told[name] = np.ascontiguousarray(told[name].astype(stored_dtype(kind), copy=False))
         for number in self.code.listed:
             self._words[self.code.slots[f"values of {number}"]] = told[f"values{number}"].size
         return told
@@ -319,7 +319,3 @@ class ChangeAggregateOperator(InstantOperator):
 def _nothing(rows: State) -> State:
     """A change of weight 0."""
     return {name: np.zeros(1, column.dtype) for name, column in rows.items()}
-
-
-def _dtype(storage: str) -> np.dtype[Any]:
-    return np.dtype(np.uint8 if storage == "bool" else storage)

@@ -6,7 +6,8 @@ a relation has a state at each instant, and none in between).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import (
     RowsOperator,
+    append_part,
     count,
     joined,
     map_texts,
@@ -53,9 +55,9 @@ class InstantOperator(RowsOperator):
         self.passed = NEVER  # instants before it are over
         self._waiting: list[State] = []
 
+    @abstractmethod
     def advance(self, rows: State, times: Times) -> State:
         """What the rows of instants that are over make, in order; ``passed`` says which are."""
-        raise NotImplementedError
 
     def at_end(self) -> State:
         """What the end of the input makes, behind all else."""
@@ -104,17 +106,12 @@ class InstantOperator(RowsOperator):
         times = self._times(rows)
         if (times[1:] < times[:-1]).any():
             rows = take(rows, np.argsort(times, kind="stable"))
-        self._waiting.append(rows)
-        # a part is joined to the one before it when that is not twice as long: few parts, and a
-        # row is copied few times
-        while len(self._waiting) > 1 and count(self._waiting[-2]) <= 2 * count(self._waiting[-1]):
-            last = self._waiting.pop()
-            self._waiting[-1] = self._in_order([self._waiting[-1], last])
+        append_part(self._waiting, rows, self._in_order)
 
     def _times(self, rows: State) -> Times:
         return rows[f"c{self.time}"].astype(np.int64, copy=False)
 
-    def _in_order(self, parts: list[State]) -> State:
+    def _in_order(self, parts: Sequence[State]) -> State:
         """Rows by time, ties by their arrival."""
         rows = joined(parts)
         times = self._times(rows)

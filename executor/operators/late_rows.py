@@ -24,6 +24,7 @@ from cql.executor.unit import (
     Words,
     data_word,
     mask_word,
+    stored_dtype,
 )
 from cql.planner.physical import LateRowsExec
 from cql.window import MAX_EVENT_TIME, Window, WindowKind
@@ -66,8 +67,7 @@ class LateRowsOperator:
             self.on_late(self._rows(unit, lost))
 
     def _column(self, unit: Unit, k: int, rows: Times) -> npt.NDArray[np.generic]:
-        storage = self.schema[k].type.storage
-        dtype = np.dtype(np.uint8 if storage == "bool" else storage)
+        dtype = stored_dtype(self.schema[k].type.storage)
         values = view_address(int(unit.words[data_word(k)]), dtype, int(rows.max(initial=-1)) + 1)
         return values[rows]
 

@@ -11,7 +11,16 @@ import numpy as np
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import merge as kernel
 from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
-from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words
+from cql.executor.unit import (
+    DETAIL,
+    DETAIL_ROW,
+    INFINITY,
+    NEVER,
+    Unit,
+    Words,
+    stored_dtype,
+    value_bytes,
+)
 from cql.model import Schema
 from cql.planner.expr import Column
 from cql.planner.logical import SortKey
@@ -62,7 +71,7 @@ class MergeOperator:
         for port in range(ports):
             d[kernel.FIRST + kernel.PORT_WORDS * port + kernel.MARK] = NEVER
         for i, f in enumerate(schema):
-            d[self._column(i) + kernel.SIZE] = _dtype(f.type).itemsize
+            d[self._column(i) + kernel.SIZE] = value_bytes(f.type)
         for k, key in enumerate(keys):
             assert isinstance(key.expr, Column)
             at = width + kernel.KEY_WORDS * k
@@ -96,7 +105,7 @@ class MergeOperator:
         links[before:] = np.arange(before + 1, slots + 1)
         links[-1] = d[kernel.FREE]
         for i, f in enumerate(self.schema):
-            self._resize(f"c{i}", slots, _dtype(f.type))
+            self._resize(f"c{i}", slots, stored_dtype(f.type.storage))
             if f.nullable:
                 self._resize(f"m{i}", slots, np.dtype(np.uint8))
         if self.schema[self._order].type.storage != "int64":
@@ -197,10 +206,6 @@ class MergeOperator:
             "over_limit": int(d[kernel.OVER_LIMIT]),
             "held": int(d[kernel.HELD]),
         }
-
-
-def _dtype(kind: DataType) -> np.dtype[Any]:
-    return np.dtype(np.uint8 if kind.storage == "bool" else kind.storage)
 
 
 def _kind(kind: DataType) -> int:

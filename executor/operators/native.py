@@ -37,7 +37,7 @@ from cql.executor.operators.rowscope import (
 from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
-from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words
+from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.planner.expr import Literal
 from cql.zones import days_of
@@ -328,7 +328,7 @@ class StageOperator:
     def column(self, name: str, suffix: str = "") -> npt.NDArray[Any]:
         """A column of a table's entries, by name: one field of their records."""
         columns = dict(self._table(suffix).columns)
-        dtype, offset = np.dtype(_dtype(columns[name])), 8 * list(columns).index(name)
+        dtype, offset = stored_dtype(columns[name]), 8 * list(columns).index(name)
         records = self.state["records" + suffix]
         return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
 
@@ -428,9 +428,9 @@ class StageOperator:
         rows = self.workspace.unit_rows
         for k, site in enumerate(self.code.kernel.hosts):
             for a, arg in enumerate(site.args):
-                self._resize(f"host {k} argument {a}", rows, np.dtype(_dtype(arg.type.storage)))
+                self._resize(f"host {k} argument {a}", rows, stored_dtype(arg.type.storage))
                 self._resize(f"host {k} mask {a}", rows, np.dtype(np.uint8))
-            self._resize(f"host {k} values", rows, np.dtype(_dtype(site.type.storage)))
+            self._resize(f"host {k} values", rows, stored_dtype(site.type.storage))
             self._resize(f"host {k} status", rows, np.dtype(np.uint8))
         self._set("host rows", rows)
         self._bind_arrays()
@@ -482,7 +482,3 @@ class PythonOperator(ABC):
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """An operator without texts in its state has nothing to tell."""
         return
-
-
-def _dtype(storage: str) -> str:
-    return "uint8" if storage == "bool" else storage

@@ -17,7 +17,16 @@ from cql.executor.kernels.partitions import push_rows
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
-from cql.executor.operators.rows import count, joined, map_texts, nbytes, no_rows, rest, take
+from cql.executor.operators.rows import (
+    append_part,
+    count,
+    joined,
+    map_texts,
+    nbytes,
+    no_rows,
+    rest,
+    take,
+)
 from cql.executor.unit import INFINITY
 from cql.planner.physical import RelationExec
 from cql.window import MAX_EVENT_TIME, WindowKind
@@ -66,14 +75,20 @@ class RelationOperator(InstantOperator):
         rows[self._weight], rows[f"m{width + 1}"] = weights, np.ones(n, np.uint8)
         return rows
 
+    def _pushed(self, rows: State, times: Times, gone: State, pushers: Times) -> State:
+        """The changes of rows that enter, and of those that leave behind the rows ``pushers``."""
+        places = np.concatenate([2 * np.arange(times.size), 2 * pushers + 1])
+        order = np.argsort(places, kind="stable")
+        weights = np.where(order < times.size, 1, -1)
+        both = np.concatenate([times, times[pushers]])[order]
+        return self._changes(take(joined([rows, gone]), order), both, weights)
 
-class RangeOperator(RelationOperator):
-    """[RANGE r], [NOW] and [RANGE UNBOUNDED]. State: the rows of the window, as parts by time."""
+
+class _PartsOperator(RelationOperator):
+    """State: the rows of the window, as parts by time."""
 
     def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
-        unbounded = node.window.kind is WindowKind.UNBOUNDED
-        self.stay = None if unbounded else min(node.window.range or 0, MAX_EVENT_TIME) + 1
         self._live: deque[State] = deque()
 
     @property
@@ -84,14 +99,20 @@ class RangeOperator(RelationOperator):
         super().map_codes(change)
         map_texts(self._live, self.schema, change)
 
+
+class RangeOperator(_PartsOperator):
+    """[RANGE r], [NOW] and [RANGE UNBOUNDED]."""
+
+    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        unbounded = node.window.kind is WindowKind.UNBOUNDED
+        self.stay = None if unbounded else min(node.window.range or 0, MAX_EVENT_TIME) + 1
+
     def advance(self, rows: State, times: Times) -> State:
         if self.stay is None:
             return self._changes(rows, times, np.ones(times.size, np.int64))
         if times.size:
-            self._live.append(rows)
-            while len(self._live) > 1 and count(self._live[-2]) <= 2 * count(self._live[-1]):
-                last = self._live.pop()
-                self._live[-1] = joined([self._live[-1], last])
+            append_part(self._live, rows)
         gone = self._expired()
         ends = self._times(gone) + self.stay
         order = np.argsort(np.concatenate([ends, times]), kind="stable")
@@ -115,20 +136,8 @@ class RangeOperator(RelationOperator):
         return joined(found) if found else no_rows(self.schema)
 
 
-class RowsWindowOperator(RelationOperator):
-    """[ROWS n]. State: the last n rows."""
-
-    def __init__(self, name: str, node: RelationExec, workspace: Workspace) -> None:
-        super().__init__(name, node, workspace)
-        self._live: deque[State] = deque()
-
-    @property
-    def held_bytes(self) -> int:
-        return nbytes(list(self._live))
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        map_texts(self._live, self.schema, change)
+class RowsWindowOperator(_PartsOperator):
+    """[ROWS n]."""
 
     def advance(self, rows: State, times: Times) -> State:
         most, n = self.window.rows or 0, times.size
@@ -138,14 +147,7 @@ class RowsWindowOperator(RelationOperator):
         leaving = max(0, held + n - most)
         gone = self._oldest(leaving)
         # row i pushes out the one that came ``most`` rows before it
-        pushers = np.arange(n - leaving, n)
-        places = np.concatenate([2 * np.arange(n), 2 * pushers + 1])
-        order = np.argsort(places, kind="stable")
-        weights = np.where(order < n, 1, -1)
-        return self._changes(
-            take(joined([rows, gone]), order), np.concatenate([times, times[pushers]])[order],
-            weights,
-        )  # fmt: skip
+        return self._pushed(rows, times, gone, np.arange(n - leaving, n))
 
     def _oldest(self, n: int) -> State:
         """Takes the first ``n`` rows out."""
@@ -200,13 +202,7 @@ class PartitionedRowsOperator(RelationOperator):
         pushers = np.flatnonzero(left >= 0)
         gone = take(self._slots, left[pushers])
         self._free = np.concatenate([self._free, left[pushers]])
-        places = np.concatenate([2 * np.arange(n), 2 * pushers + 1])
-        order = np.argsort(places, kind="stable")
-        weights = np.where(order < n, 1, -1)
-        return self._changes(
-            take(joined([rows, gone]), order), np.concatenate([times, times[pushers]])[order],
-            weights,
-        )  # fmt: skip
+        return self._pushed(rows, times, gone, pushers)
 
     def _take_slots(self, n: int) -> Times:
         if self._free.size < n:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +25,19 @@ from cql.executor.unit import (
     Unit,
     data_word,
     mask_word,
+    stored_dtype,
 )
 from cql.model import Schema
 
 Array = npt.NDArray[Any]
+Join: TypeAlias = Callable[[Sequence[State]], State]
 
 
 def columns_of(schema: Schema) -> list[tuple[str, int, np.dtype[Any]]]:
     """Name, word of a unit, and type of each array of rows of ``schema``."""
     found = []
     for i, f in enumerate(schema):
-        dtype = np.dtype(np.uint8 if f.type.storage == "bool" else f.type.storage)
+        dtype = stored_dtype(f.type.storage)
         found.append((f"c{i}", data_word(i), dtype))
         found.append((f"m{i}", mask_word(i), np.dtype(np.uint8)))
     return found
@@ -76,6 +79,15 @@ def joined(parts: Sequence[State]) -> State:
     return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
 
+def append_part(parts: MutableSequence[State], rows: State, join: Join = joined) -> None:
+    """A part is joined to the one before it when that is not twice as long: few parts, and a row is
+    copied few times."""
+    parts.append(rows)
+    while len(parts) > 1 and count(parts[-2]) <= 2 * count(parts[-1]):
+        last = parts.pop()
+        parts[-1] = join([parts[-1], last])
+
+
 def nbytes(parts: Sequence[State]) -> int:
     return sum(a.nbytes for part in parts for a in list(part.values()))
 
@@ -102,25 +114,26 @@ class RowsOperator(PythonOperator):
         self.rows_in = self.rows_out = 0
         self.ready: State = no_rows(output)
         self.promises: list[tuple[int, int]] = []
-        self._sent = 0  # rows of ``ready``
+        self.unsent = 0  # rows of ``ready``
 
     def call(self, unit: Unit, out: Unit) -> int:
         words = unit.words
         if words[PHASE] == 0:
             before = self.state_bytes
             self.rows_in += int(words[ROWS])
-            self._sent = 0
             self.promises = []
             failed = self.take_in(unit)
             self.workspace.resize(before, self.state_bytes, self.name)
             if failed is not None:
                 return failed
+            self.unsent = count(self.ready)
             words[PHASE] = 1
         return self._send(words, out)
 
+    @abstractmethod
     def take_in(self, unit: Unit) -> int | None:
-        """Takes a unit's rows and punctuation; sets ``ready`` and ``promises``."""
-        raise NotImplementedError
+        """Takes a unit's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR where
+        a row fails."""
 
     @property
     def state_bytes(self) -> int:
@@ -143,6 +156,7 @@ class RowsOperator(PythonOperator):
         out.words[SERIAL] = words[SERIAL]
         out.words[SEQUENCE] = self.rows_out
         self.rows_out += n
+        self.unsent -= n
         words[CURSOR] = first + n
         if first + n < total:
             return OUTPUT_FULL
