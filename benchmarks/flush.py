@@ -127,7 +127,7 @@ class Run:
     taken: Column = field(init=False)
     packets: int = 0
     counted: int = 0
-    answer: Answer = ()
+    answer: Answer | None = None
     _results: list[tuple[Column, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ class Run:
     def _plan(self) -> PhysicalPlan:
         import pyarrow as pa
 
-        settings = {
+        settings: dict[str, Any] = {
             "window_operator": "two_level",
             "flush": self.flush,
             "flush_every": EVERY,

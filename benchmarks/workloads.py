@@ -178,10 +178,10 @@ def links(n: int) -> Workload:
     rng = np.random.default_rng(2)
     sources = np.sort(rng.choice(2**31, 1000, replace=False)).astype(np.int32)
     parts = []
-    for link, share in ((1, 9), (2, 9), (3, 2)):
+    for number, share in ((1, 9), (2, 9), (3, 2)):
         rows = n * share // 20
         ts, length = _packet_times(rng, rows, _SPAN)
-        parts.append((np.full(rows, link, np.int32), rng.integers(0, 1000, rows), length, ts))
+        parts.append((np.full(rows, number, np.int32), rng.integers(0, 1000, rows), length, ts))
     link, group, length, ts = (np.concatenate(c) for c in zip(*parts, strict=True))
     order = np.argsort(ts + np.where(link == 3, LATE, 0), kind="stable")
     link, group, length, ts = link[order], group[order], length[order], ts[order]
@@ -202,7 +202,7 @@ def _windows(
     that hold a packet, without srcIP where there are no groups: from panes of ``slide``."""
     panes, over = -(-_SPAN // slide), RANGE // slide
     wide = 1 if group is None else len(sources)
-    at = (ts - T0) // slide * wide + (0 if group is None else group)
+    at: Column = (ts - T0) // slide * wide + (0 if group is None else group)
     size = (panes + 2 * (over - 1), wide)  # windows reach beyond both ends
     count, total = np.zeros(size, np.int64), np.zeros(size, np.int64)
     least, most = np.full(size, 2**31), np.full(size, -1)
