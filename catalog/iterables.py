@@ -176,7 +176,7 @@ def _guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 
             return
         except CatalogError:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever the user's iterable raises
             raise CatalogError(
                 f"{what} failed after row {rows()}: {type(error).__name__}: {error}"
             ) from error

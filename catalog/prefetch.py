@@ -55,7 +55,7 @@ class Prefetch(Generic[T]):
                 self._made.put(next(self._source))
         except StopIteration:
             pass
-        except BaseException as raised:
+        except BaseException as raised:  # raised where the items are taken
             error = raised
         self._made.put(_Over(error))
 

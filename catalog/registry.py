@@ -141,7 +141,7 @@ def _write(file: Path, table: Table) -> None:
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(fresh, file)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no half file stays
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
             raise

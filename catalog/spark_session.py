@@ -172,7 +172,7 @@ def spark_call(session: SparkSession, doing: str) -> Iterator[None]:
         yield
     except CatalogError:
         raise
-    except Exception as error:
+    except Exception as error:  # of py4j's many, those of Spark are told from others below
         if not _is_of_spark(error) and not _is_of_stopped(session, error):
             raise
         own = _own_of(session)
@@ -311,8 +311,7 @@ def _launch(wanted: Mapping[str, str], warehouse: Path | None) -> Any:
             )
             context = SparkContext(conf=conf, gateway=gateway)
             session = SparkSession(context)
-    except BaseException as error:
-        # Ctrl-C during the start included: half a gateway would break every later start.
+    except BaseException as error:  # Ctrl-C, too: half a gateway would break every later start
         process = gateway.proc if gateway is not None else None
         _clear_pyspark()
         if process is not None:

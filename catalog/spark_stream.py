@@ -209,7 +209,7 @@ class _StreamFeed:
                 writer = writer.option("checkpointLocation", self._folder)
                 writer = writer.trigger(processingTime=f"{max(1, int(poll * 1000))} milliseconds")
                 self._query = writer.start()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
@@ -267,7 +267,7 @@ class _StreamFeed:
                 for piece in pieces:
                     if not self._put(piece):
                         return
-        except Exception as error:
+        except Exception as error:  # raised where the rows are taken; Spark would print its stack
             with self._change:
                 self._error = self._error or error
                 self._change.notify_all()

@@ -151,7 +151,8 @@ def _function(label: str, made: type, role: str) -> Callable[..., Any] | None:
     first = next(iter(inspect.signature(found).parameters), None)
     if first == "self":
         raise BindError(f"{label}.{role} takes self, and there is none", hint=f"write {_USAGE}")
-    return found  # type: ignore[no-any-return]
+    function: Callable[..., Any] = found
+    return function
 
 
 def _state(

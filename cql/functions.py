@@ -213,7 +213,7 @@ def _annotations(made: Callable[..., Any]) -> Mapping[str, Any]:
     plain: Any = made if inspect.isroutine(made) else type(made).__call__
     try:
         return typing.get_type_hints(plain)
-    except Exception:  # "decimal(10,2)" is no name in Python
+    except Exception:  # it evaluates texts, such as "decimal(10,2)", which may raise anything
         return dict(getattr(plain, "__annotations__", {}))
 
 

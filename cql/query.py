@@ -384,8 +384,7 @@ class Query:
     def _insert_in_background(self, run: Run) -> None:
         try:
             self._insert(run)
-        except Exception:
-            # Nobody is here to catch it: ``exception`` and ``await_termination`` hand it over.
+        except Exception:  # ``exception`` and ``await_termination`` hand it over
             return
 
     def _insert(self, run: Run) -> None:
@@ -569,8 +568,8 @@ class Publisher:
         while not self._done.wait(self._epoch):
             try:
                 self.commit()
-            except Exception as error:
-                self._error = error  # raised by the next write, or at the end
+            except Exception as error:  # raised by the next write, or at the end
+                self._error = error
                 self._stop()
                 return
 

@@ -7,6 +7,7 @@ SELECT and INSERT and a ``Result`` for everything else.
 from __future__ import annotations
 
 import atexit
+import importlib
 import itertools
 import threading
 import warnings
@@ -489,8 +490,8 @@ class Session:
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""
-        import cql.executor.execution
-        import cql.planner.bind  # noqa: F401
+        for name in ("cql.executor.execution", "cql.planner.bind"):
+            importlib.import_module(name)
 
     def close(self) -> None:
         """Stops what runs, and the Spark that this session started. Closing twice is fine."""

@@ -50,13 +50,13 @@ def kernels_digest() -> str:
 
 
 def _stamped(begin: Callable[..., None]) -> Callable[..., None]:
-    def __init__(cache: Any, py_func: Any) -> None:  # noqa: N807
+    def stamped(cache: Any, py_func: Any) -> None:
         begin(cache, py_func)
         if py_func.__module__.startswith(KERNELS):
             file = cache._cache_file
             file._source_stamp = (*file._source_stamp, kernels_digest())
 
-    return __init__
+    return stamped
 
 
 def temporary_folder() -> Path:

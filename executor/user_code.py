@@ -212,7 +212,7 @@ def _compile(function: Called, in_python: int) -> Any:
                 return NULL
             if store(results, value):
                 return VALID
-        except Exception:
+        except Exception:  # compiled: numba knows no other clause, and Python says it again
             pass
         return call_operator(in_python, arguments, results)
 
@@ -366,7 +366,7 @@ def _dispatcher(function: Any) -> Any:
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
-class _PythonArithmetic(FunctionPass):  # type: ignore[misc]
+class _PythonArithmetic(FunctionPass):
     """Puts checked arithmetic in the place of numba's, and compiles the functions that are called.
 
     A function that calls itself is refused: compiled code would run out of its stack and end the
@@ -444,7 +444,7 @@ class _Rewriter:
     def _numba_knows(self, value: Any) -> bool:
         try:
             self.state.typingctx.resolve_value_type(value)
-        except Exception:
+        except (NumbaError, ValueError):
             return False
         return True
 
@@ -466,7 +466,7 @@ class _Rewriter:
         statement.value = ir.Expr.call(called, args, (), loc)
 
 
-class _UserCompiler(CompilerBase):  # type: ignore[misc]
+class _UserCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         built = DefaultPassBuilder.define_nopython_pipeline(self.state)
         built.add_pass_after(_PythonArithmetic, InlineClosureLikes)

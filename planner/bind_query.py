@@ -160,7 +160,8 @@ def _ordered(binder: Binder, node: exp.Expr, bound: Bound, env: Env) -> Bound:
     """ORDER BY, LIMIT and OFFSET over the output of a whole query."""
     order, limit = node.args.get("order"), node.args.get("limit")
     offset = node.args.get("offset")
-    if order is None and limit is None and offset is None:
+    first = next((clause for clause in (order, limit, offset) if clause is not None), None)
+    if first is None:
         return bound
     columns = tuple(
         ScopeColumn(None, f.name, Column(k, f.name, f.type, f.nullable))
@@ -177,7 +178,7 @@ def _ordered(binder: Binder, node: exp.Expr, bound: Bound, env: Env) -> Bound:
         count_of(binder, limit, "LIMIT"),
         count_of(binder, offset, "OFFSET") or 0,
         None,
-        binder.pos(order or limit or offset),  # type: ignore[arg-type]
+        binder.pos(first),
     )
     return replace(bound, plan=plan)
 

@@ -84,14 +84,13 @@ def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.E
     infos = [progressing(member) for member in union.inputs]
     for at, info in infos[0].items():
         for other, name in zip(infos[1:], names[1:], strict=True):
-            if at not in other or None in (info.unit, other[at].unit):
+            theirs = other[at].unit if at in other else None
+            if info.unit is None or theirs is None:
                 continue
-            if info.unit is not other[at].unit:
-                assert info.unit is not None
+            if info.unit is not theirs:
                 column = union.schema[at].name
                 raise binder.error(
-                    f"{column} counts {info.unit.value} in {names[0]} and"
-                    f" {other[at].unit.value} in {name}",  # type: ignore[union-attr]
+                    f"{column} counts {info.unit.value} in {names[0]} and {theirs.value} in {name}",
                     node,
                     hint="convert one of them in a subquery",
                 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cql.errors import unreachable
 from cql.planner import evaluate_time as times
@@ -326,7 +327,9 @@ def order(a: Value, b: Value) -> int:
         if a != a or b != b:
             return int(a != a) - int(b != b)
         return int(a > b) - int(a < b)
-    return int(a > b) - int(a < b)  # type: ignore[operator]
+    x: Any = a
+    y: Any = b
+    return int(x > y) - int(x < y)
 
 
 def _compared(test: Callable[[int], bool]) -> Strict:

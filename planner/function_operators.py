@@ -8,7 +8,7 @@ from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
 from cql.planner.expr import Call, Case, Expr, Literal
 from cql.planner.show import INFIX
-from cql.planner.signature import Signature, argument, check_ordered, strict, wrong
+from cql.planner.signature import Builder, Signature, argument, check_ordered, strict, wrong
 from cql.types import (
     BIGINT,
     BOOLEAN,
@@ -336,9 +336,9 @@ def concat(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 
 def _operator(
-    name: str, usage: str, help: str, arity: tuple[int, int | None], build: object
+    name: str, usage: str, help: str, arity: tuple[int, int | None], build: Builder
 ) -> Signature:
-    return Signature(name, "operator", usage, help, arity, build)  # type: ignore[arg-type]
+    return Signature(name, "operator", usage, help, arity, build)
 
 
 OPERATORS: tuple[Signature, ...] = (

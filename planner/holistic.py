@@ -154,8 +154,8 @@ def _take(given: Given, least: int, most: int | None) -> tuple[Expr, ...]:
 
 def _refuse_unless_count(given: Given, accuracy: Expr) -> None:
     value = fold(accuracy)
-    known = isinstance(value, Literal) and value.type.is_integer and isinstance(value.value, int)
-    if not known or int(value.value or 0) <= 0:  # type: ignore[union-attr]
+    given_count = value.value if isinstance(value, Literal) and value.type.is_integer else None
+    if not isinstance(given_count, int) or given_count <= 0:
         raise BindError(
             f"the accuracy of {given.name} must be a constant whole number above 0",
             position=accuracy.pos or given.pos,

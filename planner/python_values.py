@@ -12,6 +12,7 @@ import numbers
 import operator
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
@@ -86,7 +87,7 @@ def _article(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:
+    except Exception:  # whatever the __repr__ of a user's class raises
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -98,8 +99,8 @@ def _misfit(value: object, kind: DataType, what: str) -> EvaluationError:
     )
 
 
-def _integer(value: object, kind: DataType, what: str) -> int:
-    found = operator.index(value)  # type: ignore[arg-type]
+def _integer(value: Any, kind: DataType, what: str) -> int:
+    found = operator.index(value)
     bits = _BITS[kind.kind]
     if not -(1 << (bits - 1)) <= found < 1 << (bits - 1):
         raise (

@@ -99,7 +99,7 @@ def attempt(session: cql.Session, text: str, **parameters: Any) -> str:
             outcome = f"an error of {len(said)} characters"
     except HangError:
         said, outcome = "", "hangs"
-    except BaseException as error:
+    except BaseException as error:  # written down: the next text has its turn
         said, outcome = str(error), f"raises {error!r}"[:300]
     finally:
         signal.alarm(0)

@@ -129,7 +129,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
         return None
     try:
         made = expr.function.function(*values)
-    except Exception as error:
+    except Exception as error:  # whatever the function raises
         raise BadRowError(type(error).__name__) from error
     if isinstance(made, float) and not expr.type.is_fraction:
         raise BadRowError("a float is not of the type")
@@ -138,7 +138,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
 
 def _type_of(value: object) -> DataType:
     kinds = {bool: BOOLEAN, int: BIGINT, float: DOUBLE, str: STRING}
-    if type(value) not in kinds or (type(value) is int and abs(value) >= 2**63):  # type: ignore
+    if type(value) not in kinds or (isinstance(value, int) and abs(value) >= 2**63):
         raise BadRowError(f"{type(value).__name__} is not of the type")
     return kinds[type(value)]
 

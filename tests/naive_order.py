@@ -87,11 +87,12 @@ def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]
     >>> from naive_rows import Row
     >>> from naive_tables import stream
     >>> union = Union((stream("a", "t bigint"), stream("b", "t bigint")))
-    >>> a, b = [Row((1,), (0,)), Row((9,), (1,)), Row((3,), (9,))], [Row((5,), (0,)), Row((1,), (0,))]
+    >>> a = [Row((1,), (0,)), Row((9,), (1,)), Row((3,), (9,))]
+    >>> b = [Row((5,), (0,)), Row((1,), (0,))]
     >>> rows, left_out = merged(union, (a, b))
     >>> [row.values for row in rows], left_out
     ([(1,), (1,), (5,), (9,)], 1)
-    """  # noqa: E501
+    """
     live = progressing(node)
     rows = [row for part in parts for row in part]
     if not live:

@@ -302,7 +302,7 @@ def check(case: Case) -> str:
     with the description of the case, when they differ."""
     try:
         return _check(case)
-    except Exception as error:
+    except Exception as error:  # told with the case
         raise AssertionError(f"{type(error).__name__}: {error}\n{case.describe()}") from error
 
 

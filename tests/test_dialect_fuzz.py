@@ -130,7 +130,7 @@ def examine(text: str) -> str | None:
             return f"the position {error.position} is outside of the text"
         str(error)
         return None if error.__cause__ is None else f"sqlglot failed: {error.__cause__!r}"
-    except Exception as error:
+    except Exception as error:  # none but refusals may come
         return f"raised {error!r}"
     if time.thread_time() - start > 1:
         return "parsing took more than a second"

@@ -36,7 +36,7 @@ from cql.types import (
 
 POS = Position(3, 7, 4)
 A = Column(0, "a", BIGINT)
-I = Column(1, "i", INT)  # noqa: E741
+I = Column(1, "i", INT)  # noqa: E741 (as its column is named)
 D = Column(2, "d", DOUBLE)
 P = Column(3, "p", decimal(10, 2), False)
 S = Column(4, "s", STRING)

@@ -337,7 +337,7 @@ class TwoThreads:
                 with self._lock:
                     self.events[event] += 1
                     self._answer(w, me, event)
-        except BaseException as error:
+        except BaseException as error:  # raised by the thread that waits
             self._errors.append(error)
             self._tables.flags[0] = 1
 

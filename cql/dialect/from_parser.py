@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -39,15 +41,17 @@ _REQUIRED = {
 _WHOLE_WINDOWS = ("NOW", "UNBOUNDED")
 
 
+def _group_window_of(name: str, parser: Any) -> exp.Expr | None:
+    found: exp.Expr | None = parser._group_window(name)
+    return found
+
+
 class FromParser(BaseParser):
     """The part of the parser that reads FROM items and their windows."""
 
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[[Any], exp.Expr | None]]] = {
         **BaseParser.FUNCTION_PARSERS,
-        **{
-            name: lambda self, name=name: self._group_window(name)  # type: ignore[misc]
-            for name in _WINDOW_FUNCTIONS
-        },
+        **{name: partial(_group_window_of, name) for name in _WINDOW_FUNCTIONS},
     }
 
     # ----------------------------------------------------------------- windows
@@ -606,10 +610,10 @@ class FromParser(BaseParser):
             args["using"] = self.names("a column")
         return self.placed(exp.Join(**args), token)
 
-    # the query parser, which inherits from this one, supplies these two
-
+    @abstractmethod
     def query(self) -> exp.Expr:
-        raise NotImplementedError
+        """Supplied by the query parser, which inherits from this one."""
 
+    @abstractmethod
     def set_operations(self, this: exp.Expr) -> exp.Expr:
-        raise NotImplementedError
+        """As ``query``."""

@@ -66,8 +66,8 @@ class Feed:
                 for batch in self.query:
                     if not self._put(batch):
                         return
-        except BaseException as error:
-            self._error = error  # raised where the batches are read
+        except BaseException as error:  # raised where the batches are read
+            self._error = error
         finally:
             self._put(None)
             self._ended.set()

@@ -57,8 +57,8 @@ class Shell:
             self._session = self._connect()
             self._session.on_notice = self._notice
             self._session.catalog.on_start = self._starting_spark
-        except Exception as error:
-            self._failure = error  # raised to the first statement
+        except Exception as error:  # raised to the first statement
+            self._failure = error
         else:
             from cql.repl import words
 
@@ -151,7 +151,7 @@ class Shell:
             render.print_error(error.with_text(text), self.console)
         except KeyboardInterrupt:
             self.console.print("stopped", style="yellow")
-        except Exception:
+        except Exception:  # a bug is told, and the session goes on
             self.console.print(traceback.format_exc(), style="red")
             self.console.print("This is a bug of cql, please report it. The session goes on.")
         return True

@@ -32,7 +32,7 @@ _NOT_NEEDED = frozenset(
 )
 
 
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
+class KernelCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
         built = DefaultPassBuilder.define_nopython_pipeline(self.state)
         built.passes = [p for p in built.passes if p[0] not in _NOT_NEEDED]

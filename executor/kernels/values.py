@@ -35,7 +35,7 @@ def _key(word: int, how: int, rank: Any) -> int:
     if how == AS_DOUBLES:
         return word ^ _MAGNITUDE if word < 0 else word
     if how == BY_RANK:
-        return np.int64(rank[word])  # type: ignore[return-value]
+        return int(rank[word])
     return word
 
 

@@ -21,7 +21,7 @@ from numba.extending import (
 )
 
 
-class View(types.Type):  # type: ignore[misc]
+class View(types.Type):
     """The values of one dtype at an address."""
 
     def __init__(self, dtype: Any) -> None:
@@ -30,7 +30,7 @@ class View(types.Type):  # type: ignore[misc]
 
 
 @register_model(View)
-class _ViewModel(models.StructModel):  # type: ignore[misc]
+class _ViewModel(models.StructModel):
     def __init__(self, manager: Any, kind: View) -> None:
         members = [("data", types.CPointer(kind.dtype)), ("size", types.int64)]
         super().__init__(manager, kind, members)
@@ -45,7 +45,7 @@ class Field(View):
 
 
 @register_model(Field)
-class _FieldModel(models.StructModel):  # type: ignore[misc]
+class _FieldModel(models.StructModel):
     def __init__(self, manager: Any, kind: Field) -> None:
         members = [("data", types.int64), ("size", types.int64), ("step", types.int64)]
         super().__init__(manager, kind, members)
@@ -55,7 +55,7 @@ make_attribute_wrapper(View, "size", "size")
 
 
 @infer_global(operator.getitem)
-class _Get(AbstractTemplate):  # type: ignore[misc]
+class _Get(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
         view, index = args
         if isinstance(view, View) and isinstance(index, types.Integer):
@@ -64,7 +64,7 @@ class _Get(AbstractTemplate):  # type: ignore[misc]
 
 
 @infer_global(operator.setitem)
-class _Set(AbstractTemplate):  # type: ignore[misc]
+class _Set(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
         view, index, _ = args
         if isinstance(view, View) and isinstance(index, types.Integer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cql.errors import NotSupportedError
 from cql.executor.expressions import Code
@@ -76,7 +76,7 @@ def _finish(
     x: str,
     state: str,
     result: str,
-    **more: object,
+    **more: Any,
 ) -> AggregateCode:
     """An aggregate whose state is a value like its arguments, in column ``state``: to merge is to
     update with it."""
@@ -89,7 +89,7 @@ def _finish(
         (f"{a}v = {a}h[g] != 0",) if loose else (),
         Code(result, valid),
         (f"if {a}h[m] != 0:", *(f"    {line}" for line in merge)) if loose else tuple(merge),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 

@@ -8,6 +8,7 @@ share *listed* ones (a chain per group). See ``kernels.values``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -95,7 +96,7 @@ class Pairs:
         return cls(owner[: int(pairs[0])], row_stop, pair_stop, int(instants))
 
 
-class HeldValues:
+class HeldValues(ABC):
     """The values of one log. ``take_in`` gives arrays for the kernel of the aggregate, by name."""
 
     def __init__(self, log: ValueLog, calls: Sequence[AggregateCall], workspace: Workspace) -> None:
@@ -107,17 +108,17 @@ class HeldValues:
         self._nodes = np.zeros((0, self.width), np.int64)
 
     @property
-    def width(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def width(self) -> int: ...
 
     @property
     def nbytes(self) -> int:
         return self._nodes.nbytes + self._stale.nbytes
 
     @property
+    @abstractmethod
     def largest(self) -> int:
         """The most values of a group that are written out at once."""
-        raise NotImplementedError
 
     def grow(self, groups: int) -> None:
         self._stale = grown(self._stale, groups, 1)
@@ -132,14 +133,14 @@ class HeldValues:
             held = column >= 0
             column[held] = change(column[held].astype(np.int32))
 
+    @abstractmethod
     def _coded(self) -> list[int]:
         """The words of a node that hold codes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_in(
         self, rows: State, owners: Times, weights: Times, times: Times, sequence: int, pairs: Pairs
-    ) -> dict[str, Array]:
-        raise NotImplementedError
+    ) -> dict[str, Array]: ...
 
     def _kept(self, rows: State, weights: Times) -> npt.NDArray[np.uint8]:
         """Which rows count; makes room for them."""
