@@ -152,10 +152,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
 def _refuse_session(node: Aggregate | Bucket) -> None:
     if isinstance(node, Bucket):
         raise _lonely("a session window", node.pos)
-    for call in node.calls:
-        if call.beside:
-            clause = f"{call.beside} in a session window"
-            raise _refusal(clause, call.pos, "values of two sessions are not merged yet")
 
 
 def _lonely(what: str, pos: Position | None) -> NotSupportedError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,8 +11,6 @@ if TYPE_CHECKING:
 Shape: TypeAlias = "Callable[[_Writer], str]"
 #: Gaps of sessions, in ticks.
 GAPS = (1, 3, 10, 40)
-_PICKED = re.compile(r"(first|last|max_by|min_by)\(")
-_MERGED = re.compile(r"(count|sum|avg|min|max|stddev|var|bool)")
 
 
 def _length(name: str, ticks: int) -> str:
@@ -22,14 +19,8 @@ def _length(name: str, ticks: int) -> str:
     return f"{ticks} DAYS" if name == "d" else f"{ticks}"
 
 
-def _aggregates(writer: _Writer) -> list[str]:
-    """Those whose states are merged: no sets, no lists of values."""
-    kept = [a for a in writer.aggregates() if _MERGED.match(a) and "DISTINCT" not in a]
-    return kept or ["count(*)"]
-
-
 def _over(writer: _Writer, keys: list[str], source: str, tail: str, more: str = "") -> str:
-    shown = writer.listed([*keys, *_aggregates(writer), *([more] if more else [])])
+    shown = writer.listed([*keys, *writer.aggregates(), *([more] if more else [])])
     bounds = writer.pick("", ", window_start", ", window_start, window_end", ", window_time")
     return f"SELECT {shown}{bounds} FROM {source}{writer.where()}{tail}"
 
@@ -43,7 +34,6 @@ def session(writer: _Writer) -> str:
     name = writer.stream()
     gap, keys = _length(name, writer.rng.choice(GAPS)), writer.keys(2)
     more = writer.pick("", writer.ordered())
-    more = more if _PICKED.match(more) else ""
     match writer.rng.randint(0, 3):
         case 0 if name in "abc":
             window = f"session_window(t, '{gap}')"

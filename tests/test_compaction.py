@@ -57,6 +57,9 @@ QUERIES = {
     "sessions": """
         SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
         FROM a [SESSION 9, WA t] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
+    "values of sessions": """
+        SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs, window_end,
+            string_agg(DISTINCT x, ',') AS u FROM a [SESSION 9, WA t] GROUP BY k""",
     "relations": """
         ISTREAM(SELECT k, count(*) AS n, max(x) AS high FROM a [RANGE 15] WHERE x > 'text'
                 GROUP BY k)""",

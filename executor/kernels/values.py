@@ -475,3 +475,31 @@ def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
             _free_node(nodes, control, NEXT, at)
             at = following
         ends[groups[j], :] = -1
+
+
+@njit("int64(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def count_chains(nodes: Any, heads: Any, sizes: Any) -> int:
+    """How many nodes each chain has, and all of them."""
+    total = 0
+    for j in range(heads.size):
+        sizes[j] = 0
+        at = heads[j]
+        while at >= 0:
+            sizes[j] += 1
+            at = nodes[at, NEXT]
+        total += sizes[j]
+    return int(total)
+
+
+@njit("void(int64[:, ::1], int64[::1], int64[::1], int64[:, ::1])", nogil=True, cache=True)
+def take_chains(nodes: Any, control: Any, heads: Any, lines: Any) -> None:
+    """The nodes of chains, one chain after the other; they are free then."""
+    n = 0
+    for j in range(heads.size):
+        at = heads[j]
+        while at >= 0:
+            following = nodes[at, NEXT]
+            lines[n] = nodes[at]
+            n += 1
+            _free_node(nodes, control, NEXT, at)
+            at = following

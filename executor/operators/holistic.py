@@ -59,7 +59,7 @@ class Entries:
 def results(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
     """The result of each group in storage form, and whether it is not NULL."""
     if call.distinct:
-        entries = _first_of_each_value(entries)
+        entries = first_of_each_value(entries)
     match call.fn:
         case "percentile":
             return _percentile(call, _sorted(call, entries, dictionary), dictionary)
@@ -108,7 +108,7 @@ def _turned(key: Array, valid: Array | None, descending: bool, nulls_first: bool
     return np.where(valid, places, beyond)
 
 
-def _first_of_each_value(entries: Entries) -> Entries:
+def first_of_each_value(entries: Entries) -> Entries:
     """DISTINCT: of equal values, the first by (window attribute, arrival)."""
     order = () if entries.time is None else (entries.sequence, entries.time)
     ordered = entries.take(np.lexsort((*order, entries.words[0], entries.group)))

@@ -60,11 +60,12 @@ class Log:
         return Table(self.suffix, tuple((c, "int64") for c in columns), 0)
 
 
-def logs_of(calls: tuple[AggregateCall, ...]) -> tuple[Log, ...]:
-    """One log for all holistic calls over the same arguments under the same FILTER."""
+def logs_of(calls: tuple[AggregateCall, ...], *, distinct: bool = False) -> tuple[Log, ...]:
+    """One log for all holistic calls, and DISTINCT ones if asked for, over the same arguments under
+    the same FILTER."""
     shared: dict[tuple[object, ...], list[int]] = {}
     for k, call in enumerate(calls):
-        if call.holistic:
+        if call.holistic or (distinct and call.distinct):
             shared.setdefault((call.args, call.where, ordering(call)), []).append(k)
     return tuple(
         Log(

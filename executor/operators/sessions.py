@@ -24,16 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cql.errors import NotSupportedError
 from cql.executor.kernels import sessions
 from cql.executor.kernels.views import FIELDS
+from cql.executor.operators import session_logs
 from cql.executor.operators.aggregates import aggregate_code
+from cql.executor.operators.logs import holistic_code, logs_of
 from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
 from cql.executor.operators.packing import pack_keys
-from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
+from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
+from cql.executor.operators.session_logs import SessionLogs
 from cql.executor.operators.stage_progress import Origin, origins
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, Table, window_column_type
@@ -47,23 +51,29 @@ from cql.planner.expr import Column
 class SessionTerminal(AggregateTerminal):
     """Ends a stage with an aggregate over session windows."""
 
+    _anew: tuple[int, ...] = ()  # DISTINCT calls, whose states are made when sessions leave
+
     def __post_init__(self) -> None:
         node, layout = self.node, self.writer.kernel.layout
         self._parts, self._words = pack_keys([k.type for k in node.keys])
         self._codes = [
-            aggregate_code(call, k, self._loose(call)) for k, call in enumerate(node.calls)
+            holistic_code(call, k) if call.holistic else aggregate_code(call, k, self._loose(call))
+            for k, call in enumerate(node.calls)
         ]
         for call, code in zip(node.calls, self._codes, strict=True):
-            if not code.merge:
+            if not (code.merge or call.beside):
                 what = f"{call.fn} in a session window is not supported by this version"
                 raise NotSupportedError(what, position=call.pos)
+        self._anew = tuple(k for k, c in enumerate(node.calls) if c.distinct and not c.holistic)
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         if self._nullable_keys:
             keys.append(("nulls", "int64"))
         own = [(name, "int64") for name in sessions.SESSION]
         state = (column for code in self._codes for column in code.columns)
-        self.tables = (Table("", (*own, *keys, *state), self._words),)
         self.codes = tuple(self._code_columns())
+        self.logs = logs_of(node.calls, distinct=True)
+        ends = session_logs.columns(self.logs, self._anew)
+        self.tables = (Table("", (*own, *keys, *state, *ends), self._words),)
         for name in sessions.DIRECTORY:  # the library's functions know where these stand
             layout.slot(name)
         assert node.window is not None
@@ -88,9 +98,10 @@ class SessionTerminal(AggregateTerminal):
 
     def _declare_state(self) -> None:
         kernel = self.writer.kernel
-        for name in ("watermark", "closing"):
+        for name in ("watermark", "closing", *session_logs.scalars(self.logs)):
             kernel.layout.slot(name)
         declare_own(kernel, self._codes)
+        session_logs.declare(kernel, self.logs, self._anew, self.node.calls)
         n = kernel.declare("entries", kernel.word("entries"))
         kernel.declare("mask", f"{sessions.PLACES} * {n} - 1")
         kernel.declare("index", f"as_i32({kernel.word('index')}, mask + 1)")
@@ -119,6 +130,18 @@ class SessionTerminal(AggregateTerminal):
                 body.lines(f"{late} += 1", "continue")
             body.line(f"low = max(low, own - {self._gap}) if own > NEVER else low")
         self._update(arguments, ["break"])
+
+    def _update(self, arguments: list[str | None], leave: list[str]) -> None:
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        for number, log in enumerate(self.logs):
+            session_logs.make_room(kernel, number, log, arguments[log.calls[0]], leave)
+        self._find_group(leave)
+        for log in self.logs:
+            session_logs.append(kernel, log, arguments[log.calls[0]])
+        for k, code in enumerate(self._codes):
+            if not self.node.calls[k].beside:
+                with body.block(f"if {arguments[k] or 'True'}:"):
+                    self._emit(k, code.update, leave[0])
 
     def _find_group(self, leave: list[str]) -> None:
         """Finds or opens the session of the row at hand; sets ``g``. A row that is linked to
@@ -171,9 +194,11 @@ class SessionTerminal(AggregateTerminal):
             body.line("s_older[uint64(newer)] = session")
         with body.block("else:"):
             body.line("index[uint64(p)] = session + 1")
+        session_logs.join(self.writer.kernel, self.logs)
         body.lines("g, m = kept, gone")
         for k, code in enumerate(self._codes):
-            self._emit(k, code.merge, "break")
+            if not self.node.calls[k].beside:
+                self._emit(k, code.merge, "break")
 
     def _open(self, leave: list[str]) -> None:
         """A session of the row alone, between ``session`` and ``after``."""
@@ -195,6 +220,7 @@ class SessionTerminal(AggregateTerminal):
             body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
         for code in self._codes:
             body.lines(*code.init)
+        body.lines(*session_logs.begin(self.logs))
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -215,9 +241,16 @@ class SessionTerminal(AggregateTerminal):
             body.line(f"session = call_operator({kernel.word('next_session')}, desc, {watermark})")
             with body.block("if session < 0:"):
                 body.line("break")
+            if self.logs:
+                session_logs.ask_results(kernel)
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
             body.lines(f"{closing} = session", "g = uint64(session)")
+            for k in self._anew:
+                emit = partial(self._emit, k, leave="break")
+                session_logs.add_different(kernel, k, self.node.calls[k], self._codes[k], emit)
+                with body.block("if status != 0:"):
+                    body.line("break")
             body.lines("ws = s_first[g]", f"we = s_last[g] + {self._gap}")
             self._result_row()
         with body.block("if status == 2:"):
@@ -255,9 +288,12 @@ class SessionTerminal(AggregateTerminal):
 
 
 class SessionOperator(StageOperator):
-    """A running stage that ends in sessions: its state is their records, index and heap."""
+    """A running stage that ends in sessions: its state is their records, index and heap, and the
+    logs of values."""
 
     def _allocate_windows(self) -> None:
+        self._logs = SessionLogs(self)
+        self._logs.allocate(INITIAL_ENTRIES)
         self._resize_records(INITIAL_ENTRIES)
         for name in ("watermark", "promised"):
             self._set(name, NEVER)
@@ -273,21 +309,45 @@ class SessionOperator(StageOperator):
 
     def _bind_arrays(self) -> None:
         super()._bind_arrays()
+        self._logs.bind()
         for name in ("open_session", "next_session", "close_session"):
             self._set(name, getattr(sessions, name).address)
         names = [name for name, _ in self._table("").columns]
         self._set("null_word", names.index("nulls") if "nulls" in names else 0)
 
     def provide(self, unit: Unit) -> None:
-        if int(unit.words[DETAIL]) & NEED_KIND != NEED_ROOM:
+        detail = int(unit.words[DETAIL])
+        if detail & NEED_KIND == NEED_RESULTS:
+            self._finish_sessions()
+        elif detail & NEED_KIND != NEED_ROOM:
             super().provide(unit)
-            return
-        self._resize_records(2 * self._entries[""])
+        elif detail > NEED_ROOM:
+            self._logs.grow(detail - NEED_ROOM - 1)
+            self._bind_arrays()
+        else:
+            self._resize_records(2 * self._entries[""])
+            self._bind_arrays()
+            sessions.index_again(self.descriptor.ctypes.data)
+
+    def _finish_sessions(self) -> None:
+        """What the sessions need that the watermark closes, before they leave."""
+        assert self.spec.aggregate is not None
+        assert self.spec.aggregate.window is not None
+        watermark, records = self.scalars()["watermark"], self.open_records()
+        ends = self.column("s_last")[records] + (self.spec.aggregate.window.gap or 0)
+        self._logs.finish(records[ends < watermark])
+        self._set("results_to", watermark)
         self._bind_arrays()
-        sessions.index_again(self.descriptor.ctypes.data)
+        if self.needs_refresh:  # results may be new codes
+            self.refresh()
+
+    def scalars(self) -> dict[str, int]:
+        names = session_logs.scalars(self.code.logs)
+        return super().scalars() | {n: int(self.descriptor[self._slots[n]]) for n in names}
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._map_constants(change)
+        self._logs.map_codes(change)
         records = self.open_records()
         for _, name, shift in self.code.codes:
             column = self.column(name)
