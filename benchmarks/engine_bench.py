@@ -217,8 +217,8 @@ def _run(
 
     def run() -> pa.Table:
         execution = Execution(plan(scheduler), settings)
-        batches: Sequence[Any] = list(execution.batches())
-        return pa.Table.from_batches(batches, execution.schema.to_arrow())
+        batches: Sequence[Any] = [batch for _, batch in execution.results()]
+        return pa.Table.from_batches(batches, execution.plans[0].root.schema.to_arrow())
 
     return run
 

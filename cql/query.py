@@ -57,7 +57,7 @@ class Progress(Protocol):
 
 
 class Run(Protocol):
-    """One run of a physical plan (``cql.executor.execution.Execution``). ``on_notice`` is told,
+    """One run of a physical plan (``cql.executor.query_run.QueryRun``). ``on_notice`` is told,
     while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT."""
 
     on_notice: Callable[[str], None]

@@ -534,7 +534,7 @@ def _warn(message: str) -> None:
 def _execution(plan: PhysicalPlan, settings: Settings) -> Run:
     from cql.executor.execution import Execution
 
-    return Execution(plan, settings)
+    return Execution(plan, settings).queries[0]
 
 
 _ENDED = {

@@ -81,10 +81,10 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """Operators in topological order (inputs first), their output units and edges; ``entries`` are
-    the edges of the feeds, in the order of ``physical.sources``."""
+    """Operators, their output units and edges; ``entries`` are the edges of the feeds, in the order
+    of ``physical.sources``; ``sinks`` are the operators that give the results, one for each
+    query."""
 
-    schema: Schema
     operators: list[Operator] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     schemas: list[Schema] = field(default_factory=list)  # of the output units
@@ -94,10 +94,24 @@ class Graph:
     constants: list[tuple[ValuesExec, Edge]] = field(default_factory=list)
     #: (operator, its input column) → places in sources that the column is a plain view of
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
+    sinks: list[int] = field(default_factory=list)
 
-    @property
-    def last(self) -> int:
-        return len(self.operators) - 1
+    def users(self) -> list[set[int]]:
+        """Per operator: the queries whose results come through it."""
+        found: list[set[int]] = [set() for _ in self.operators]
+        above: list[list[int]] = [[] for _ in self.operators]
+        for k, edges in enumerate(self.edges):
+            for edge in edges:
+                if edge.target != SINK:
+                    above[edge.target].append(k)
+        for query, sink in enumerate(self.sinks):
+            waiting = [sink]
+            while waiting:
+                k = waiting.pop()
+                if query not in found[k]:
+                    found[k].add(query)
+                    waiting += above[k]
+        return found
 
     def assume(self, nulls: list[set[int]]) -> list[int]:
         """Rebuilds the kernels that assumed a column without NULLs in which one was seen; returns
@@ -116,38 +130,104 @@ class Graph:
 
 @deep_stack()
 def build(
-    root: Physical,
+    roots: Sequence[Physical],
     workspace: Workspace,
     *,
     fuse: bool,
     nulls: list[set[int]],
     stragglers: bool = False,
 ) -> Graph:
-    """The operators of a plan. ``fuse`` off makes every node an operator of its own. ``nulls`` are
-    the source columns that are known to hold NULLs; ``stragglers`` says whether the consumer of the
-    results asks which of them are late (a sink does not)."""
-    if isinstance(root, SourceExec | ValuesExec | UnionExec | SlackExec):
-        root = _identity(root)
-    builder = _Builder(None if stragglers else root, workspace, fuse, nulls, Graph(root.schema))
-    builder.graph.entries = [None] * max(1, len(sources(root)))
-    builder.order = {id(s): k for k, s in enumerate(sources(root))}
-    last = builder.node(root)
-    builder.graph.edges[last].append(Edge(SINK, 0))
+    """The operators of one or several plans; what these have in common is built once. ``fuse`` off
+    makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
+    NULLs; ``stragglers`` says whether the consumer of the results asks which of them are late (a
+    sink does not)."""
+    ways = _ways(roots)
+    # Each sink has an operator to itself: it takes buffers away.
+    own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
+    unasked = frozenset(() if stragglers else map(id, own))
+    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways)
+    feeds = sources(*roots)
+    builder.entries = [[] for _ in feeds] or [[]]
+    builder.order = {id(s): k for k, s in enumerate(feeds)}
+    for root in own:
+        last = builder.node(root)
+        builder.graph.edges[last].append(Edge(SINK, 0))
+        builder.graph.sinks.append(last)
+    builder.enter(feeds)
     return builder.graph
+
+
+#: What gives no unit that a sink could take.
+_FED = SourceExec | ValuesExec | UnionExec | SlackExec
+
+
+def _ways(roots: Sequence[Physical]) -> dict[int, int]:
+    """By the id of a node: how many ways lead to it from the roots. Where several do, several
+    operators may read it."""
+    order: list[Physical] = []  # each node before its inputs
+    entered: set[int] = set()
+
+    def visit(node: Physical) -> None:
+        if id(node) not in entered:
+            entered.add(id(node))
+            for child in inputs(node):
+                visit(child)
+            order.append(node)
+
+    for root in roots:
+        visit(root)
+    found = dict.fromkeys(entered, 0)
+    for root in roots:
+        found[id(root)] += 1
+    for node in reversed(order):
+        for child in inputs(node):
+            found[id(child)] += found[id(node)]
+    return found
 
 
 @dataclass(slots=True)
 class _Builder:
-    unasked: Physical | None  # the node of whose rows nobody asks which are late
+    unasked: frozenset[int]  # the ids of nodes of whose rows nobody asks which are late
     workspace: Workspace
     fuse: bool
     nulls: list[set[int]]
     graph: Graph
+    ways: dict[int, int]
     order: dict[int, int] = field(default_factory=dict)
+    entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     windows: dict[int, RelationOperator] = field(default_factory=dict)
+    built: dict[int, int] = field(default_factory=dict)
+
+    def enter(self, feeds: Sequence[SourceExec]) -> None:
+        """Connects the feeds; one that several operators read goes through one that repeats it."""
+        for feed, edges in zip(feeds, self.entries, strict=False):
+            if len(edges) < 2:
+                continue
+            node = _identity(feed)
+            spec = StageSpec(
+                feed.schema,
+                (node,),
+                None,
+                (),
+                feed.schema,
+                progressing(feed),
+                carry_stragglers=True,
+            )
+            repeat = StageOperator(f"source#{len(self.graph.operators)}", spec, self.workspace)
+            repeat.allocate_host()
+            index = self._add(repeat, feed.schema, feed.schema, owned=frozenset(), stragglers=True)
+            self.graph.edges[index] += edges
+            edges[:] = [Edge(index, 0)]
+        self.graph.entries = [edges[0] if edges else None for edges in self.entries]
 
     def node(self, node: Physical) -> int:
-        """Builds the operators of a subtree; returns the one that gives its output."""
+        """The operator that gives the output of a subtree, which is built unless it is there."""
+        known = self.built.get(id(node))
+        if known is None:
+            known = self.built[id(node)] = self._built(node)
+        return known
+
+    def _built(self, node: Physical) -> int:
         match node:
             case UnionExec():
                 return self._union(node)
@@ -265,7 +345,8 @@ class _Builder:
             cursor = cursor.input
         aggregate: WidAggregateExec | None = None
         steps = post
-        if isinstance(cursor, WidAggregateExec) and (not post or self._can_follow(post)):
+        alone = not post or (self._can_follow(post) and self.ways.get(id(cursor), 1) == 1)
+        if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
             while self.fuse and isinstance(cursor, FilterExec | ProjectExec):
@@ -287,7 +368,7 @@ class _Builder:
             node.schema,
             progressing(cursor),
             self._assumed(cursor),
-            carry_stragglers=aggregate is None and node is not self.unasked,
+            carry_stragglers=aggregate is None and id(node) not in self.unasked,
         )
         operator = _kind_of(spec)(self._name(node, aggregate), spec, self.workspace)
         operator.allocate_host()
@@ -368,8 +449,7 @@ class _Builder:
         if isinstance(child, ValuesExec):
             self.graph.constants.append((child, edge))
         elif below is None:
-            source = self.order.get(id(child), 0)
-            self.graph.entries[source] = edge
+            self.entries[self.order.get(id(child), 0)].append(edge)
         else:
             self.graph.edges[below].append(edge)
 

@@ -7,6 +7,7 @@ encoded in the query's dictionary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.deep import deep_stack
@@ -34,34 +35,39 @@ Place = tuple[int, int]  # (source, column of that source)
 
 @dataclass(frozen=True, slots=True)
 class TextColumns:
-    """``encoded``: places in sources. ``carried``: for each carried output column of the plan, the
+    """``encoded``: places in sources. ``carried``: of each plan, for each carried output column the
     column of each source that its rows come from."""
 
     encoded: frozenset[Place]
-    carried: dict[int, dict[int, int]]
+    carried: tuple[dict[int, dict[int, int]], ...]
 
 
 @deep_stack()
-def analyse(root: Physical) -> TextColumns:
-    order = {id(s): k for k, s in enumerate(sources(root))}
+def analyse(roots: Sequence[Physical]) -> TextColumns:
+    order = {id(s): k for k, s in enumerate(sources(*roots))}
     encoded: set[Place] = set()
-    _demand(root, set(), order, encoded)
-    outputs: dict[int, set[Place]] = {}
-    for i in _text(root.schema):
-        places = _origin(root, i, order)
-        if places is None:
-            _demand(root, {i}, order, encoded)
-        else:
-            outputs[i] = places
+    outputs: list[dict[int, set[Place]]] = []
+    for root in roots:
+        _demand(root, set(), order, encoded)
+        passed: dict[int, set[Place]] = {}
+        for i in _text(root.schema):
+            places = _origin(root, i, order)
+            if places is None:
+                _demand(root, {i}, order, encoded)
+            else:
+                passed[i] = places
+        outputs.append(passed)
     grown = True
     while grown:
         grown = False
-        for places in outputs.values():
+        for places in (p for passed in outputs for p in passed.values()):
             if places & encoded and not places <= encoded:
                 encoded |= places
                 grown = True
-    carried = {i: dict(p) for i, p in outputs.items() if not p & encoded}
-    return TextColumns(frozenset(encoded), {i: dict(sorted(p.items())) for i, p in carried.items()})
+    carried = (
+        {i: dict(sorted(p)) for i, p in passed.items() if not p & encoded} for passed in outputs
+    )
+    return TextColumns(frozenset(encoded), tuple(carried))
 
 
 def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | None:

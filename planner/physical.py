@@ -222,11 +222,29 @@ class WidAggregateExec:
 
     @property
     def schema(self) -> Schema:
-        typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
-        fields = [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+        fields = self._aggregated()
         if self.window is not None:
             fields += _window_fields(self.input.schema, self.window)
         return Schema(tuple(fields))
+
+    def _aggregated(self) -> list[Field]:
+        typed = [(e.type, e.nullable) for e in (*self.keys, *self.calls)]
+        return [Field(n, t, o) for n, (t, o) in zip(self.names, typed, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPanesExec(WidAggregateExec):
+    """The same aggregates over several ``windows`` of several queries, from the panes that all of
+    them share. ``window`` says where panes begin; the last column, which of ``windows`` a row is
+    of."""
+
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        bounds = _window_fields(self.input.schema, self.windows[0])
+        fields = self._aggregated()
+        return Schema((*fields, *bounds, Field(QUERY, INT, False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +462,9 @@ Physical: TypeAlias = (
     | StreamExec
 )
 
+#: The column that says which of the queries that share an operator a row is for.
+QUERY = "_query"
+
 #: Operators that take changes and give them, instant by instant.
 Changes: TypeAlias = ChangeAggregateExec | SetOperationExec | TopExec
 
@@ -466,6 +487,14 @@ class PhysicalPlan:
     changelog: bool = False
     order: tuple[SortKey, ...] = ()
     emits_changes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Queries that run as one: a node that several of their plans hold runs once, for all of them
+    (``planner.together``)."""
+
+    plans: tuple[PhysicalPlan, ...]
 
 
 def inputs(node: Physical) -> tuple[Physical, ...]:
@@ -499,9 +528,10 @@ def late_rows(node: Physical) -> LateRowsExec | None:
     return next((n for n in walk(node) if isinstance(n, LateRowsExec)), None)
 
 
-def sources(node: Physical) -> tuple[SourceExec, ...]:
-    """All sources, left to right: the order of the executor's input ports."""
-    return tuple(n for n in walk(node) if isinstance(n, SourceExec))
+def sources(*roots: Physical) -> tuple[SourceExec, ...]:
+    """All sources, left to right, each once: the order of the executor's input ports."""
+    found = (n for root in roots for n in walk(root) if isinstance(n, SourceExec))
+    return tuple({id(n): n for n in found}.values())
 
 
 def windowed(node: Physical) -> bool:

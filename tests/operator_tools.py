@@ -86,7 +86,7 @@ def graph_of(
         }
         for s in sources(root)
     ]
-    return build(root, workspace, fuse=fuse, nulls=nulls, stragglers=True)
+    return build([root], workspace, fuse=fuse, nulls=nulls, stragglers=True)
 
 
 # -- units of the sources --------------------------------------------------------------------------

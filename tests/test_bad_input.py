@@ -336,15 +336,15 @@ def test_all_memory_is_accounted_for(
     seen: list[int] = []
 
     def compare(run: Execution) -> None:
-        graph = run._graph
+        graph = run.graph
         assert graph is not None
         units = [*graph.units, *getattr(run._runtime, "_units", {}).values()]
-        parts = [u.nbytes for u in units] + [f.nbytes for f in run._feeds]
-        dictionary = run._workspace.dictionary
+        parts = [u.nbytes for u in units] + [f.nbytes for f in run.feeds]
+        dictionary = run.workspace.dictionary
         parts += [dictionary.nbytes, dictionary.rank_bytes]
         parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]
         parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
-        assert run._workspace.used == sum(parts)
+        assert run.workspace.used == sum(parts)
         seen.append(sum(parts))
 
     deliver, release = Execution.deliver, Execution._release

@@ -121,7 +121,7 @@ class Live:
 
     def __post_init__(self) -> None:
         self.session = Session(
-            False, run=lambda plan, settings: Execution(plan, settings, self.clock)
+            False, run=lambda plan, settings: Execution(plan, settings, self.clock).queries[0]
         )
         self.session.on_notice = self.notices.append
 
@@ -332,7 +332,7 @@ def test_idleness_passes_filters_and_windows(live: Live, runtime: str, fuse: str
 def test_bounded_input_is_never_idle(session: Session) -> None:
     """A replay with a stall in the middle loses nothing, and what is known leaves before it."""
     clock = Clock()
-    made = Session(False, run=lambda plan, settings: Execution(plan, settings, clock))
+    made = Session(False, run=lambda plan, settings: Execution(plan, settings, clock).queries[0])
     from cql.planner.catalog import StreamSpec
 
     stall = [(0, [1, 2, 11]), (10, [12, 25])]
@@ -572,7 +572,7 @@ def test_fine_punctuation_does_not_flood(session: Session) -> None:
     session.create_stream("s", items, punctuated="ts")
     calls: list[Callable[[], int]] = []
 
-    def run(plan: Any, settings: Any) -> Execution:
+    def run(plan: Any, settings: Any) -> Any:
         made = Execution(plan, settings)
         before = made._make_runtime
 
@@ -582,7 +582,7 @@ def test_fine_punctuation_does_not_flood(session: Session) -> None:
             return found
 
         made._make_runtime = runtime  # type: ignore[method-assign]
-        return made
+        return made.queries[0]
 
     session._run = run
     assert counts(session.sql(COUNT.format("s"))) == [(100, end) for end in range(10, 101, 10)]

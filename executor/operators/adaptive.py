@@ -56,7 +56,7 @@ class AdaptiveTerminal(BufferedTerminal):
         """WID: the row goes into each of its windows; no later row is known to go there too."""
         body = self.writer.kernel.body
         with body.block(f"if mode == {_WID}:"):
-            body.lines("own = NEVER", f"v = {self._first_window('pane')}")
+            body.line("own = NEVER")
             self._each_window(arguments)
 
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:

@@ -250,7 +250,8 @@ class StageOperator:
             self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
         self._slots_open(INITIAL_SLOTS)
-        for name in ("watermark", "promised", "next_window", "front", "back"):
+        following = [name for name in self._slots if name.startswith("next_window")]
+        for name in ("watermark", "promised", "front", "back", *following):
             self._set(name, NEVER)
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)

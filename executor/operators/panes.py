@@ -52,6 +52,11 @@ class PaneTerminal(AggregateTerminal):
         assert pane is not None
         return self.writer.window_constant("range_panes", (window.range or 0) // pane)
 
+    @property
+    def _ids(self) -> int:
+        """Ids of regions for each pane."""
+        return 2
+
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         """Where a pane's group has been merged to, for the values that are kept beside it."""
         return (("into", "int64"),) if self.distinct or self.logs else ()
@@ -70,11 +75,10 @@ class PaneTerminal(AggregateTerminal):
             body.line(f"pane = {spans.unit(t)} // {self._pane}")
             with body.block("if late_at >= 0:"):
                 self._own_watermark(window.wa or 0)
-                body.line(f"v = {self._first_window('pane')}")
-                with body.block(f"if {self._end_of('v')} <= own:"):
+                with body.block(f"if {self._first_end('pane')} <= own:"):
                     self._each_window(arguments)
             self._before_pane(arguments)
-            body.line("w = 2 * pane")
+            body.line(f"w = {self._ids} * pane")
             self._open_window(leave="break")
             body.line(f"low = {spans.at(f'pane * {self._pane}')}")
             body.line(f"high = {spans.at(f'(pane + 1) * {self._pane}')}")
@@ -83,15 +87,20 @@ class PaneTerminal(AggregateTerminal):
     def _before_pane(self, arguments: list[str | None]) -> None:
         """A row that goes elsewhere goes on to the next one."""
 
+    def _first_end(self, pane: str) -> str:
+        """When the first window that holds a pane ends."""
+        return self._end_of(f"({self._first_window(pane)})")
+
     def _each_window(self, arguments: list[str | None]) -> None:
-        """Puts the row into each window of its pane, from ``v`` on, for which it is not late. The
-        kernel may leave between two of them."""
+        """Puts the row into each window of its pane for which it is not late. The kernel may
+        leave between two of them."""
         body = self.writer.kernel.body
         late = self.writer.kernel.counter("late_pairs")
-        with body.block(f"for v in range(v + skip, {self._last_window('pane')} + 1):"):
+        first = self._first_window("pane")
+        with body.block(f"for v in range({first} + skip, {self._last_window('pane')} + 1):"):
             with body.block(f"if {self._end_of('v')} <= own:"):
                 body.lines(f"{late} += 1", "continue")
-            body.line(f"sub = v - {self._first_window('pane')}")
+            body.line(f"sub = v - ({first})")
             body.line(f"w = 2 * v * {self._slide_panes} + 1")
             self._open_window(leave="break")
             self._update(arguments, ["break"])
@@ -151,11 +160,17 @@ class PaneTerminal(AggregateTerminal):
         with body.block(f"while {merging} < {self._range_panes}:"):
             at = f"2 * (w * {self._slide_panes} + {merging})"
             body.line(f"source = call_operator({find}, desc, {at})")
-            with body.block("if source >= 0:"):
-                self._merge_region()
-            with body.block("if status != 0:"):
-                body.line("break")
+            self._merge_found()
             body.lines(f"{merged} = 0", f"{merging} += 1")
+        with body.block("if status != 0:"):
+            body.line("break")
+
+    def _merge_found(self) -> None:
+        """Merges the region in ``source``, if there is one; leaves the loop where the kernel has
+        to."""
+        body = self.writer.kernel.body
+        with body.block("if source >= 0:"):
+            self._merge_region()
         with body.block("if status != 0:"):
             body.line("break")
 

@@ -319,8 +319,13 @@ class AggregateTerminal(GroupingTerminal):
         if node.window is not None:
             kind = window_column_type(node.input.schema, node.window).storage
             columns += [Code(f"{kind}({v})", None) for v in ("ws", "we", "(we - 1)")]
+        columns += self._more_columns()
         scope.columns = list(columns)
         writer._steps(writer.spec.post, scope, self._store)
+
+    def _more_columns(self) -> list[Code]:
+        """Of a result, behind the bounds of its window."""
+        return []
 
     def _store(self, scope: StageScope) -> None:
         store_row(self.writer.kernel, scope, self.writer.spec.output, frozenset())
@@ -358,12 +363,18 @@ class AggregateTerminal(GroupingTerminal):
             return
         with body.block(f"if {watermark} < {INFINITY} and {watermark} > NEVER:"):
             body.lines(f"value = {self._passed()}", "attribute = 0")
-            body.lines(*Spans(writer, node.window).promise())
+            self._first_to_come()
             with body.block(f"if punct_w1 > {sent}:"):
                 body.line(f"{sent} = punct_w1")
                 # One round of a loop, so that an expression that fails can leave it.
                 with body.block("for once in range(1):"):
-                    writer.send_punctuation(live, node.window)
+                    writer.send_punctuation(live, None)
+
+    def _first_to_come(self) -> None:
+        """Sets ``punct_w0`` to ``punct_w2`` to the bounds of the first window that can still come
+        when progress has reached ``value``."""
+        assert self.node.window is not None
+        self.writer.kernel.body.lines(*Spans(self.writer, self.node.window).promise())
 
     def _passed(self) -> str:
         """The time up to which windows have left."""

@@ -5,6 +5,7 @@ it needs Python."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,10 +19,17 @@ _SPARE_FRAMES = 4
 
 
 class DepthFirst:
-    """``ones`` is the address of a mask without NULLs. With ``gather`` the last operator's output
-    is delivered when it holds that many rows, or by ``drain``."""
+    """``ones`` is the address of a mask without NULLs. ``gather``: the output of such an operator
+    (of ``graph.sinks``) is delivered when it holds that many rows, or by ``drain``."""
 
-    def __init__(self, graph: Graph, handler: Handler, *, ones: int, gather: int = 0) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        handler: Handler,
+        *,
+        ones: int,
+        gather: Mapping[int, int] | None = None,
+    ) -> None:
         self.graph = graph
         self.handler = handler
         self._ones = ones
@@ -35,7 +43,8 @@ class DepthFirst:
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
         self._gather = np.zeros(n, np.int64)
-        self._gather[graph.last] = gather
+        for operator, rows in (gather or {}).items():
+            self._gather[operator] = rows
 
     def rebind(self) -> None:
         self._wiring.rebind()
@@ -72,10 +81,11 @@ class DepthFirst:
 
     def drain(self) -> None:
         """Delivers what was gathered; nothing else ever waits between admissions."""
-        last = self.graph.units[self.graph.last]
-        if last.words[ROWS] > 0:
-            self.handler.deliver(last)
-            drive.clear_output(last.words)
+        for sink in self.graph.sinks:
+            unit = self.graph.units[sink]
+            if unit.words[ROWS] > 0:
+                self.handler.deliver(unit)
+                drive.clear_output(unit.words)
 
     def _traverse(self, unit: Unit, edge: Edge) -> None:
         self._input = unit

@@ -1,0 +1,198 @@
+"""One state of panes for the sliding windows of several queries that differ in nothing else
+(Krishnamurthy et al., "On-the-Fly Sharing for Streamed Aggregation", SIGMOD 2006, share time slices
+in this way).
+
+Panes are as long as the greatest common divisor of every RANGE, SLIDE and difference of offsets, so
+that each query's windows are runs of whole panes. A row goes into its pane once, however many
+queries read it. The windows of all queries leave in the order of their ends, each row with the
+number of its query; a pane goes when the last window over it, of any query, has left.
+
+Regions: with n queries pane p has the id (n + 1)p, and what late rows bring to the window of query
+q that begins with pane p has (n + 1)p + 1 + q. A window that leaves is gathered in the one region
+that comes before all others, and is given back at once: beside it, only panes last as long as the
+longest window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor.expressions import Code
+from cql.executor.operators.panes import PaneTerminal
+from cql.executor.operators.spans import Spans
+from cql.executor.operators.wid import REGION
+from cql.executor.unit import INFINITY, NEVER
+from cql.planner.physical import SharedPanesExec
+from cql.window import Window
+
+#: The id of the window that leaves: before every pane.
+_LEAVING = NEVER + 1
+
+
+@dataclass(slots=True)
+class SharedPaneTerminal(PaneTerminal):
+    """Ends a stage with an aggregate over the windows of several queries."""
+
+    @property
+    def _windows(self) -> tuple[Window, ...]:
+        assert isinstance(self.node, SharedPanesExec)
+        return self.node.windows
+
+    @property
+    def _ids(self) -> int:
+        return len(self._windows) + 1
+
+    def _panes(self, name: str, q: int) -> str:
+        """Of query ``q``, in panes: the range or the slide of its windows, or its first."""
+        window, pane, hull = self._windows[q], self.node.pane, self.node.window
+        assert pane is not None
+        assert hull is not None
+        lengths = {
+            "range": window.range or 0,
+            "slide": window.slide or 0,
+            "first": window.offset - hull.offset,
+        }
+        return self.writer.window_constant(f"{name}_of{q}_", lengths[name] // pane)
+
+    def _first_of(self, q: int, pane: str) -> str:
+        """The first window of query ``q`` that holds a pane: the ceiling of (its end - RANGE) /
+        SLIDE."""
+        reach = f"{self._panes('range', q)} - ({pane} - {self._panes('first', q)}) - 1"
+        return f"-(({reach}) // {self._panes('slide', q)})"
+
+    def _last_of(self, q: int, pane: str) -> str:
+        return f"({pane} - {self._panes('first', q)}) // {self._panes('slide', q)}"
+
+    def _begin_of(self, q: int, w: str) -> str:
+        """The pane with which a window begins."""
+        return f"({w} * {self._panes('slide', q)} + {self._panes('first', q)})"
+
+    def _time_of(self, pane: str) -> str:
+        """When a pane begins."""
+        assert self.node.window is not None
+        return Spans(self.writer, self.node.window).at(f"({pane}) * {self._pane}")
+
+    def _end_in(self, q: int, w: str) -> str:
+        return self._time_of(f"{self._begin_of(q, w)} + {self._panes('range', q)}")
+
+    def _following(self, q: int) -> str:
+        """The word for the next window of query ``q`` to leave."""
+        return self.writer.kernel.word(f"next_window{q}")
+
+    # -- one row ---------------------------------------------------------------------------------
+
+    def _first_end(self, pane: str) -> str:
+        ends = (self._end_in(q, f"({self._first_of(q, pane)})") for q in range(self._ids - 1))
+        return f"min({', '.join(ends)})"
+
+    def _each_window(self, arguments: list[str | None]) -> None:
+        """Puts the row into each window of its pane for which it is not late, query by query;
+        ``skip`` counts over all of them."""
+        body = self.writer.kernel.body
+        body.line("passed = 0")
+        for q in range(self._ids - 1):
+            late = self.writer.kernel.counter(f"late_pairs_{q}")
+            first = self._first_of(q, "pane")
+            with body.block(f"for v in range({first}, {self._last_of(q, 'pane')} + 1):"):
+                with body.block("if passed < skip:"):
+                    body.lines("passed += 1", "continue")
+                with body.block(f"if {self._end_in(q, 'v')} <= own:"):
+                    body.lines(f"{late} += 1", "passed += 1", "continue")
+                body.line("sub = passed")
+                body.line(f"w = {self._ids} * {self._begin_of(q, 'v')} + {1 + q}")
+                self._open_window(leave="break")
+                self._update(arguments, ["break"])
+                body.line("passed += 1")
+            with body.block("if status != 0:"):
+                body.line("break")
+        body.lines("sub = -1", "skip = 0", "continue")
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def _next_window(self, closing: str, group: str) -> None:
+        """Gives back the panes that no window needs any more, then finds the window that ends
+        first, if punctuation has passed its end."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._purge()
+        with body.block(f"if {kernel.word('open')} == 0:"):
+            body.line("break")
+        body.lines(f"pane = heap[0] // {self._ids}", f"we = {INFINITY}", "leaving = 0")
+        for q in range(self._ids - 1):
+            body.line(f"v = max({self._following(q)}, {self._first_of(q, 'pane')})")
+            body.line(f"end = {self._end_in(q, 'v')}")
+            with body.block("if end < we:"):
+                body.lines("we = end", f"leaving = {q}", f"w = {self._begin_of(q, 'v')}")
+        with body.block(f"if {kernel.word('watermark')} < we:"):
+            body.line("break")
+        body.lines(f"{kernel.word('query')} = leaving", f"{kernel.word('first_pane')} = w")
+        body.line(f"w = {_LEAVING}")
+        self._open_window(leave="break")
+        body.lines(f"{closing} = slot", f"{group} = 0")
+        body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
+
+    def _purge(self) -> None:
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        find, close = kernel.word("find_window"), kernel.word("close_window")
+        with body.block(f"while {kernel.word('open')} > 0:"):
+            body.line(f"pane = heap[0] // {self._ids}")
+            for q in range(self._ids - 1):
+                with body.block(f"if {self._last_of(q, 'pane')} >= {self._following(q)}:"):
+                    body.line("break")
+            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+
+    def _window_of_slot(self) -> None:
+        """``w`` is the first pane of the window, ``panes`` how many it has."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        body.lines(f"leaving = {kernel.word('query')}", f"w = {kernel.word('first_pane')}")
+        body.line(f"panes = {self._panes('range', 0)}")
+        for q in range(1, self._ids - 1):
+            with body.block(f"if leaving == {q}:"):
+                body.line(f"panes = {self._panes('range', q)}")
+
+    def _complete(self) -> None:
+        """Merges the window's panes, and at last what late rows brought to it by itself; the kernel
+        may leave between two groups."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        merging, merged = kernel.word("merging"), kernel.word("merged")
+        body.lines(*REGION, "count = counts[slot]")
+        with body.block(f"while {merging} <= panes:"):
+            body.line(f"source = {self._ids} * (w + {merging})")
+            with body.block(f"if {merging} == panes:"):
+                body.line(f"source = {self._ids} * w + 1 + leaving")
+            body.line(f"source = call_operator({kernel.word('find_window')}, desc, source)")
+            self._merge_found()
+            body.lines(f"{merged} = 0", f"{merging} += 1")
+        with body.block("if status != 0:"):
+            body.line("break")
+
+    def _window_bounds(self) -> None:
+        body = self.writer.kernel.body
+        body.lines(f"ws = {self._time_of('w')}", f"we = {self._time_of('w + panes')}")
+
+    def _more_columns(self) -> list[Code]:
+        return [Code("int32(leaving)", None)]
+
+    def _end_of_window(self, closing: str, group: str) -> None:
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._pause(group)
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        with body.block("if counts[slot] > 0:"):
+            body.lines(f"{closed} += 1", f"{groups} += counts[slot]")
+        for q in range(self._ids - 1):
+            with body.block(f"if leaving == {q}:"):
+                body.line(f"{self._following(q)} = {self._last_of(q, 'w')} + 1")
+        body.line(f"call_operator({kernel.word('close_window')}, desc, slot)")
+        body.line(f"{closing} = -1")
+
+    def _first_to_come(self) -> None:
+        """The least bounds over the queries."""
+        body = self.writer.kernel.body
+        assert self.node.window is not None
+        unit = Spans(self.writer, self.node.window).unit("value")
+        body.lines(f"pane = {unit} // {self._pane}", f"punct_w0 = {INFINITY}")
+        body.line(f"punct_w1 = {INFINITY}")
+        for q in range(self._ids - 1):
+            body.line(f"v = {self._first_of(q, 'pane')}")
+            body.line(f"punct_w0 = min(punct_w0, {self._time_of(self._begin_of(q, 'v'))})")
+            body.line(f"punct_w1 = min(punct_w1, {self._end_in(q, 'v')})")
+        body.line("punct_w2 = punct_w1 - 1")

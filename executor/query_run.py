@@ -1,0 +1,222 @@
+"""What can be asked about a run: for each query of an execution, how far it is, and its ledgers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from cql.executor import lateness, ledger
+from cql.executor.ingest import Feed
+from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.operators.relation import RelationOperator
+from cql.planner.choose import duration
+from cql.planner.physical import sources
+
+if TYPE_CHECKING:
+    from cql.executor.execution import Execution
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a query is. ``event_time`` is the least progress of its inputs, in units of their
+    window attribute; ``total_rows`` is known for bounded inputs with statistics."""
+
+    rows_in: int
+    rows_out: int
+    late: int
+    bad: int
+    event_time: int | None
+    total_rows: int | None
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
+    back: a result of an aggregate, or a row behind an operator that drops or repeats rows.
+    ``text`` is what stood in the source, of a row that could not be read."""
+
+    source: str | None
+    offset: int | None
+    operator: str
+    reason: str
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """What can be asked about a run that is over."""
+
+    progress: Progress
+    metrics: list[dict[str, Any]]
+    late: list[lateness.Late]
+    held_back: str | None
+    sources: dict[str, str]
+    last_instant: int | None
+
+
+class QueryRun:
+    """Query ``number`` of an execution; where that has no other, reading its ``batches`` moves it.
+    ``on_notice`` is told what may be not meant, ``on_late`` gets the rows of LATE OUTPUT."""
+
+    def __init__(self, execution: Execution, number: int) -> None:
+        self.on_notice: Callable[[str], None] = lambda message: None
+        self.on_late: Callable[[pa.RecordBatch], None] = lambda batch: None
+        self._execution = execution
+        self._number = number
+        self._sources = sources(execution.plans[number].root)
+        self._over: _Over | None = None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Results as soon as they exist. Closing the iterator releases everything."""
+        assert len(self._execution.plans) == 1
+        results = self._execution.results()
+        try:
+            for _, batch in results:
+                yield batch
+        finally:
+            results.close()
+
+    def request_stop(self) -> None:
+        """Ends the run at the next admission; safe from any thread or signal handler."""
+        self._execution.request_stop()
+
+    def freeze(self) -> None:
+        """Keeps the answers: what they are made of is let go."""
+        instants = [
+            op.last
+            for op in self._operators()
+            if isinstance(op, RelationOperator) and op.last is not None
+        ]
+        self._over = _Over(
+            self.progress(),
+            self.metrics(),
+            self._late(),
+            self.held_back(),
+            self.kernel_sources(),
+            max(instants, default=None),
+        )
+
+    @property
+    def last_instant(self) -> int | None:
+        """The latest instant to which the inputs of relations had come."""
+        return self._over.last_instant if self._over is not None else None
+
+    def progress(self) -> Progress:
+        """A snapshot; callable from any thread while the query runs."""
+        if self._over is not None:
+            return self._over.progress
+        run, feeds = self._execution, self._feeds()
+        idle = [run.timers.is_idle(k) for k in feeds]
+        counted = [f for f, silent in zip(feeds.values(), idle, strict=True) if not silent]
+        times = [f.attributes[0].watermark() for f in counted or feeds.values() if f.attributes]
+        end = run.finished or time.monotonic()
+        totals = [s.relation.statistics.rows for s in self._sources]
+        return Progress(
+            sum(f.rows for f in feeds.values()),
+            run.rows_out[self._number],
+            sum(f.late_rows for f in feeds.values()),
+            run.bad_rows[self._number],
+            min(times) if times and min(times) > np.iinfo(np.int64).min else None,
+            sum(n or 0 for n in totals) if totals and None not in totals else None,
+            end - run.started if run.started is not None else 0.0,
+        )
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
+        state."""
+        if self._over is not None:
+            return self._over.metrics
+        operators = self._operators()
+        rows: list[dict[str, Any]] = [
+            {
+                "operator": f.source.name,
+                "rows_in": f.rows,
+                "rows_out": f.rows - f.bad - f.marks,
+                "bad": f.bad,
+                "late": f.late_rows,
+                **({"marks": f.marks} if f.marks else {}),
+                **({"far_ahead": f.far_rows} if f.far_rows else {}),
+            }
+            for f in self._feeds().values()
+        ]
+        run = self._execution
+        return rows + [
+            ledger.entry(op, run.refused.get(op.name, {}), run.workspace.peaks.get(op.name, 0))
+            for op in operators
+        ]
+
+    def held_back(self) -> str | None:
+        """Which of several inputs was furthest behind for longest, as a sentence."""
+        if self._over is not None:
+            return self._over.held_back
+        run = self._execution
+        k = run.holding.worst()
+        if k is None or k not in self._feeds():
+            return None
+        held, feed = run.holding.held[k], run.feeds[k]
+        by = duration(held.behind, feed.attributes[0].field.type)
+        most = f", by {by} at the most" if held.behind else ""
+        share = held.seconds / run.holding.seconds
+        name = feed.source.name
+        return f"time was held back by {name}: furthest behind for {share:.0%} of the run{most}"
+
+    def late(self) -> pa.Table:
+        """The ledger of lateness (``lateness.entries`` says what its kinds are). Lengths of time
+        are durations; where an event time is no timestamp, numbers of its units."""
+        found = self._late() if self._over is None else self._over.late
+        nodes = [(n.schema, n.relation.stream) for n in self._sources]
+        timed = all(
+            schema[column].type.is_timestamp
+            for schema, spec in nodes
+            for progress in (spec.progress if spec else ())
+            if (column := schema.find(progress.column)) is not None
+        )
+        return lateness.table(found, timed=timed)
+
+    def _late(self) -> list[lateness.Late]:
+        return lateness.entries(list(self._feeds().values()), self._operators())
+
+    def bad_rows(self) -> pa.Table:
+        """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""
+        bad = [b for queries, b in self._execution.bad if self._number in queries]
+        return pa.table(
+            {
+                "source": pa.array([b.source for b in bad], pa.string()),
+                "offset": pa.array([b.offset for b in bad], pa.int64()),
+                "operator": pa.array([b.operator for b in bad], pa.string()),
+                "reason": pa.array([b.reason for b in bad], pa.string()),
+                "text": pa.array([b.text for b in bad], pa.string()),
+            }
+        )
+
+    def kernel_sources(self) -> dict[str, str]:
+        """The generated source of each stage, by operator."""
+        if self._over is not None:
+            return self._over.sources
+        stages = [op for op in self._operators() if isinstance(op, StageOperator)]
+        return {op.name: op.code.text for op in stages}
+
+    # -- its part of the execution ---------------------------------------------------------------
+
+    def _feeds(self) -> dict[int, Feed]:
+        """Its inputs, by their numbers."""
+        mine = {id(s) for s in self._sources}
+        feeds = enumerate(list(self._execution.feeds))
+        return {k: f for k, f in feeds if id(f.source) in mine}
+
+    def _operators(self) -> list[Operator]:
+        """Those that its results come through."""
+        run = self._execution
+        if run.graph is None:
+            return []
+        return [
+            op
+            for op, queries in zip(run.graph.operators, run.users, strict=True)
+            if self._number in queries
+        ]

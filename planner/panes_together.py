@@ -1,0 +1,193 @@
+"""Sliding windows of several queries that differ in RANGE, SLIDE or OFFSET only share their panes.
+
+A row is aggregated once, in a pane as long as the greatest common divisor of all of them, whoever
+reads it; each query's windows are merged from runs of these panes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cql.planner.choose import MANY, duration
+from cql.planner.expr import Call, Column, Expr, Literal, substitute
+from cql.planner.logical import WINDOW_COLUMNS, AggregateCall
+from cql.planner.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    SharedPanesExec,
+    WidAggregateExec,
+    WindowOperator,
+    inputs,
+    walk,
+    with_input,
+)
+from cql.types import BOOLEAN, INT
+from cql.window import MAX_EVENT_TIME, Window, WindowKind
+
+
+def share_windows(roots: Sequence[Physical]) -> list[Physical]:
+    """The graph with one operator in the place of those whose panes can be shared; windows over
+    windows are shared from the top down."""
+    shared = list(roots)
+    while made := _sharings(shared):
+        shared = [_rebuilt(root, made) for root in shared]
+    return shared
+
+
+def _sharings(roots: Sequence[Physical]) -> dict[int, Physical]:
+    """What comes into the place of aggregates that have their panes in common, by their ids."""
+    found = {id(n): n for root in roots for n in walk(root) if _has_panes(n)}
+    sets: list[list[_Plain]] = []
+    for node in found.values():
+        assert isinstance(node, WidAggregateExec)
+        plain = _plain(node)
+        alike = next((s for s in sets if s[0].matches(plain)), None)
+        if alike is None:
+            sets.append([plain])
+        else:
+            alike.append(plain)
+    made: dict[int, Physical] = {}
+    for plains in sets:
+        made |= _shared(plains)
+    return made
+
+
+def _has_panes(node: Physical) -> bool:
+    """Whether the groups of windows are, or can as well be, those of panes."""
+    if not isinstance(node, WidAggregateExec) or isinstance(node, SharedPanesExec):
+        return False
+    window = node.window
+    if window is None or window.kind is not WindowKind.SLIDING or window.zone or node.adaptive:
+        return False
+    mergeable = not any(c.beside or (c.function and not c.function.merge) for c in node.calls)
+    tumbling = window.is_tumbling and node.operator is WindowOperator.WID
+    return mergeable and (tumbling or node.operator is WindowOperator.PANES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """An aggregate in terms of ``base``, without the filters and the projections of plain columns
+    that lie between."""
+
+    node: WidAggregateExec
+    base: Physical
+    conditions: tuple[Expr, ...]
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    window: Window
+
+    def matches(self, other: _Plain) -> bool:
+        return (
+            self.base is other.base
+            and self.conditions == other.conditions
+            and self.keys == other.keys
+            and self.window.wa == other.window.wa
+        )
+
+
+def _plain(node: WidAggregateExec) -> _Plain:
+    steps: list[FilterExec | ProjectExec] = []
+    base = node.input
+    while isinstance(base, FilterExec) or (
+        isinstance(base, ProjectExec) and all(isinstance(e, Column) for e in base.exprs)
+    ):
+        steps.append(base)
+        base = base.input
+    columns: tuple[Expr, ...] = tuple(
+        Column(i, f.name, f.type, f.nullable) for i, f in enumerate(base.schema)
+    )
+    conditions = []
+    for step in reversed(steps):
+        if isinstance(step, FilterExec):
+            conditions.append(substitute(step.condition, columns))
+        else:
+            columns = tuple(substitute(e, columns) for e in step.exprs)
+    assert node.window is not None
+    assert node.window.wa is not None
+    wa = columns[node.window.wa]
+    assert isinstance(wa, Column)
+    keys = tuple(substitute(k, columns) for k in node.keys)
+    calls = tuple(
+        replace(
+            call,
+            args=tuple(substitute(a, columns) for a in call.args),
+            where=None if call.where is None else substitute(call.where, columns),
+        )
+        for call in node.calls
+    )
+    window = replace(node.window, wa=wa.index)
+    return _Plain(node, base, tuple(conditions), keys, calls, window)
+
+
+def _shared(alike: list[_Plain]) -> dict[int, Physical]:
+    """What stands in the place of each aggregate; nothing where panes are not worth it."""
+    windows = tuple(dict.fromkeys(p.window for p in alike))
+    if len(alike) < 2:
+        return {}
+    first = windows[0]
+    pane = 0
+    for w in windows:
+        pane = math.gcd(pane, w.range or 0, w.slide or 0, w.offset - first.offset)
+    if any((w.range or 0) >= MANY * (w.slide or 0) for w in windows) or not _fits(windows, pane):
+        return {}
+    source: Physical = alike[0].base
+    for condition in alike[0].conditions:
+        source = FilterExec(source, condition)
+    named: dict[AggregateCall, str] = {}
+    for plain in alike:
+        names = plain.node.names[len(plain.keys) :]
+        for call, name in zip(plain.calls, names, strict=True):
+            named.setdefault(call, name)
+    calls = list(named)
+    kind = source.schema[first.wa or 0].type
+    lengths = ", ".join(
+        f"{duration(w.range or 0, kind)} every {duration(w.slide or 0, kind)}" for w in windows
+    )
+    shared = SharedPanesExec(
+        source,
+        replace(first, range=pane, slide=pane),
+        alike[0].keys,
+        tuple(calls),
+        (*alike[0].node.names[: len(alike[0].keys)], *named.values()),
+        pane=pane,
+        operator=WindowOperator.PANES,
+        windows=windows,
+        why=f"{len(alike)} queries share panes of {duration(pane, kind)}, in which rows are"
+        f" aggregated once, and which are merged into windows of {lengths}",
+    )
+    return {id(p.node): _part_of(shared, p, windows.index(p.window), calls) for p in alike}
+
+
+def _fits(windows: Sequence[Window], pane: int) -> bool:
+    """Whether the ids of all regions are numbers of 64 bits."""
+    longest = max(w.range or 0 for w in windows)
+    return (len(windows) + 1) * ((MAX_EVENT_TIME + longest) // pane + 2) < 1 << 63
+
+
+def _part_of(
+    shared: SharedPanesExec, plain: _Plain, number: int, calls: list[AggregateCall]
+) -> Physical:
+    """The rows of one query, with its own columns."""
+    schema, keys = shared.schema, len(shared.keys)
+    query = Column(len(schema) - 1, schema.names[-1], INT, False)
+    mine: Physical = shared
+    if len(shared.windows) > 1:
+        mine = FilterExec(shared, Call("eq", (query, Literal(number, INT)), BOOLEAN, False))
+    places = [*range(keys), *(keys + calls.index(c) for c in plain.calls)]
+    places += range(keys + len(calls), keys + len(calls) + len(WINDOW_COLUMNS))
+    exprs = tuple(Column(i, schema[i].name, schema[i].type, schema[i].nullable) for i in places)
+    return ProjectExec(mine, exprs, (*plain.node.names, *WINDOW_COLUMNS))
+
+
+def _rebuilt(node: Physical, made: dict[int, Physical]) -> Physical:
+    """The graph over what was made; what is unchanged, and what is common, stays so."""
+    known = made.get(id(node))
+    if known is None:
+        before = inputs(node)
+        after = tuple(_rebuilt(i, made) for i in before)
+        changed = any(a is not b for a, b in zip(after, before, strict=True))
+        known = made[id(node)] = with_input(node, after) if changed else node
+    return known

@@ -1,0 +1,122 @@
+"""Queries that are started together share what they have in common: the scan of a stream, and the
+state of operators that are fed alike.
+
+The plans of several queries become one acyclic graph. The first mention of a relation in a query is
+the same scan as the first one in every other, the second the same as the second; it reads the
+columns and awaits the punctuation of all. From there upwards equal nodes over equal inputs are one
+node. Two mentions within one query stay two: what a query sees is what it sees when it runs alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from cql.deep import deep_stack
+from cql.planner.expr import Column
+from cql.planner.panes_together import share_windows
+from cql.planner.physical import (
+    Awaited,
+    LateRowsExec,
+    Physical,
+    PhysicalPlan,
+    ProjectExec,
+    SourceExec,
+    Together,
+    ValuesExec,
+    inputs,
+    sources,
+    with_input,
+)
+
+#: A relation, and which mention of it in its query.
+_Place = tuple[tuple[str, ...], int]
+
+
+@deep_stack()
+def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
+    """The plans with their common parts as common objects; ``panes``: also those of windows that
+    differ in RANGE, SLIDE and OFFSET only."""
+    shared = _scans(plans)
+    known: list[Physical] = []
+    roots = []
+    for plan in plans:
+        mentions: Counter[tuple[str, ...]] = Counter()
+        roots.append(_joined(plan.root, shared, mentions, known))
+    if panes:
+        roots = share_windows(roots)
+    return Together(tuple(replace(p, root=r) for p, r in zip(plans, roots, strict=True)))
+
+
+def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
+    """Each scan with the columns that some query reads."""
+    found: dict[_Place, list[SourceExec]] = {}
+    for plan in plans:
+        mentions: Counter[tuple[str, ...]] = Counter()
+        for source in sources(plan.root):
+            found.setdefault(_place(source, mentions), []).append(source)
+    return {place: _scan(given) for place, given in found.items()}
+
+
+def _place(source: SourceExec, mentions: Counter[tuple[str, ...]]) -> _Place:
+    name = source.relation.name
+    mentions[name] += 1
+    return name, mentions[name]
+
+
+def _scan(given: list[SourceExec]) -> SourceExec:
+    columns = tuple(sorted({c for source in given for c in source.columns}))
+    awaited: dict[int, set[tuple[int, int]] | None] = {}
+    for source in given:
+        for wanted in source.awaited or ():
+            column = columns.index(source.columns[wanted.column])
+            before = awaited.setdefault(column, set())
+            more = wanted.boundaries
+            awaited[column] = None if before is None or more is None else before | set(more)
+    named = tuple(
+        Awaited(c, None if b is None else tuple(sorted(b))) for c, b in sorted(awaited.items())
+    )
+    whole = any(source.awaited is None for source in given)
+    return replace(given[0], columns=columns, awaited=None if whole else named)
+
+
+def _joined(
+    node: Physical,
+    shared: dict[_Place, SourceExec],
+    mentions: Counter[tuple[str, ...]],
+    known: list[Physical],
+) -> Physical:
+    """``node`` over shared scans; the node that is ``known`` to do the same, if there is one."""
+    if isinstance(node, SourceExec):
+        scan = shared[_place(node, mentions)]
+        if scan.columns == node.columns:
+            return scan
+        places = (scan.columns.index(c) for c in node.columns)
+        exprs = tuple(
+            Column(p, f.name, f.type, f.nullable) for p, f in zip(places, node.schema, strict=True)
+        )
+        made: Physical = ProjectExec(scan, exprs, node.schema.names)
+    elif isinstance(node, ValuesExec):
+        return node
+    else:
+        below = tuple(_joined(i, shared, mentions, known) for i in inputs(node))
+        made = with_input(node, below)
+    for other in known if not isinstance(made, LateRowsExec) else ():  # each has its own table
+        if _same(other, made):
+            return other
+    known.append(made)
+    return made
+
+
+def _same(one: Physical, other: Physical) -> bool:
+    """Whether two nodes do the same with the very same inputs."""
+    if type(one) is not type(other):
+        return False
+    for f in fields(one):
+        if f.name in ("input", "inputs") or not f.compare:
+            continue
+        if getattr(one, f.name) != getattr(other, f.name):
+            return False
+    pairs = zip(inputs(one), inputs(other), strict=False)
+    return len(inputs(one)) == len(inputs(other)) and all(a is b for a, b in pairs)
