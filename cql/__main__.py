@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cql.query import Query
     from cql.result import Result
     from cql.session import Session
+    from cql.statement_set import StatementSet
 
 FORMATS = ("auto", "table", "csv", "tsv", "json")
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -194,7 +195,7 @@ def explain_text(
     functions: tuple[str, ...] = (),
 ) -> int:
     from cql import render
-    from cql.query import Query
+    from cql.result import Result
 
     errors = render.console_for(sys.stderr)
 
@@ -202,7 +203,7 @@ def explain_text(
         values = _parameters(params)
         with _connect(settings, functions, errors) as session:
             for item in session.statements(text, values):
-                if isinstance(item, Query):
+                if not isinstance(item, Result):
                     click.echo(item.explain(mode))
         return OK
 
@@ -268,16 +269,19 @@ def _value(text: str) -> int | float | str | bool | None:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _present(item: Query | Result, session: Session, format: str, errors: Console) -> None:
+def _present(
+    item: Query | StatementSet | Result, session: Session, format: str, errors: Console
+) -> None:
     from cql import render
-    from cql.query import Query
     from cql.repl.screen import Screen
+    from cql.result import Result
+    from cql.statement_set import StatementSet
 
     out = render.console_for(sys.stdout)
     chosen = format
     if format == "auto":
         chosen = "table" if out.is_terminal else "csv"
-    if not isinstance(item, Query):
+    if isinstance(item, Result):
         if item.message is not None:
             if out.is_terminal:
                 item.print_to(errors)
@@ -285,7 +289,7 @@ def _present(item: Query | Result, session: Session, format: str, errors: Consol
             item.print_to(out)
         else:
             _write(item.to_arrow(), chosen)
-    elif item.is_insert:
+    elif isinstance(item, StatementSet) or item.is_insert:
         Screen(errors, session.settings.progress).present(item)
     elif chosen == "table":
         Screen(out, session.settings.progress).present(item)

@@ -36,6 +36,26 @@ def hinted(tree: exp.Expression, settings: Settings) -> Settings:
     return settings
 
 
+#: What a run has once, however many queries it has.
+_OF_RUN = ("runtime", "workers", "morsel_rows", "slice_us", "fuse", "max_state", "kernel_cache")
+
+
+def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
+    """Raises for a hint of one of several queries that would hold for all of them."""
+    wanted = hinted(tree, settings)
+    name = next((n for n in _OF_RUN if wanted[n] != settings[n]), None)
+    if name is not None:
+        from cql.dialect import nodes, position_of
+
+        hints = (h for h in tree.find_all(nodes.PlanHint) if str(h.this).lower() == name)
+        hint = next(hints, None)
+        raise PlanError(
+            f"the hint {name} is for one query, and queries that start together have one {name}",
+            position=None if hint is None else position_of(hint),
+            hint=f"SET {name} before the set",
+        )
+
+
 def _outermost(tree: exp.Expression) -> exp.Expression | None:
     """The SELECT whose hints hold for a whole statement; None if it runs no query."""
     from sqlglot import exp

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cql.executor.protocols import Sink
     from cql.planner.logical import SortKey
+    from cql.planner.physical import PhysicalPlan
 
 T = TypeVar("T", bound=type)
 
@@ -104,6 +105,7 @@ class Recipe:
 
     text: str
     source: str
+    plan: PhysicalPlan
     schema: Schema
     bounded: bool
     windowed: bool
@@ -141,6 +143,10 @@ class Query:
     # ----------------------------------------------------------------- what it is
 
     @property
+    def plan(self) -> PhysicalPlan:
+        return self._recipe.plan
+
+    @property
     def schema(self) -> Schema:
         """Columns of the result (of the rows inserted, for an INSERT)."""
         return self._recipe.schema
@@ -158,6 +164,11 @@ class Query:
     def bounded(self) -> bool:
         """Whether the query ends by itself."""
         return self._recipe.bounded
+
+    @property
+    def target_name(self) -> str | None:
+        """Where an INSERT goes."""
+        return self._target.name if self._target is not None else None
 
     @property
     def is_insert(self) -> bool:
@@ -212,7 +223,7 @@ class Query:
         run = self._begin()
         batches = run.batches()
         try:
-            with self._late_output(run):
+            with self.late_output(run):
                 for batch in batches:
                     if batch.num_rows:
                         self._row_count += batch.num_rows
@@ -226,7 +237,7 @@ class Query:
             _close(batches)
 
     @contextlib.contextmanager
-    def _late_output(self, run: Run) -> Iterator[None]:
+    def late_output(self, run: Run) -> Iterator[None]:
         """While ``run`` runs, its LATE OUTPUT goes where it belongs. Like an INSERT, that of
         bounded input is published when all of it was read, or not at all."""
         late = self._recipe.late
@@ -252,22 +263,25 @@ class Query:
         """All rows; of a relation (a window without SLIDE under an aggregate, say) those that it
         has at the end of its input. An INSERT runs (unless it has) and gives one row: how many were
         written. Refused for a query that does not end by itself."""
-        import pyarrow as pa
-
         if self._target is not None:
             self._finish_insert()
-            return pa.table({"rows": pa.array([self._row_count], pa.int64())})
+            return self.table_of(())
         self._must_end()
-        if self._recipe.changelog:
-            return self._relation()
-        return pa.Table.from_batches(list(self.batches()), schema=self.schema.to_arrow())
+        return self.table_of(self.batches())
 
-    def _relation(self) -> pa.Table:
-        """The relation as of the last instant of its input."""
+    def table_of(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        """The whole result, of all batches of the run that has just ended: a relation as of the
+        last instant of its input."""
+        import pyarrow as pa
+
         from cql.executor.changelog import FinalRelation
 
+        if self._target is not None:
+            return pa.table({"rows": pa.array([self._row_count], pa.int64())})
+        if not self._recipe.changelog:
+            return pa.Table.from_batches(list(batches), schema=self.schema.to_arrow())
         relation = FinalRelation(self.schema.to_arrow())
-        for batch in self.batches():
+        for batch in batches:
             relation.add(batch)
         assert self._run is not None
         return relation.table(self._run.last_instant, self._recipe.order)
@@ -341,6 +355,10 @@ class Query:
         self._thread.start()
         return self
 
+    def runs_in(self, thread: threading.Thread) -> None:
+        """Where it runs in the background, as one of a set."""
+        self._thread = thread
+
     def stop(self, timeout: float | None = 10.0) -> bool:
         """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
         True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
@@ -388,17 +406,11 @@ class Query:
             return
 
     def _insert(self, run: Run) -> None:
-        assert self._target is not None
         batches = run.batches()
         try:
-            publisher = Publisher(
-                self._target.open(), self._target.epoch, self._count, run.request_stop
-            )
-            with self._late_output(run), publisher:
+            with self.publishing(run) as publisher:
                 for batch in batches:
                     publisher.write(batch)
-                if self._stop_asked and self._target.epoch is None:
-                    publisher.abandon()
         except BaseException as error:
             self._end(error)
             raise
@@ -407,12 +419,36 @@ class Query:
         finally:
             _close(batches)
 
-    def _count(self, rows: int) -> None:
+    @contextlib.contextmanager
+    def publishing(self, run: Run) -> Iterator[Publisher]:
+        """While ``run`` runs: what writes its rows into the target of this INSERT. They are
+        published at the end, or by epochs."""
+        assert self._target is not None
+        publisher = Publisher(self._target.open(), self._target.epoch, self.count, run.request_stop)
+        with self.late_output(run), publisher:
+            yield publisher
+            if self._stop_asked and self._target.epoch is None:
+                publisher.abandon()
+
+    @contextlib.contextmanager
+    def running_as(self, run: Run) -> Iterator[None]:
+        """While ``run``, a part of the run of several queries, is this one's."""
+        self._begin(lambda: run)
+        try:
+            yield
+        except BaseException as error:
+            self._end(error)
+            raise
+        else:
+            self._end(None)
+
+    def count(self, rows: int) -> None:
+        """So many rows more were given or published."""
         self._row_count += rows
 
     # ----------------------------------------------------------------- about the latest run
 
-    def _begin(self) -> Run:
+    def _begin(self, new: Callable[[], Run] | None = None) -> Run:
         with self._lock:
             if self._status == "running":
                 raise RunError(f"query {self.name} is running already", hint="stop() it first")
@@ -421,7 +457,7 @@ class Query:
             self._row_count = 0
             self._status = "running"
         try:
-            run = self._recipe.run()
+            run = (new or self._recipe.run)()
         except BaseException as error:
             self._end(error)
             raise

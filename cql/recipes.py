@@ -55,6 +55,7 @@ def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: R
     return Recipe(
         text=origin.text,
         source=origin.source,
+        plan=plan,
         schema=plan.root.schema,
         bounded=bounded,
         windowed=physical.windowed(plan.root),

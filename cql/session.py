@@ -27,11 +27,12 @@ from cql.errors import (
     did_you_mean,
     unreachable,
 )
-from cql.hints import hinted
+from cql.hints import hinted, refuse_run_hints
 from cql.query import Query, Recipe, Run, pyspark_names
 from cql.recipes import Origin, RunPlan, recipe, target
 from cql.result import Result, done, explained
 from cql.settings import Settings, find_setting
+from cql.statement_set import RunOfAll, StatementSet
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -109,21 +110,21 @@ class Session:
         ledgers); over unbounded input it runs on in the background."""
         last: Query | Result | None = None
         for item in self.statements(text, parameters):
-            if isinstance(item, Query) and item.is_insert:
+            if isinstance(item, Query | StatementSet) and item.is_insert:
                 if item.bounded:
                     item.insert()
                 else:
                     item.start()
-            last = item
+            last = item.result() if isinstance(item, StatementSet) else item
         if last is None:
             raise ParseError("there is no statement in this text", text=text)
         return last
 
     def statements(
         self, text: str, parameters: Mapping[str, Any] | None = None
-    ) -> Iterator[Query | Result]:
-        """What the statements of ``text`` give, each when it is asked for: a Query has not run
-        yet (neither has an INSERT), everything else has."""
+    ) -> Iterator[Query | StatementSet | Result]:
+        """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
+        has not run yet (neither has an INSERT), everything else has."""
         from cql.dialect import parse
 
         self._check_open()
@@ -137,12 +138,68 @@ class Session:
                     raise error.with_text(text) from error.__cause__
             yield item
 
+    def together(self, text: str, /, **parameters: Any) -> StatementSet:
+        """The SELECTs and INSERTs of ``text`` as queries that start together: they read a stream
+        once, and share the state of operators that do the same, above all the panes of windows
+        that differ in RANGE, SLIDE and OFFSET only. Nothing has run yet. ``parameters`` are the
+        values of ``:name`` in the text."""
+        from cql.dialect import parse
+
+        self._check_open()
+        with self._lock:
+            try:
+                return self._set_of(parse(text), text, parameters)
+            except CqlError as error:
+                raise error.with_text(text) from error.__cause__
+
+    def _set_of(
+        self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
+    ) -> StatementSet:
+        from cql.dialect import position_of
+        from cql.planner import explain
+        from cql.planner.together import together
+
+        queries = []
+        for tree in trees:
+            refuse_run_hints(tree, self._settings)
+            query = self._statement(tree, text, parameters)
+            if not isinstance(query, Query):
+                raise PlanError(
+                    "queries that start together are SELECT and INSERT INTO",
+                    position=position_of(tree),
+                )
+            queries.append(query)
+        if not queries:
+            raise ParseError("there is no statement in this text", text=text)
+        settings = self._settings
+        panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
+        plan = together([q.plan for q in queries], panes=panes)
+        names = [q.name for q in queries]
+
+        def run() -> RunOfAll:
+            from cql.executor.execution import Execution
+
+            made = Execution(plan, settings)
+            for part in made.queries:
+                part.on_notice = self._notice
+            return made
+
+        return StatementSet(
+            "+".join(names), queries, run, lambda mode: explain.trees(plan, names, mode)
+        )
+
     def _statement(
         self, tree: exp.Expression, text: str, parameters: Mapping[str, Any]
-    ) -> Query | Result:
+    ) -> Query | StatementSet | Result:
+        from cql.dialect import nodes
         from cql.planner.bind import bind
         from cql.planner.context import Context
 
+        if isinstance(tree, nodes.StatementSet):
+            return self._set_of(tree.expressions, text, parameters)
+        if isinstance(tree, nodes.Explain) and isinstance(tree.this, nodes.StatementSet):
+            made = self._set_of(tree.this.expressions, text, parameters)
+            return explained(made.explain(str(tree.args["mode"] or "physical")))
         settings = hinted(tree, self._settings)
         context = Context(
             parameters=parameters,

@@ -255,6 +255,12 @@ class Settings(Mapping[str, Any]):
         "two_level",
         "buffered",
     )
+    shared_windows: bool = _setting(
+        SettingType.FLAG,
+        True,
+        "Queries that start together share the panes of windows that differ in RANGE, SLIDE and"
+        " OFFSET only.",
+    )
     adaptive_windows: bool = _setting(
         SettingType.FLAG,
         False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,8 +30,13 @@ class Late:
     suggested: int | None = None
 
 
-def entries(feeds: Sequence[Feed], operators: Sequence[Operator]) -> list[Late]:
-    """Kind "rows": stragglers of an input; "idle": rows of an input below what had been passed on
+def entries(
+    feeds: Sequence[Feed], operators: Sequence[Operator], windows: Mapping[str, Collection[int]]
+) -> list[Late]:
+    """Of a query; ``windows`` are the numbers of its own, of an operator that has those of several
+    queries.
+
+    Kind "rows": stragglers of an input; "idle": rows of an input below what had been passed on
     while it was idle; "pairs": (row, window) pairs that an aggregate left out; "left out":
     stragglers that a sort or a merging union left out; "behind slack": rows that came later than a
     slack of its own allows."""
@@ -46,6 +51,9 @@ def entries(feeds: Sequence[Feed], operators: Sequence[Operator]) -> list[Late]:
             found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))
+        if operator.name in windows:
+            lost = sum(counters[f"late_pairs_{n}"] for n in windows[operator.name])
+            found.append(Late(operator.name, "pairs", lost))
         if "late_rows" in counters:
             found.append(Late(operator.name, "left out", counters["late_rows"]))
         if isinstance(operator, SlackOperator):

@@ -17,7 +17,7 @@ from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.unit import PHASE, SUB
-from cql.planner.physical import BucketExec
+from cql.planner.physical import BucketExec, SharedPanesExec
 from cql.window import WindowKind
 
 
@@ -51,6 +51,8 @@ def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, in
     """(row, window) pairs; none for an aggregate whose rows do not have equally many."""
     spec = operator.spec
     window = spec.aggregate.window if spec.aggregate is not None else None
+    if isinstance(spec.aggregate, SharedPanesExec):
+        return {}  # each window has pairs of its own
     buckets = [step.window for step in spec.steps if isinstance(step, BucketExec)]
     window = buckets[0] if buckets else window
     rows = counters["rows_in"] - counters.get("bad", 0) - filtered(counters, "")

@@ -15,6 +15,7 @@ from cql.executor.ingest import Feed
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
 from cql.planner.choose import duration
+from cql.planner.panes_together import own_windows
 from cql.planner.physical import sources
 
 if TYPE_CHECKING:
@@ -180,7 +181,16 @@ class QueryRun:
         return lateness.table(found, timed=timed)
 
     def _late(self) -> list[lateness.Late]:
-        return lateness.entries(list(self._feeds().values()), self._operators())
+        return lateness.entries(list(self._feeds().values()), self._operators(), self._windows())
+
+    def _windows(self) -> dict[str, list[int]]:
+        """Of each operator with the windows of several queries: which are this one's."""
+        wanted = own_windows(self._execution.plans[self._number].root)
+        return {
+            op.name: wanted[id(op.spec.aggregate)]
+            for op in self._operators()
+            if isinstance(op, StageOperator) and id(op.spec.aggregate) in wanted
+        }
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""

@@ -47,7 +47,7 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
     match node:
         case SourceExec():
             named = (
-                Awaited(c, None if b is None else _fewest(b)) for c, b in sorted(wanted.items())
+                Awaited(c, None if b is None else fewest(b)) for c, b in sorted(wanted.items())
             )
             return replace(node, awaited=tuple(named))
         case ValuesExec():
@@ -128,7 +128,7 @@ def _shifts(inner: Expr, by: Literal, whole: Expr) -> bool:
     return inner.type.is_timestamp and by.type == INTERVAL and whole.type == inner.type
 
 
-def _fewest(wanted: frozenset[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def fewest(wanted: frozenset[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Without those whose values are all values of another."""
 
     def covered(one: tuple[int, int]) -> bool:

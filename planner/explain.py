@@ -42,15 +42,59 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
     """``mode``: logical (takes a logical plan), physical, or mermaid (takes either)."""
     if isinstance(plan, ph.PhysicalPlan):
         if mode == "mermaid":
-            return _mermaid(plan.root, _physical_line, ph.inputs)
+            return _mermaid([plan.root], _physical_line, ph.inputs)
         lines = _tree(plan.root, _physical_line, ph.inputs)
         policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
         lines.append(f"runtime: {plan.runtime} ({plan.why_runtime})")
         lines.append(f"bad rows: {policy}")
         return "\n".join([*lines, *plan.notes])
     if mode == "mermaid":
-        return _mermaid(plan, _logical_line, lg.inputs)
+        return _mermaid([plan], _logical_line, lg.inputs)
     return "\n".join(_tree(plan, _logical_line, lg.inputs))
+
+
+@deep_stack()
+def trees(together: ph.Together, names: Sequence[str], mode: str = "physical") -> str:
+    """The physical plans of queries that run as one. What several have in common stands with the
+    first of them, under a number."""
+    if mode == "mermaid":
+        return _mermaid([p.root for p in together.plans], _physical_line, ph.inputs)
+    common = _Common([p.root for p in together.plans])
+    lines = []
+    for name, plan in zip(names, together.plans, strict=True):
+        policy = "kept and counted" if plan.keep_bad_rows else "fail the queries"
+        lines += [f"{name}: bad rows: {policy}"]
+        lines += _tree(plan.root, common.line, common.inputs)
+    first = together.plans[0]
+    return "\n".join([*lines, f"runtime: {first.runtime} ({first.why_runtime})"])
+
+
+class _Common:
+    """Numbers what several plans hold, and shows it once."""
+
+    def __init__(self, roots: Sequence[ph.Physical]) -> None:
+        holders: dict[int, set[int]] = {}
+        for query, root in enumerate(roots):
+            for node in ph.walk(root):
+                holders.setdefault(id(node), set()).add(query)
+        self._common = {node for node, found in holders.items() if len(found) > 1}
+        self._numbers: dict[int, int] = {}
+        self._again: set[int] = set()  # shown as a mention
+
+    def line(self, node: Node) -> Line:
+        shown = _physical_line(node)
+        # Filters and projections run again, in the kernel of whatever reads them.
+        if id(node) not in self._common or isinstance(node, ph.FilterExec | ph.ProjectExec):
+            return shown
+        number = self._numbers.get(id(node))
+        if number is not None:
+            self._again.add(id(node))
+            return Line(f"#{number}", str(shown))
+        number = self._numbers[id(node)] = len(self._numbers) + 1
+        return Line(f"#{number} {shown.name}", shown.text, shown.notes)
+
+    def inputs(self, node: Node) -> tuple[Node, ...]:
+        return () if id(node) in self._again else ph.inputs(node)
 
 
 def _tree(
@@ -73,21 +117,27 @@ def _tree(
 
 
 def _mermaid(
-    root: Node, line: Callable[[Node], Line], inputs: Callable[[Node], tuple[Node, ...]]
+    roots: Sequence[Node],
+    line: Callable[[Node], Line],
+    inputs: Callable[[Node], tuple[Node, ...]],
 ) -> str:
     lines = ["flowchart BT"]
+    names: dict[int, str] = {}
 
     def visit(node: Node) -> str:
+        if id(node) in names:
+            return names[id(node)]
         shown = line(node)
         label = "<br/>".join([str(shown), *(n for n in shown.notes if n)])
         escaped = label.replace("&", "&amp;").replace('"', "&quot;")
         escaped = escaped.replace("<", "&lt;").replace(">", "&gt;").replace("&lt;br/&gt;", "<br/>")
-        name = f"n{len(lines)}"
+        name = names[id(node)] = f"n{len(lines)}"
         lines.append(f'    {name}["{escaped}"]')
         lines.extend([f"    {visit(child)} --> {name}" for child in inputs(node)])
         return name
 
-    visit(root)
+    for root in roots:
+        visit(root)
     return "\n".join(lines)
 
 
@@ -288,12 +338,16 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
             ph.WindowOperator.WID: "WidAggregate",
         }.get(node.operator, "PaneAggregate")
         parts, many = "panes", (node.window.range or 0) // node.pane
+    windows: tuple[Window, ...] = (node.window,)
+    if isinstance(node, ph.SharedPanesExec):
+        name, windows = "SharedPaneAggregate", node.windows
+        many = max(w.range or 0 for w in windows) // (node.pane or 1)
     state = f"{low}groups x open {parts} (at most {many} per instant, and"
     if node.operator is ph.WindowOperator.BUFFERED:
         low = "or groups x open panes; " if node.adaptive else "and the groups of one; "
         state = f"the rows of open windows, {low}(at most {many} panes per instant, and"
     notes = (
-        f"over {window_text(node.window, node.input.schema)}",
+        "over " + ", ".join(window_text(w, node.input.schema) for w in windows),
         f"why: {node.why}",
         f"state: {state} those that punctuation has not passed)",
         f"append-only{_progress_text(node)}",

@@ -63,8 +63,11 @@ def _has_panes(node: Physical) -> bool:
     if window is None or window.kind is not WindowKind.SLIDING or window.zone or node.adaptive:
         return False
     mergeable = not any(c.beside or (c.function and not c.function.merge) for c in node.calls)
-    tumbling = window.is_tumbling and node.operator is WindowOperator.WID
-    return mergeable and (tumbling or node.operator is WindowOperator.PANES)
+    return (
+        mergeable
+        and node.operator in (WindowOperator.WID, WindowOperator.PANES)
+        and (window.slide or 0) <= (window.range or 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +146,6 @@ def _shared(alike: list[_Plain]) -> dict[int, Physical]:
             named.setdefault(call, name)
     calls = list(named)
     kind = source.schema[first.wa or 0].type
-    lengths = ", ".join(
-        f"{duration(w.range or 0, kind)} every {duration(w.slide or 0, kind)}" for w in windows
-    )
     shared = SharedPanesExec(
         source,
         replace(first, range=pane, slide=pane),
@@ -156,7 +156,7 @@ def _shared(alike: list[_Plain]) -> dict[int, Physical]:
         operator=WindowOperator.PANES,
         windows=windows,
         why=f"{len(alike)} queries share panes of {duration(pane, kind)}, in which rows are"
-        f" aggregated once, and which are merged into windows of {lengths}",
+        f" aggregated once, and which are merged into the windows of each",
     )
     return {id(p.node): _part_of(shared, p, windows.index(p.window), calls) for p in alike}
 
@@ -173,13 +173,22 @@ def _part_of(
     """The rows of one query, with its own columns."""
     schema, keys = shared.schema, len(shared.keys)
     query = Column(len(schema) - 1, schema.names[-1], INT, False)
-    mine: Physical = shared
-    if len(shared.windows) > 1:
-        mine = FilterExec(shared, Call("eq", (query, Literal(number, INT)), BOOLEAN, False))
+    mine = FilterExec(shared, Call("eq", (query, Literal(number, INT)), BOOLEAN, False))
     places = [*range(keys), *(keys + calls.index(c) for c in plain.calls)]
     places += range(keys + len(calls), keys + len(calls) + len(WINDOW_COLUMNS))
     exprs = tuple(Column(i, schema[i].name, schema[i].type, schema[i].nullable) for i in places)
     return ProjectExec(mine, exprs, (*plain.node.names, *WINDOW_COLUMNS))
+
+
+def own_windows(root: Physical) -> dict[int, list[int]]:
+    """By the id of an operator with the windows of several queries: the numbers of those that this
+    plan reads."""
+    found: dict[int, list[int]] = {}
+    for node in walk(root):
+        match node:
+            case FilterExec(SharedPanesExec() as shared, Call(args=(_, Literal(int() as number)))):
+                found.setdefault(id(shared), []).append(number)
+    return found
 
 
 def _rebuilt(node: Physical, made: dict[int, Physical]) -> Physical:

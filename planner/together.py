@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from cql.deep import deep_stack
+from cql.planner.describe import fewest
 from cql.planner.expr import Column
 from cql.planner.panes_together import share_windows
 from cql.planner.physical import (
@@ -75,7 +76,7 @@ def _scan(given: list[SourceExec]) -> SourceExec:
             more = wanted.boundaries
             awaited[column] = None if before is None or more is None else before | set(more)
     named = tuple(
-        Awaited(c, None if b is None else tuple(sorted(b))) for c, b in sorted(awaited.items())
+        Awaited(c, None if b is None else fewest(frozenset(b))) for c, b in sorted(awaited.items())
     )
     whole = any(source.awaited is None for source in given)
     return replace(given[0], columns=columns, awaited=None if whole else named)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -123,6 +123,7 @@ def make_query(
     epoch: float | None = None,
 ) -> Query:
     recipe = Recipe(
+        plan=cast(Any, None),
         text="SELECT a FROM s",
         source="SELECT a FROM s;",
         schema=SCHEMA,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -99,15 +99,43 @@ class CqlParser(QueryParser):
         self.sql = blanked
         self.original = original
         self._hints = hints
-        statements: list[exp.Expr] = []
-        begin = 0
-        for end in [*(i for i, t in enumerate(toks) if t.token_type == TokenType.SEMICOLON), None]:
-            chunk = list(toks[begin:end])
-            begin = len(toks) if end is None else end + 1
-            if chunk:
+        ends = [*(i for i, t in enumerate(toks) if t.token_type == TokenType.SEMICOLON), len(toks)]
+        begins = (0, *(end + 1 for end in ends))
+        chunks = (list(toks[a:b]) for a, b in zip(begins, ends, strict=False))
+        statements = []
+        for chunk in chunks:
+            head = _begins_set(chunk)
+            if head:
+                statements.append(self._set_of(chunk, head, chunks))
+            elif chunk:
                 statements.append(self._one(chunk))
         self.check_hints()
         return statements
+
+    def _set_of(self, chunk: list[Token], head: int, following: Iterator[list[Token]]) -> exp.Expr:
+        """A set of statements, the first of which follows the ``head`` words of ``chunk``."""
+        first, mode = chunk[0], None
+        if first.text.upper() == "EXPLAIN" and chunk[1].text.upper() in EXPLAIN_MODES:
+            mode = chunk[1].text.upper()
+        begin, members = chunk[head - 1], []
+        chunk = chunk[head:]
+        while [t.text.upper() for t in chunk] != ["END"]:
+            if chunk:
+                members.append(self._one(chunk))
+                if not isinstance(members[-1], nodes.InsertInto):
+                    self.refuse("a set of statements takes INSERT INTO", chunk[0])
+            found = next(following, None)
+            if found is None:
+                self.refuse("this set of statements does not end", begin, hint="END; ends it")
+            chunk = found
+        if not members:
+            self.refuse("a set of statements needs one INSERT INTO at least", begin)
+        made: exp.Expr = nodes.StatementSet(expressions=members)
+        if first.text.upper() == "EXPLAIN":
+            made = nodes.Explain(this=made, mode=mode)
+        made = self.placed(made, first)
+        made.meta["text_start"], made.meta["text_end"] = first.start, chunk[-1].end + 1
+        return made
 
     def _one(self, chunk: list[Token]) -> exp.Expr:
         self._tokens = chunk
@@ -585,6 +613,19 @@ class CqlParser(QueryParser):
             self._advance()
             return self.placed(exp.Var(this=token.text), token)
         raise self.refusal(f"expected {what}" + (f", not {token.text!r}" if token else ""))
+
+
+def _begins_set(chunk: Sequence[Token]) -> int:
+    """How many words begin a set of statements (EXECUTE STATEMENT SET BEGIN; behind EXPLAIN with or
+    without EXECUTE), 0 if these do not."""
+    texts = [token.text.upper() for token in chunk[:6]]
+    at = 1 if texts[:1] == ["EXPLAIN"] else 0
+    at += at and texts[at : at + 1] != [] and texts[at] in EXPLAIN_MODES
+    if texts[at : at + 1] == ["EXECUTE"]:
+        at += 1
+    elif at == 0:
+        return 0
+    return at + 3 if texts[at : at + 3] == ["STATEMENT", "SET", "BEGIN"] else 0
 
 
 _READERS: dict[str, Callable[[CqlParser], exp.Expr]] = {

@@ -78,6 +78,9 @@ class CqlGenerator(generator.Generator):
         ),
         nodes.ResetSetting: lambda self, e: _words("RESET", e.name),
         nodes.Explain: lambda self, e: _words("EXPLAIN", e.args.get("mode"), self.sql(e, "this")),
+        nodes.StatementSet: lambda self, e: _words(
+            "EXECUTE STATEMENT SET BEGIN", *(f"{self.sql(i)};" for i in e.expressions), "END"
+        ),
         nodes.ShowObjects: lambda self, e: _words(
             "SHOW", e.this, "LIKE" if e.args.get("like") else None, self.sql(e, "like")
         ),

@@ -411,6 +411,12 @@ class Explain(exp.Expression):
     arg_types: ClassVar[Args] = {"this": True, "mode": False}
 
 
+class StatementSet(exp.Expression):
+    """``EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END`` (``expressions``: the INSERTs)."""
+
+    arg_types: ClassVar[Args] = {"expressions": True}
+
+
 class ShowObjects(exp.Expression):
     """``SHOW STREAMS LIKE 'x%'`` (``this``: str such as STREAMS or BAD ROWS; ``like``: literal)."""
 
@@ -446,6 +452,7 @@ STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
     SetSetting,
     ResetSetting,
     Explain,
+    StatementSet,
     ShowObjects,
     DescribeObject,
     DropObject,

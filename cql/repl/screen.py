@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from cql import render
 from cql.query import Query
+from cql.statement_set import StatementSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +48,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the user pressed Ctrl-C
 class Feed:
     """Runs ``query`` in a thread and hands over its batches, a few ahead at most."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: Query | StatementSet) -> None:
         self.query = query
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=8)
         self._abandoned = threading.Event()
@@ -60,7 +61,7 @@ class Feed:
 
     def _work(self) -> None:
         try:
-            if self.query.is_insert:
+            if isinstance(self.query, StatementSet) or self.query.is_insert:
                 self.query.insert()
             else:
                 for batch in self.query:
@@ -109,9 +110,11 @@ class Screen:
         self._console = console
         self._live = progress == "on" or (progress == "auto" and console.is_terminal)
 
-    def present(self, query: Query) -> None:
+    def present(self, query: Query | StatementSet) -> None:
         """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
-        if query.is_insert and not query.bounded:
+        if isinstance(query, StatementSet):
+            self._set(query)
+        elif query.is_insert and not query.bounded:
             query.start()
             name = query.name
             self._console.print(
@@ -132,6 +135,16 @@ class Screen:
                 if batch is not None:
                     yield batch
                 self._draw_progress(live, query, began)
+
+    def _set(self, queries: StatementSet) -> None:
+        if queries.bounded:
+            with _running(queries) as feed, self._drawing(transient=True) as live:
+                began = time.monotonic()
+                for _ in feed:
+                    self._draw_progress(live, queries.queries[0], began)
+        else:
+            queries.start()
+        queries.result().print_to(self._console)
 
     def _insert(self, query: Query) -> None:
         with _running(query) as feed, self._drawing(transient=True) as live:
@@ -205,7 +218,7 @@ class Screen:
 
 
 @contextmanager
-def _running(query: Query) -> Iterator[Feed]:
+def _running(query: Query | StatementSet) -> Iterator[Feed]:
     """Runs ``query``; Ctrl-C inside ends it and becomes Stopped."""
     feed = Feed(query)
     try:

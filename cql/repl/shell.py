@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cql.repl.screen import Screen
     from cql.result import Result
     from cql.session import Session
+    from cql.statement_set import StatementSet
+    from cql.statement_set import StatementSet
 
 GREETING = f"cql {__version__}. Statements end with ; \\help for help, \\q or Ctrl-D to leave."
 PROMPT = "cql> "
@@ -180,13 +182,13 @@ class Shell:
                 took = render.duration_text(time.perf_counter() - began)
                 self.console.print(f"time: {took}", style="dim")
 
-    def _show(self, item: Query | Result, screen: Screen) -> None:
-        from cql.query import Query
+    def _show(self, item: Query | StatementSet | Result, screen: Screen) -> None:
+        from cql.result import Result
 
-        if isinstance(item, Query):
-            screen.present(item)
-        else:
+        if isinstance(item, Result):
             item.print_to(self.console)
+        else:
+            screen.present(item)
 
     def _starting_spark(self) -> None:
         self.console.print("starting a local Spark …", style="dim")

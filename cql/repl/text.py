@@ -89,18 +89,28 @@ def _comment_end(text: str, start: int) -> int:
 
 def is_complete(text: str) -> bool:
     """Whether Enter should run ``text``: a command of the shell, nothing at all, or statements of
-    which the last one ends with ``;``."""
+    which the last one ends with ``;``; a set of them, with ``END;``."""
     if text.lstrip().startswith("\\") or not text.strip():
         return True
     if text.strip().lower() in ("exit", "quit", "help"):
         return True
     last: Token | None = None
+    statement: list[str] = []
+    in_set = False
     for token in tokens(text):
         if token.kind not in (Piece.SPACE, Piece.COMMENT, Piece.HINT):
             last = token
+            if token.text == ";":
+                in_set = in_set and statement != ["END"]
+                statement = []
+            else:
+                statement.append(token.text.upper())
+                in_set = in_set or statement[-3:] == ["STATEMENT", "SET", "BEGIN"]
+                if in_set and statement[-1] == "BEGIN":
+                    statement = []
         elif token.kind is not Piece.SPACE and not _closed(token.text):
             return False
-    return last is not None and last.text == ";"
+    return last is not None and last.text == ";" and not in_set
 
 
 def _closed(comment: str) -> bool:

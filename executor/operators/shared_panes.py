@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.expressions import Code
+from cql.executor.operators.grouping import REGION
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.wid import REGION
 from cql.executor.unit import INFINITY, NEVER
 from cql.planner.physical import SharedPanesExec
 from cql.window import Window

@@ -7,11 +7,12 @@ from cql.executor.operators.buffered import BufferedTerminal
 from cql.executor.operators.cumulate import CumulateTerminal
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.row_terminal import RowTerminal
+from cql.executor.operators.shared_panes import SharedPaneTerminal
 from cql.executor.operators.stage import StageWriter
 from cql.executor.operators.stage_spec import StageCode, StageSpec
 from cql.executor.operators.two_stacks import TwoStacksTerminal
 from cql.executor.operators.wid import AggregateTerminal
-from cql.planner.physical import WidAggregateExec, WindowOperator
+from cql.planner.physical import SharedPanesExec, WidAggregateExec, WindowOperator
 from cql.window import WindowKind
 
 
@@ -28,6 +29,8 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     from cql.executor.operators.sessions import SessionTerminal
     from cql.executor.operators.two_level import TwoLevelTerminal
 
+    if isinstance(node, SharedPanesExec):
+        return SharedPaneTerminal
     kind = None if node.window is None else node.window.kind
     if kind is WindowKind.SESSION:
         return SessionTerminal

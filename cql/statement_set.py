@@ -1,0 +1,195 @@
+"""Queries that are started together, and run as one: what they have in common runs once."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from cql.errors import PlanError, RunError
+from cql.query import Explanation, Publisher, Query, Run, pyspark_names
+from cql.result import Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RunOfAll(Protocol):
+    """One run of several plans (``cql.executor.execution.Execution``): ``queries`` are its parts,
+    ``results`` their rows, each batch with the number of its query."""
+
+    @property
+    def queries(self) -> Sequence[Run]: ...
+    def results(self) -> Iterator[tuple[int, pa.RecordBatch]]: ...
+    def request_stop(self) -> None: ...
+
+
+@pyspark_names
+class StatementSet:
+    """Several INSERTs and SELECTs; made by ``Session.together``.
+
+    They start together and end together: an error of one ends all, and what they insert from
+    bounded input is published when all of it was read, or not at all. Each of ``queries`` has its
+    own progress, metrics and ledgers."""
+
+    def __init__(
+        self,
+        name: str,
+        queries: Sequence[Query],
+        run: Callable[[], RunOfAll],
+        explain: Callable[[str], str],
+    ) -> None:
+        self.name = name
+        self.queries = tuple(queries)
+        self._new_run = run
+        self._explain = explain
+        self._run: RunOfAll | None = None
+        self._thread: threading.Thread | None = None
+        self._exception: BaseException | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether all of it ends by itself."""
+        return all(q.bounded for q in self.queries)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether some of it leaves late rows out."""
+        return any(q.windowed for q in self.queries)
+
+    @property
+    def has_run(self) -> bool:
+        return self._run is not None
+
+    @property
+    def is_active(self) -> bool:
+        return any(q.is_active for q in self.queries)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{q.name} {q.status}" for q in self.queries)
+        return f"<StatementSet {self.name}: {names}>"
+
+    def batches(self) -> Iterator[tuple[Query, pa.RecordBatch]]:
+        """Rows of the SELECTs as they come; those of INSERTs go into their tables meanwhile.
+        Closing the iterator ends the run."""
+        run = self._new_run()
+        self._run = run
+        results = run.results()
+        try:
+            with contextlib.ExitStack() as stack:
+                writers: dict[int, Publisher] = {}
+                for number, part in enumerate(run.queries):
+                    query = self.queries[number]
+                    stack.enter_context(query.running_as(part))
+                    if query.is_insert:
+                        writers[number] = stack.enter_context(query.publishing(part))
+                    else:
+                        stack.enter_context(query.late_output(part))
+                for number, batch in results:
+                    if number in writers:
+                        writers[number].write(batch)
+                    elif batch.num_rows:
+                        self.queries[number].count(batch.num_rows)
+                        yield self.queries[number], batch
+        finally:
+            close = getattr(results, "close", None)
+            if close is not None:
+                close()
+
+    def to_arrow(self) -> list[pa.Table]:
+        """What each query gives, in their order; of an INSERT, how many rows it wrote. Refused
+        unless all of it ends by itself."""
+
+        if not self.bounded:
+            raise PlanError(
+                "this set does not end by itself, so it has no whole result",
+                hint="iterate over batches(), or INSERT into tables and start() it",
+            )
+        found: dict[str, list[pa.RecordBatch]] = {}
+        for query, batch in self.batches():
+            found.setdefault(query.name, []).append(batch)
+        return [query.table_of(found.get(query.name, [])) for query in self.queries]
+
+    @property
+    def is_insert(self) -> bool:
+        """Whether each of them is an INSERT."""
+        return all(q.is_insert for q in self.queries)
+
+    def insert(self) -> StatementSet:
+        """Runs the INSERTs here, to their end."""
+        self._only_inserts()
+        for _ in self.batches():
+            pass
+        return self
+
+    def start(self) -> StatementSet:
+        """Runs the INSERTs in the background."""
+        self._only_inserts()
+        if self.is_active:
+            raise RunError(f"{self.name} is running already", hint="stop() it first")
+        self._exception = None
+        self._thread = threading.Thread(
+            target=self._in_background, name=f"cql {self.name}", daemon=True
+        )
+        for query in self.queries:
+            query.runs_in(self._thread)
+        self._thread.start()
+        return self
+
+    def stop(self, timeout: float | None = 10.0) -> bool:
+        """Asks all of it to end, and waits up to ``timeout`` seconds for a run in the background;
+        True when it no longer runs."""
+        for query in self.queries:
+            query.stop(timeout=0)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return not self.is_active
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Waits for a run in the background; False if it still runs after ``timeout`` seconds.
+        Raises what made it fail."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        if self._exception is not None:
+            raise self._exception
+        return True
+
+    def explain(self, mode: str = "physical") -> Explanation:
+        """The plans as text (``physical`` or ``mermaid``): what several queries share is shown with
+        the first of them, and named in the others."""
+        return Explanation(self._explain(mode))
+
+    def result(self) -> Result:
+        """A row for each query: its name, status and target, and the rows that it has published."""
+        columns = ("query", "status", "target", "rows")
+        rows = ((q.name, q.status, q.target_name, q.row_count) for q in self.queries)
+        return Result(columns, tuple(rows))
+
+    def show(self) -> None:
+        """Prints ``result()``; a set that ends by itself and has not run runs."""
+        if self.bounded and self._run is None:
+            self.insert()
+        self.result().show()
+
+    def summary(self) -> str:
+        """The latest run: a line for each query."""
+        return "\n".join(f"{q.name}: {q.summary()}" for q in self.queries)
+
+    def _in_background(self) -> None:
+        try:
+            for _ in self.batches():
+                pass
+        except Exception as error:  # nobody is here to catch it: await_termination hands it over
+            self._exception = error
+
+    def _only_inserts(self) -> None:
+        for query in self.queries:
+            if not query.is_insert:
+                raise RunError(
+                    f"{query.name} is a SELECT, whose rows have nowhere to go",
+                    hint="iterate over batches(), or take to_arrow()",
+                )

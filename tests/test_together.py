@@ -1,0 +1,325 @@
+"""Queries that start together give what each gives alone, and share what they have in common."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from naive_compare import difference, storage_rows
+from test_runtimes import RUNTIMES
+
+from cql.errors import CqlError, ParseError, PlanError, RunError
+from cql.query import Query
+from cql.repl.text import is_complete
+from cql.result import Result
+from cql.session import Session
+from cql.statement_set import StatementSet
+
+ROWS = 3_000
+COUNTS = "SELECT k, count(*) AS n, window_end FROM s [RANGE {r} SLIDE {s}{o}] GROUP BY k"
+
+
+def rows_of(r: random.Random) -> pa.Table:
+    """Times from about -4 on, up to 8 back, in which a slack of 3 leaves stragglers; a gap in the
+    middle is longer than any window."""
+    times = [n // 3 + r.randrange(9) - 4 + (500 if n > ROWS // 2 else 0) for n in range(ROWS)]
+    columns: dict[str, Any] = {
+        "ts": times,
+        "k": [r.choice(["a", "b", "c", None]) for _ in range(ROWS)],
+        "x": [r.choice([None, r.randrange(-50, 50)]) for _ in range(ROWS)],
+        "y": [r.randrange(5) for _ in range(ROWS)],
+    }
+    return pa.table(columns)
+
+
+def make_session(r: random.Random, **settings: Any) -> Session:
+    session = Session(False)
+    for name, value in settings.items():
+        session.set(name, value)
+    for name in ("s", "b"):
+        session.create_stream(name, rows_of(r), ordered_by="ts", slack=3)
+    return session
+
+
+def random_query(r: random.Random) -> str:
+    """Mostly windows over one stream that differ in their lengths; beside them whatever else reads
+    the same stream."""
+    where = r.choice(["", "", "", " WHERE y > 1", " WHERE x > 0 AND y < 4"])
+    having = r.choice(["", "", " HAVING count(*) > 2"])
+    keys = r.choice(["k", "k", "k", "k, y", ""])
+    calls = r.sample(
+        [
+            *("count(*) AS n", "sum(x) AS t", "min(x) AS low", "max(k) AS high", "avg(x) AS m"),
+            *("first(x) AS f", "max_by(x, y) AS b", "count(x) FILTER (WHERE y = 1) AS c"),
+        ],
+        r.randrange(1, 4),
+    )
+    slide = r.choice([5, 6, 10, 15, 20])
+    offset = r.choice(["", "", " OFFSET 5", " OFFSET 2"])
+    window = f"[RANGE {slide * r.randrange(1, 5)} SLIDE {slide}{offset}]"
+    group = f" GROUP BY {keys}" if keys else ""
+    shown = ", ".join([*([keys] if keys else []), *calls, "window_start", "window_end"])
+    return r.choice(
+        [
+            *[f"SELECT {shown} FROM s {window}{where}{group}{having}"] * 8,
+            f"SELECT k, x FROM s{where}",
+            "SELECT ts, k, x, y FROM s",
+            f"SELECT DISTINCT k, y FROM s{where}",
+            f"SELECT k, count(DISTINCT x) AS d, window_end FROM s {window}{where} GROUP BY k",
+            f"SELECT k, count(*) AS n FROM s [RANGE 40]{where} GROUP BY k",
+            f"SELECT count(*) AS n, window_end FROM (SELECT ts, k FROM s{where} UNION ALL"
+            f" SELECT ts, k FROM b) AS u {window}",
+            f"SELECT s.k, s.window_end, n FROM (SELECT k, count(*) AS n, window_end, window_time"
+            f" FROM s {window} GROUP BY k) AS s WHERE n > 1",
+            f"SELECT max(n) AS most, window_end FROM (SELECT k, count(*) AS n, window_time FROM s"
+            f" {window} GROUP BY k) AS w [RANGE {4 * slide} SLIDE {2 * slide} WA window_time]",
+        ]
+    )
+
+
+def check(texts: list[str], seed: int, **settings: Any) -> None:
+    """The rows, the late pairs and the bad rows of each query, alone and in the set."""
+    with make_session(random.Random(seed), **settings) as session:
+        alone: list[Query] = []
+        expected = []
+        for text in texts:
+            query = session.sql(text)
+            assert isinstance(query, Query)
+            expected.append(query.to_arrow())
+            alone.append(query)
+        both = session.together(";\n".join(texts))
+        tables = both.to_arrow()
+        for text, want, table, old, new in zip(
+            texts, expected, tables, alone, both.queries, strict=True
+        ):
+            assert difference(storage_rows(want), storage_rows(table)) is None, text
+            pairs = [
+                sum(e["count"] for e in q.late().to_pylist() if e["kind"] != "rows")
+                for q in (old, new)
+            ]
+            assert pairs[0] == pairs[1], text
+            assert new.status == "finished"
+            assert new.row_count == old.row_count, text
+
+
+def test_random_sets(seed: int, full: bool) -> None:
+    for case in range(400 if full else 4):
+        r = random.Random(f"{seed} {case}")
+        texts = [random_query(r) for _ in range(r.randrange(2, 6))]
+        check(
+            texts,
+            seed + case,
+            runtime=r.choice(RUNTIMES),
+            fuse=r.random() < 0.7,
+            morsel_rows=r.choice([7, 64, 1000]),
+        )
+
+
+@pytest.fixture
+def session(seed: int) -> Iterator[Session]:
+    with make_session(random.Random(seed)) as made:
+        yield made
+
+
+WINDOWS = [COUNTS.format(r=r, s=s, o=o) for r, s, o in ((10, 10, ""), (40, 20, ""), (60, 15, ""))]
+
+
+def operators(made: StatementSet) -> list[str]:
+    """Of all queries, each once."""
+    found = {m["operator"] for q in made.queries for m in q.metrics()}
+    return sorted(name.partition("#")[0] for name in found)
+
+
+def test_windows_share_panes_and_a_scan(session: Session) -> None:
+    made = session.together(";".join(WINDOWS))
+    made.to_arrow()
+    assert operators(made).count("aggregate") == 1
+    assert operators(made).count("s") == 1
+    (aggregate,) = (m for m in made.queries[0].metrics() if "groups_out" in m)
+    assert aggregate["rows_in"] == ROWS
+    text = made.explain()
+    assert text.count("#1 SharedPaneAggregate count(*) by k") == 3
+    assert "3 queries share panes of 5" in text
+    assert "[RANGE 10 SLIDE 10 WA ts], [RANGE 40 SLIDE 20 WA ts], [RANGE 60 SLIDE 15 WA ts]" in text
+    assert made.explain("mermaid").count("SharedPaneAggregate") == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("shared_windows", False), ("window_operator", "wid")])
+def test_each_can_have_its_own_state(session: Session, name: str, value: Any) -> None:
+    session.set(name, value)
+    made = session.together(";".join(WINDOWS))
+    made.to_arrow()
+    assert operators(made).count("aggregate") == 3
+    assert operators(made).count("s") == 1
+
+
+def test_what_differs_is_not_shared(session: Session) -> None:
+    """Other rows, other groups, values that are kept beside the groups, and so many panes that
+    merging them costs more than the rows."""
+    others = [
+        COUNTS.format(r=20, s=20, o="") + " HAVING count(*) > 1",
+        "SELECT y, count(*) AS n, window_end FROM s [RANGE 20 SLIDE 10] GROUP BY y",
+        "SELECT k, count(*) AS n, window_end FROM s [RANGE 30 SLIDE 10] WHERE y > 1 GROUP BY k",
+        "SELECT k, count(DISTINCT y) AS n, window_end FROM s [RANGE 40 SLIDE 10] GROUP BY k",
+        COUNTS.format(r=600, s=10, o=""),
+        "SELECT k, count(*) AS n, window_end FROM b [RANGE 30 SLIDE 10] GROUP BY k",
+    ]
+    made = session.together(";".join(others))
+    assert "Shared" not in made.explain()
+    made.to_arrow()
+    assert operators(made).count("aggregate") == len(others)
+
+
+def test_the_same_query_twice_runs_once(session: Session) -> None:
+    made = session.together(";".join([WINDOWS[2], "SELECT k FROM s", WINDOWS[2]]))
+    first, _, second = made.to_arrow()
+    assert first.equals(second)
+    assert operators(made).count("aggregate") == 1
+
+
+def test_panes_are_given_back(session: Session) -> None:
+    """State is that of the longest window, however many short ones have left."""
+    one = session.sql(COUNTS.format(r=60, s=15, o=""))
+    assert isinstance(one, Query)
+    one.to_arrow()
+    made = session.together(";".join(WINDOWS))
+    made.to_arrow()
+    (before,) = (m["peak_bytes"] for m in one.metrics() if "groups_out" in m)
+    (after,) = (m["peak_bytes"] for m in made.queries[2].metrics() if "groups_out" in m)
+    assert after <= 2 * before
+
+
+def test_two_mentions_within_a_query_stay_two(session: Session) -> None:
+    """A union of a stream with itself reads it twice, whoever reads it too."""
+    union = "SELECT count(*) AS n FROM (SELECT ts FROM s UNION ALL SELECT ts FROM s) AS u"
+    made = session.together(f"{union}; SELECT count(*) AS n FROM s")
+    assert [t.to_pylist() for t in made.to_arrow()] == [[{"n": 2 * ROWS}], [{"n": ROWS}]]
+    assert len([m for m in made.queries[0].metrics() if m["operator"] == "s"]) == 2
+
+
+# -- INSERTs ---------------------------------------------------------------------------------------
+
+INSERTS = """
+    INSERT INTO ten SELECT k, count(*) AS n, window_end FROM s [RANGE 10 SLIDE 10] GROUP BY k;
+    INSERT INTO twenty SELECT k, count(*) AS n, window_end FROM s [RANGE 20 SLIDE 20] GROUP BY k;
+"""
+
+
+@pytest.fixture
+def tables(session: Session) -> Session:
+    for name in ("ten", "twenty"):
+        session.sql(f"CREATE TABLE {name} (k string, n bigint, window_end bigint)")
+    return session
+
+
+def held(session: Session, name: str) -> int:
+    (row,) = session.sql(f"SELECT count(*) AS n FROM {name}").to_arrow().to_pylist()
+    return int(row["n"])
+
+
+def test_statement_set(tables: Session) -> None:
+    result = tables.sql(f"EXECUTE STATEMENT SET BEGIN {INSERTS} END;")
+    assert isinstance(result, Result)
+    shown = [(target, rows) for _, _, target, rows in result.rows]
+    assert shown == [("ten", held(tables, "ten")), ("twenty", held(tables, "twenty"))]
+    assert shown[0][1] > shown[1][1] > 0
+    plan = tables.sql(f"EXPLAIN STATEMENT SET BEGIN {INSERTS} END").to_arrow().to_pylist()[0]
+    assert "2 queries share panes of 10" in plan["plan"]
+
+
+def test_a_set_fails_as_a_whole(tables: Session) -> None:
+    """What one of them refuses ends all, and nothing is published."""
+    broken = "INSERT INTO ten SELECT k, 1 / (y - 1), ts FROM s WHERE ts > 100;"
+    made = tables.together(f"{INSERTS.replace('INTO ten', 'INTO twenty')} {broken}")
+    with pytest.raises(CqlError, match="division by zero") as caught:
+        made.insert()
+    assert caught.value.position is not None
+    assert (held(tables, "ten"), held(tables, "twenty")) == (0, 0)
+    assert {q.status for q in made.queries} == {"failed"}
+
+
+def test_bad_rows_are_those_of_a_query(tables: Session) -> None:
+    made = tables.together(
+        """SELECT k, 1 / y AS z FROM s ON BAD ROW KEEP; SELECT k, y FROM s ON BAD ROW KEEP"""
+    )
+    divided, whole = made.to_arrow()
+    assert whole.num_rows == ROWS
+    bad = made.queries[0].progress().bad
+    assert divided.num_rows == ROWS - bad < ROWS
+    assert made.queries[0].bad_rows().num_rows == bad
+    assert made.queries[1].progress().bad == made.queries[1].bad_rows().num_rows == 0
+
+
+def test_late_output_is_that_of_a_query(tables: Session) -> None:
+    window = "SELECT count(*) AS n, window_end FROM s [RANGE {0} SLIDE {0}]"
+    alone = []
+    for n in (4, 8):
+        tables.sql(f"{window.format(n)} LATE OUTPUT INTO late_{n}").to_arrow()
+        alone.append(held(tables, f"late_{n}"))
+    both = ";".join(f"{window.format(n)} LATE OUTPUT INTO again_{n}" for n in (4, 8))
+    tables.together(both).to_arrow()
+    assert [held(tables, f"again_{n}") for n in (4, 8)] == alone
+    assert alone[0] > alone[1] > 0
+
+
+def test_in_the_background() -> None:
+    """An iterable that can be read once is enough for all."""
+    turn = threading.Event()
+
+    def numbers() -> Iterator[dict[str, Any]]:
+        for n in range(100):
+            yield {"ts": n, "k": "k"}
+        turn.wait(30)
+        yield {"ts": 1000, "k": "k"}
+
+    with Session(False) as session:
+        session.set("epoch_ms", 20)
+        session.create_stream("s", numbers, ordered_by="ts", bounded=False)
+        for name in ("ten", "twenty"):
+            session.sql(f"CREATE TABLE {name} (k string, n bigint, window_end bigint)")
+        made = session.together(INSERTS)
+        made.start()
+        with pytest.raises(RunError, match="is running already"):
+            made.start()
+        turn.set()
+        assert made.await_termination(60)
+        assert (held(session, "ten"), held(session, "twenty")) == (11, 6)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("EXECUTE STATEMENT SET BEGIN SELECT k FROM s; END", "takes INSERT INTO"),
+        ("EXECUTE STATEMENT SET BEGIN END", "needs one INSERT INTO"),
+        (f"EXECUTE STATEMENT SET BEGIN {INSERTS}", "does not end"),
+        ("EXECUTE STATEMENT", "is not a statement"),
+    ],
+)
+def test_bad_sets_are_refused(tables: Session, text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message) as caught:
+        tables.sql(text)
+    assert caught.value.position is not None
+
+
+def test_hints_of_the_run_are_refused(session: Session) -> None:
+    with pytest.raises(PlanError, match="the hint runtime is for one query") as caught:
+        session.together("SELECT k FROM s; SELECT /*+ runtime(fifo) */ k FROM s")
+    assert caught.value.position is not None
+    assert session.together("SELECT k FROM s; SELECT /*+ window_operator(wid) */ k FROM s")
+    with pytest.raises(PlanError, match="are SELECT and INSERT INTO"):
+        session.together("SELECT k FROM s; SHOW STREAMS")
+    with pytest.raises(RunError, match="is a SELECT, whose rows have nowhere to go"):
+        session.together("SELECT k FROM s").start()
+
+
+def test_the_shell_waits_for_end() -> None:
+    assert not is_complete("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1;")
+    assert is_complete("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; END;")
+    assert is_complete("SELECT 1;")
