@@ -130,7 +130,10 @@ Columns go by position, or by the list behind the table's name. Over bounded inp
 statement runs to its end and publishes all rows at once; a failed or interrupted one leaves nothing
 behind. Over unbounded input it runs in the background and publishes about every epoch_ms: SHOW
 QUERIES lists it and STOP QUERY ends it. Running an INSERT again appends again. A Spark table is
-read back with plain spark.sql.""",
+read back with plain spark.sql.
+
+EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END; runs INSERTs as one: they read a stream once,
+and windows that differ in their lengths only share their panes.""",
         (
             "CREATE TABLE delays (origin STRING, delay DOUBLE, window_end TIMESTAMP)",
             "INSERT INTO delays\nSELECT origin, avg(dep_delay) AS delay, window_end\n"

@@ -299,7 +299,7 @@ def test_in_the_background() -> None:
         ("EXECUTE STATEMENT SET BEGIN SELECT k FROM s; END", "takes INSERT INTO"),
         ("EXECUTE STATEMENT SET BEGIN END", "needs one INSERT INTO"),
         (f"EXECUTE STATEMENT SET BEGIN {INSERTS}", "does not end"),
-        ("EXECUTE STATEMENT", "is not a statement"),
+        ("EXECUTE STATEMENT", "expected STATEMENT SET BEGIN after EXECUTE"),
     ],
 )
 def test_bad_sets_are_refused(tables: Session, text: str, message: str) -> None:

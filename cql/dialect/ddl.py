@@ -39,6 +39,7 @@ STATEMENTS = (
     "DESCRIBE",
     "EXPLAIN",
     "DECLARE",
+    "EXECUTE",
     "STOP",
     "ISTREAM",
     "DSTREAM",
@@ -46,7 +47,7 @@ STATEMENTS = (
 )
 _FOREIGN = frozenset(
     words(
-        "ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY DELETE DETACH EXECUTE "
+        "ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY DELETE DETACH "
         "EXPORT GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PRAGMA PREPARE "
         "REFRESH "
         "RENAME REPAIR REPLACE REVOKE ROLLBACK TRANSFORM TRUNCATE UNCACHE UNLOCK UPDATE USE VACUUM"
@@ -550,6 +551,10 @@ class CqlParser(QueryParser):
             self.refuse("EXPLAIN of EXPLAIN", self._tokens[0])
         return nodes.Explain(this=inner, mode=mode)
 
+    def execute(self) -> exp.Expr:
+        """What is a set of statements has been read as one: ``script``."""
+        self.refuse_unexpected("expected STATEMENT SET BEGIN after EXECUTE")
+
     def show(self) -> exp.Expr:
         if self.word_is("CREATE") or self.word_is("COLUMNS"):
             self.refuse(f"there is no SHOW {self._curr.text.upper()}", hint="DESCRIBE name")
@@ -639,5 +644,6 @@ _READERS: dict[str, Callable[[CqlParser], exp.Expr]] = {
     "DESC": CqlParser.describe,
     "EXPLAIN": CqlParser.explain,
     "DECLARE": CqlParser.declare,
+    "EXECUTE": CqlParser.execute,
     "STOP": CqlParser.stop,
 }

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cql.result import Result
     from cql.session import Session
     from cql.statement_set import StatementSet
-    from cql.statement_set import StatementSet
 
 GREETING = f"cql {__version__}. Statements end with ; \\help for help, \\q or Ctrl-D to leave."
 PROMPT = "cql> "
