@@ -157,6 +157,7 @@ class Execution:
             encoded = frozenset(c for s, c in text.encoded if s == k)
             feed = Feed(node, reader, self.workspace.dictionary, encoded, unit, ones)
             feed.nulls, feed.lag = nulls[k], lags[k]
+            feed.total_rows = node.relation.statistics.rows
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             self.feeds.append(feed)
         base = int(ones.ctypes.data)

@@ -66,7 +66,8 @@ class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
     units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``. ``nulls`` are the
     columns in which a NULL has been seen; ``bad`` rows could not be read, ``marks`` are rows that
-    were punctuation. ``lag`` is how much later than its peers it is read."""
+    were punctuation. ``lag`` is how much later than its peers it is read; ``total_rows`` is known where statistics
+    tell it."""
 
     source: SourceExec
     reader: Reader
@@ -77,6 +78,7 @@ class Feed:
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
     lag: int = 0
+    total_rows: int | None = None
     bad: int = 0
     marks: int = 0
     ended: bool = False

@@ -117,7 +117,7 @@ class QueryRun:
         counted = [f for f, silent in zip(feeds.values(), idle, strict=True) if not silent]
         times = [f.attributes[0].watermark() for f in counted or feeds.values() if f.attributes]
         end = run.finished or time.monotonic()
-        totals = [s.relation.statistics.rows for s in self._sources]
+        totals = [f.total_rows for f in feeds.values()]
         return Progress(
             sum(f.rows for f in feeds.values()),
             run.rows_out[self._number],
