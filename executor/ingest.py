@@ -66,8 +66,8 @@ class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
     units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``. ``nulls`` are the
     columns in which a NULL has been seen; ``bad`` rows could not be read, ``marks`` are rows that
-    were punctuation. ``lag`` is how much later than its peers it is read; ``total_rows`` is known where statistics
-    tell it."""
+    were punctuation. ``lag`` is how much later than its peers it is read; ``total_rows`` is what
+    statistics tell."""
 
     source: SourceExec
     reader: Reader
