@@ -121,7 +121,7 @@ def _chain(operators: int, workspace: Workspace) -> Graph:
     """Wired by hand: a plan that nests so deep is refused, and all share one compiled kernel."""
     identity = ProjectExec(ValuesExec(), _columns(SCHEMA), SCHEMA.names)  # its input is not read
     spec = StageSpec(SCHEMA, (identity,), None, (), SCHEMA, (), carry_stragglers=True)
-    graph = Graph(SCHEMA, entries=[Edge(0, 0)])
+    graph = Graph(entries=[Edge(0, 0)], sinks=[operators - 1])
     ones = int(workspace.ones.ctypes.data)
     for k in range(operators):
         operator = StageOperator(f"pass#{k}", spec, workspace)

@@ -133,7 +133,7 @@ class Run:
     def __post_init__(self) -> None:
         plan = self._plan()
         workspace = Workspace(Dictionary(), cache_folder(), READING, 1 << 40)
-        graph = build(plan.root, workspace, fuse=True, nulls=[set()])
+        graph = build([plan.root], workspace, fuse=True, nulls=[set()])
         ones = int(workspace.ones.ctypes.data)
         runtime, (edge,) = DepthFirst(graph, self, ones=ones), graph.entries
         assert edge is not None
