@@ -107,7 +107,15 @@ def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int
     units = [Unit.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data) for _ in range(n)]
     wired = [[Edge(*edge) for edge in edges.get(k, [])] for k in range(n)]
     schemas = [SCHEMA] * n
-    return Graph(SCHEMA, list(operators), units, schemas, schemas, wired, [Edge(0, 0)])
+    return Graph(
+        list(operators),
+        units,
+        schemas,
+        schemas,
+        wired,
+        [Edge(0, 0)],
+        sinks=[len(operators) - 1],
+    )
 
 
 def unit_of(*rows: int, serial: int = 0, promise: int | None = None) -> Unit:
