@@ -31,6 +31,7 @@ from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.unit import PUNCTUATIONS, ROWS, SERIAL, Unit, data_word
 from cql.planner.physical import PhysicalPlan, sources
+from cql.query import Query
 
 QUERY = """SELECT srcIP, destIP, count(*) AS n FROM M [RANGE 1000000000, SLIDE 1000000000, WA ts]
            GROUP BY srcIP, destIP"""
@@ -177,9 +178,9 @@ class Run:
         }
         with cql.connect(spark=False, **settings) as session:
             session.create_stream("M", pa.table(empty), ordered_by="ts")
-            query: Any = session.sql(QUERY)
-            plan: PhysicalPlan = query._recipe.run().plan
-            return plan
+            query = session.sql(QUERY)
+            assert isinstance(query, Query)
+            return query.plan
 
     def _readings(self) -> Iterator[tuple[int, int, dict[str, Column]]]:
         """The time before and after each reading, and its packets, evenly over time."""

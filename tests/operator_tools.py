@@ -264,7 +264,7 @@ def run_depth_first(
     workspace = workspace_of(unit_rows)
     graph = graph_of(root, workspace, fuse=fuse)
     admissions = Admissions.of(root, workspace, seed)
-    recorder = Recorder(graph.schema, workspace.dictionary)
+    recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
     refresh(graph)
     admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.units)
     return recorder, graph

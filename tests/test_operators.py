@@ -422,7 +422,7 @@ def run_checked(
     for source, unit in admissions.units:
         unit.words[CAPACITY] = unit_rows
         feeds[source].see(unit)
-    recorder = Recorder(graph.schema, workspace.dictionary)
+    recorder = Recorder(root.schema, workspace.dictionary)
     admit_all(runtime_of(name, graph, recorder, workspace), graph, admissions.units)
     return recorder.rows, operators
 

@@ -131,7 +131,7 @@ def test_any_interleaving_of_the_inputs_gives_the_same_sessions(seed: int) -> No
             workspace = workspace_of(rng.choice((1, 5, 64)))
             graph = graph_of(plan.root, workspace)
             admissions = Admissions.of(plan.root, workspace, order)
-            recorder = Recorder(graph.schema, workspace.dictionary)
+            recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
             refresh(graph)
             runtime = runtime_of("depth_first", graph, recorder, workspace)
             admit_all(runtime, graph, admissions.units)
@@ -189,7 +189,7 @@ def test_keys_and_sessions_without_end_take_bounded_memory(asked: str) -> None:
         workspace = workspace_of(64)
         graph = graph_of(plan.root, workspace)
         admissions = Admissions.of(plan.root, workspace, 0)
-        recorder = Recorder(graph.schema, workspace.dictionary)
+        recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
         admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.units)
         assert len(recorder.rows) == rows
         (operator,) = (op for op in graph.operators if isinstance(op, SessionOperator))

@@ -103,7 +103,7 @@ def run_two_threads(root: Physical, unit_rows: int, seed: int) -> tuple[Recorder
     workspace = workspace_of(unit_rows)
     graph = graph_of(root, workspace)
     admissions = Admissions.of(root, workspace, seed)
-    recorder = Recorder(graph.schema, workspace.dictionary)
+    recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
     refresh(graph)
     loop = TwoThreads(graph, admissions, recorder, workspace, seed)
     loop.run()
@@ -141,7 +141,7 @@ def test_a_failing_query_ends_both_threads(seed: int) -> None:
     root = plan("bad rows", seed)
     graph = graph_of(root, workspace)
     admissions = Admissions.of(root, workspace)
-    recorder = Strict(graph.schema, workspace.dictionary)
+    recorder = Strict(graph.schemas[graph.sinks[0]], workspace.dictionary)
     loop = TwoThreads(graph, admissions, recorder, workspace, seed)
     with pytest.raises(ZeroDivisionError):
         loop.run()
