@@ -162,25 +162,20 @@ class Dictionary:
         return self.arena[self.starts[code] : self.starts[code + 1]].tobytes()
 
     def values(self, arrow: pa.DataType) -> pa.Array:
-        """All strings in code order; shares the arena, so take from it before the next encode."""
-        last = int(self.starts[self.used])
-        if last < 2**31:
-            offsets = pa.py_buffer(self.starts[: self.used + 1].astype(np.int32))
-            data = pa.py_buffer(self.arena[:last])
-            return pa.Array.from_buffers(arrow, self.used, [None, offsets, data])
+        """All strings in code order, as the large type of ``arrow``; shares the arena and the
+        offsets, so take from it before the next encode."""
         large = pa.large_string() if arrow == pa.string() else pa.large_binary()
-        offsets = pa.py_buffer(self.starts[: self.used + 1].copy())
-        return pa.Array.from_buffers(
-            large, self.used, [None, offsets, pa.py_buffer(self.arena[:last])]
-        )
+        offsets = pa.py_buffer(self.starts[: self.used + 1])
+        data = pa.py_buffer(self.arena[: int(self.starts[self.used])])
+        return pa.Array.from_buffers(large, self.used, [None, offsets, data])
 
     def decode(
         self, codes: Codes, valid: npt.NDArray[np.uint8] | None, arrow: pa.DataType
     ) -> pa.Array:
-        """Strings of the codes; NULL where ``valid`` is 0."""
+        """Strings of the codes; NULL where ``valid`` is 0. Takes time for them alone, however many
+        strings there are."""
         indices = pa.array(codes, mask=None if valid is None else valid == 0)
-        taken = self.values(arrow).take(indices)
-        return taken if taken.type == arrow else taken.cast(arrow)
+        return self.values(arrow).take(indices).cast(arrow)
 
     def rank(self) -> Codes:
         """rank()[code] orders codes as their bytes; made anew when codes were added."""

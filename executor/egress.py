@@ -141,7 +141,7 @@ def _lists(
     element = kind.element
     assert element is not None
     there = slice(None) if valid is None else np.flatnonzero(valid)
-    entries = dictionary.values(pa.binary()).take(pa.array(codes[there]))
+    entries = dictionary.decode(codes[there], None, pa.binary())
     counts = np.zeros(codes.size, np.int64)
     if element.is_text:
         texts, counts[there] = arrays.lists_of_texts(entries)
