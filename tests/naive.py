@@ -65,7 +65,8 @@ def evaluate(
             rows = [row.values for row in _rows(plan, run)]
     except TwoRowsError as error:
         raise QueryFailsError("a scalar subquery has two rows") from error
-    return Answer(rows, run.late, run.bad, run.undetermined, run.left_out)
+    reasons = frozenset(run.reasons)
+    return Answer(rows, run.late, run.bad, run.undetermined, run.left_out, reasons)
 
 
 def _rows(node: Logical, run: Run) -> list[Row]:

@@ -40,6 +40,7 @@ class Answer:
     bad_rows: int = 0
     undetermined: bool = False
     left_out: int = field(default=0, repr=False)
+    reasons: frozenset[str] = field(default=frozenset(), repr=False, compare=False)  # of bad rows
 
 
 @dataclass
@@ -51,12 +52,14 @@ class Run:
     left_out: int = 0
     bad: int = 0
     undetermined: bool = False
+    reasons: set[str] = field(default_factory=set)
 
     def fails(self, error: BadRowError) -> None:
         """A bad row: FAIL ends the query, KEEP counts it and goes on without it."""
         if not self.keep_bad:
             raise QueryFailsError(f"bad row: {error}") from error
         self.bad += 1
+        self.reasons.add(str(error))
 
 
 def moved_mark(expr: Expr, row: Row) -> float | None:
