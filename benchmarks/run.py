@@ -37,6 +37,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "bids": (bids.q1, bids.q2),
     "q9": (sliding.q9, sliding.q9_groups),
     "overlap": (sliding.overlap,),
+    "several": (sliding.several,),
     "first": (first.first,),
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),

@@ -108,6 +108,53 @@ def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     )  # fmt: skip
 
 
+#: Windows that differ in their lengths only: (range, slide) in minutes.
+LENGTHS = ((1, 1), (2, 1), (5, 1), (5, 5), (10, 5), (15, 15))
+OF_LENGTH = """
+SELECT window_start, srcIP, count(*) AS packets, sum(len)
+FROM m [RANGE {} minutes, SLIDE {} minutes, WA ts] GROUP BY srcIP"""
+
+
+class Several:
+    """The queries of ``LENGTHS``, together or one after the other."""
+
+    def __init__(self, *, together: bool, shared: bool, **streams: Any) -> None:
+        self.session = Ours("", **streams).session
+        self.session.set("shared_windows", shared)
+        self._queries = [OF_LENGTH.format(*lengths) for lengths in LENGTHS]
+        self._together = together
+
+    def run(self) -> list[Any]:
+        if self._together:
+            return self.session.together(";".join(self._queries)).to_arrow()
+        return [self.session.sql(query).to_arrow() for query in self._queries]
+
+
+def several(rows: int | None = None, folder: Path | None = None) -> Benchmark:
+    """Six queries that start together, against the same one after the other."""
+    workload = _in_order(load(links, rows or FULL, folder))
+    table = to_arrow(workload)
+    own = {
+        "together, panes shared": Several(together=True, shared=True, m=table),
+        "together, scan shared": Several(together=True, shared=False, m=table),
+        "one after the other": Several(together=False, shared=False, m=table),
+    }
+
+    def answer(tables: list[Any]) -> Answer:
+        columns = (np.concatenate([integers(t.column(i)) for t in tables]) for i in range(4))
+        return checksum(*columns)
+
+    expected = answer(own["one after the other"].run())
+    contenders = [
+        Contender(label, each.run, answer, expected=expected, pinned=True)
+        for label, each in own.items()
+    ]
+    first, *others = own
+    ratios = [Ratio(first, other, None) for other in others]
+    title = f"six windows that differ in their lengths; {workload.rows:,} packets"
+    return Benchmark("several", title, workload.rows, expected, contenders, ratios)
+
+
 def _in_order(workload: Workload) -> Workload:
     order = np.argsort(workload.columns["ts"], kind="stable")
     columns = {name: column[order] for name, column in workload.columns.items()}

@@ -81,7 +81,7 @@ def test_q4(data: Path, options: Options) -> None:
     assert [r["goal"] for r in record["ratios"]] == [0.6, 1.5, 1.5]
 
 
-@pytest.mark.parametrize("make", [sliding.q9, sliding.q9_groups, sliding.overlap])
+@pytest.mark.parametrize("make", [sliding.q9, sliding.q9_groups, sliding.overlap, sliding.several])
 def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
     assert record["ratios"]
