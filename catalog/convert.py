@@ -76,10 +76,6 @@ def article(kind: DataType) -> str:
     return f"an {kind}" if str(kind)[0] in "aeiou" else f"a {kind}"
 
 
-def arrow_type(kind: DataType) -> pa.DataType:
-    return kind.to_arrow()
-
-
 def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, str]) -> None:
     """Refuses (CatalogError) declared columns that ``actual`` lacks or holds in another type."""
     for field in declared:

@@ -47,10 +47,6 @@ class Window:
     zone: str | None = None  # lengths are whole days, and these are of that time zone
 
     @property
-    def is_tumbling(self) -> bool:
-        return self.kind is WindowKind.SLIDING and self.range == self.slide
-
-    @property
     def has_bounds(self) -> bool:
         """Whether a group's row leaves with the window's start, end and time."""
         return self.kind in (WindowKind.SLIDING, WindowKind.SESSION, WindowKind.CUMULATE)
@@ -89,9 +85,3 @@ def first_window(t: int, range_: int, slide: int, offset: int = 0) -> int:
 def last_window(t: int, slide: int, offset: int = 0) -> int:
     """Largest id of a window that starts at or before ``t``."""
     return (t - offset) // slide
-
-
-def window_bounds(k: int, range_: int, slide: int, offset: int = 0) -> tuple[int, int]:
-    """``[start, end)`` of window ``k``."""
-    start = k * slide + offset
-    return start, start + range_

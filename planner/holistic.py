@@ -58,7 +58,6 @@ ALIASES = {
     "string_agg": "listagg",
 }
 _TEXTS = ("listagg", "group_concat")
-_ARRAYS = ("array_agg", "collect_set")
 
 
 @dataclass(frozen=True, slots=True)

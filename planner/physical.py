@@ -15,7 +15,7 @@ from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner import functions
 from cql.planner.catalog import Relation
-from cql.planner.expr import Call, Expr, Literal, columns_of
+from cql.planner.expr import Expr, Literal, columns_of
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT, INT, DataType
 from cql.window import Window, WindowKind
@@ -647,15 +647,6 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return replace(node, inputs=new)
         case _:
             return replace(node, input=new[0])
-
-
-def needs_sequence(calls: tuple[AggregateCall, ...]) -> bool:
-    """Whether the aggregates order by (window attribute, arrival)."""
-    return any(c.by_time for c in calls)
-
-
-def is_identity(expr: Expr) -> bool:
-    return not isinstance(expr, Call)
 
 
 def change_fields(time: DataType) -> tuple[Field, Field]:

@@ -42,8 +42,6 @@ from cql.catalog.spark_table import Table
 from cql.catalog.spark_types import to_arrow, to_spark
 from cql.errors import CatalogError
 
-PAIR = StructType([StructField("x", LongType()), StructField("y", DateType())])
-
 EVERY = StructType(
     [
         StructField("bo", BooleanType(), False),

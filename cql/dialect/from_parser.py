@@ -38,7 +38,6 @@ _REQUIRED = {
     "WINDOW": ("size",),
     "SESSION_WINDOW": ("gap",),
 }
-_WHOLE_WINDOWS = ("NOW", "UNBOUNDED")
 
 
 def _group_window_of(name: str, parser: Any) -> exp.Expr | None:

@@ -53,9 +53,7 @@ def _store(ordering: str) -> Any:
     return function
 
 
-fetch_add = _read_modify_write("add", "seq_cst")
 fetch_add_relaxed = _read_modify_write("add", "monotonic")
-exchange = _read_modify_write("xchg", "seq_cst")
 load_acquire = _load("acquire")
 store_release = _store("release")
 

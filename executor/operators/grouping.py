@@ -253,7 +253,7 @@ class GroupingTerminal(RowTerminal):
         return None if seen or value.valid is None else f"{x}_ok"
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
-        body, _kernel = self.writer.kernel.body, self.writer.kernel
+        body = self.writer.kernel.body
         self._find_group(leave)
         # Whatever may ask for room comes first, so that a row that is tried again changes nothing
         # twice: logs only make room, sets of values count as they insert.

@@ -233,8 +233,7 @@ class AggregateTerminal(GroupingTerminal):
                 body.line(f"{watermark} = int64({mapped})")
 
     def _flush(self) -> None:
-        writer, _node = self.writer, self.node
-        body, kernel = writer.kernel.body, writer.kernel
+        body, kernel = self.writer.kernel.body, self.writer.kernel
         closing, group = kernel.word("closing"), kernel.word("closing_group")
         kernel.counter("rows_out")
         body.lines(f"j = o[{ROWS}]", "before = j")
