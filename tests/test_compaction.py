@@ -57,6 +57,15 @@ QUERIES = {
     "sessions": """
         SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
         FROM a [SESSION 9, WA t] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
+    "arrays in windows": """
+        SELECT first(xs) AS f, last(xs) AS l, max_by(xs, k) AS m, any_value(xs) AS a,
+            count(DISTINCT xs) AS c, max(k) AS k, window_end
+        FROM (SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 20 SLIDE 20] GROUP BY k) AS w
+        [RANGE 60 SLIDE 20 WA window_time] GROUP BY length(k)""",
+    "arrays in sessions": """
+        SELECT last(xs) AS l, min_by(xs, k) AS m, count(DISTINCT xs) AS c, window_end
+        FROM (SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 5 SLIDE 5] GROUP BY k) AS w
+        [SESSION 5, WA window_time] GROUP BY k""",
     "values of sessions": """
         SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs, window_end,
             string_agg(DISTINCT x, ',') AS u FROM a [SESSION 9, WA t] GROUP BY k""",
