@@ -13,6 +13,7 @@ from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.relation import RelationOperator, relation_operator
+from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage_spec import StageSpec, Step
@@ -37,6 +38,7 @@ from cql.planner.physical import (
     ProjectExec,
     PunctuatedSortExec,
     RelationExec,
+    RowNumberExec,
     SetOperationExec,
     SlackExec,
     SortExec,
@@ -64,6 +66,7 @@ Rows: TypeAlias = (
     | SetOperationExec
     | SubqueryJoinExec
     | TopExec
+    | RowNumberExec
     | StreamExec
 )
 #: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
@@ -256,6 +259,7 @@ class _Builder:
                 | SetOperationExec()
                 | SubqueryJoinExec()
                 | TopExec()
+                | RowNumberExec()
                 | StreamExec()
             ):
                 below = self._operator_below(node.input)
@@ -285,6 +289,8 @@ class _Builder:
                 return SubqueryJoinOperator(name, node, self.workspace)
             case TopExec():
                 return TopOperator(name, node, self.workspace)
+            case RowNumberExec():
+                return RowNumberOperator(name, node, self.workspace)
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
 

@@ -28,7 +28,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.properties import progressing
-from cql.planner.relations import as_relation, clock, is_constant
+from cql.planner.relations import as_relation, clock, is_constant, is_relation
 from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
@@ -163,17 +163,20 @@ def _with_extras(
 
 
 def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logical:
-    """ROW_NUMBER() over partitions that end, which a column that progresses tells; nothing else
-    with OVER can run."""
+    """ROW_NUMBER() over partitions that end, which a column that progresses tells, or over a
+    relation, be it that of all rows of a stream so far; nothing else with OVER can run."""
     ranked = extra.ranked
     partition = [placed(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
     ends = [c for c in columns if c in progressing(plan)]
-    if ranked is None or not ends or len(columns) < len(partition):
+    changing = is_relation(plan) or (not ends and not is_constant(plan))
+    if ranked is None or not (ends or changing) or len(columns) < len(partition):
         schema = Schema((*plan.schema, Field(extra.name, extra.type)))
         return Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
     keys = tuple(replace(k, expr=placed(k.expr)) for k in ranked.keys)
     name = extra.name
+    if changing:
+        return RowNumber(as_relation(plan), tuple(columns), keys, None, name, extra.pos)
     return RowNumber(plan, tuple(columns), keys, ends[0], name, extra.pos)
 
 

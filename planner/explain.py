@@ -292,6 +292,13 @@ def _physical_line(node: Node) -> Line:
         case ph.TopExec():
             text = _sort_text(node.keys, node.limit, node.offset)
             return Line("Top", text, (node.why, "state: the rows of the relation, in order"))
+        case ph.RowNumberExec():
+            by = ", ".join(node.input.schema[c].name for c in node.partition)
+            text = _sort_text(node.keys, None, 0) + (f", to {node.limit}" if node.limit else "")
+            state = "state: the rows of the relation, in order"
+            if node.forgets:
+                state = f"state: the first {node.limit} rows of each partition"
+            return Line("RowNumber", f"by {by} {text}" if by else text, (node.why, state))
         case ph.StreamExec():
             state = "the rows of the relation" if node.kind == "rstream" else "none"
             return Line(node.kind.capitalize(), "", (node.why, f"state: {state}"))

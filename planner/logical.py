@@ -214,12 +214,13 @@ class Sort:
 class RowNumber:
     """``ROW_NUMBER() OVER (PARTITION BY … ORDER BY …)``: the input, and the place of each row, from
     1, among those that are equal in the columns ``partition``. One of these is ``window``, which
-    progresses: the partition is whole when progress has passed it."""
+    progresses: the partition is whole when progress has passed it. None: the input is a relation,
+    and numbers change with it."""
 
     input: Logical
     partition: tuple[int, ...]
     keys: tuple[SortKey, ...]
-    window: int
+    window: int | None
     name: str
     pos: Position | None = field(default=None, compare=False)
 

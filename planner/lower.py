@@ -58,7 +58,7 @@ from cql.planner.physical import (
 from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only, is_relation
+from cql.planner.relations import clock, is_append_only
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -109,7 +109,7 @@ _WINDOW_CLAUSES = {
 
 _NUMBERED = (
     "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …) numbers the rows of a"
-    " windowed aggregate"
+    " windowed aggregate; over a window without SLIDE it numbers what that holds"
 )
 _LONELY = {
     WindowKind.SLIDING: "a window with SLIDE",
@@ -129,7 +129,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
             raise _refusal("join" if node.kind != "asof" else "ASOF join", node.pos, None)
         case Windowed():
             _refuse_window(node)
-        case RowNumber() if not is_append_only(node.input) or is_relation(node.input):
+        case RowNumber() if node.window is not None and not is_append_only(node.input):
             raise _refusal("OVER a relation", node.pos, _NUMBERED)
         case Aggregate() | Bucket():
             if node.window is not None and node.window.kind is WindowKind.SESSION:
@@ -358,6 +358,7 @@ def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
 def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     """A sort of each window's rows that numbers them."""
     child = _lower(node.input, settings)
+    assert node.window is not None  # else it is a relation
     if node.window not in window_columns(child) or not _of_aggregates(child):
         raise _refusal("OVER without an aggregate in a window below", node.pos, _NUMBERED)
     width = len(child.schema)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from cql.errors import PlanError
 from cql.planner import coercion
-from cql.planner.expr import Column, Expr, Literal
+from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.logical import (
     TIME,
     WEIGHT,
@@ -23,6 +23,7 @@ from cql.planner.logical import (
     Logical,
     Project,
     RelationToStream,
+    RowNumber,
     SetOperation,
     Sort,
     SortKey,
@@ -40,6 +41,7 @@ from cql.planner.physical import (
     Physical,
     ProjectExec,
     RelationExec,
+    RowNumberExec,
     SetOperationExec,
     StreamExec,
     SubqueryJoinExec,
@@ -90,6 +92,11 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
     match node:
         case Windowed():
             return _windowed(node, lower)
+        case Filter() if isinstance(node.input, RowNumber) and node.input.window is None:
+            limit = _asked_up_to(node.condition, len(node.input.schema) - 1)
+            return FilterExec(_row_number(node.input, time, lower, limit), node.condition)
+        case RowNumber() if node.window is None:
+            return _row_number(node, time, lower, None)
         case Filter() if sees_relation(node):
             return FilterExec(changes(node.input, time, lower), node.condition)
         case Project() if sees_relation(node):
@@ -423,7 +430,14 @@ def _from_ever(node: Physical) -> Physical:
         case ChangeAggregateExec():
             since = None if node.keys else _beginning(node.schema[-2].type)
             return replace(node, input=_from_ever(node.input), since=since)
-        case FilterExec() | ProjectExec() | SetOperationExec() | TopExec() | SubqueryJoinExec():
+        case (
+            FilterExec()
+            | ProjectExec()
+            | SetOperationExec()
+            | TopExec()
+            | RowNumberExec()
+            | SubqueryJoinExec()
+        ):
             return replace(node, input=_from_ever(node.input))
         case UnionExec():
             return replace(node, inputs=tuple(map(_from_ever, node.inputs)))
@@ -437,29 +451,76 @@ def _top(node: Sort, time: DataType, lower: Lower) -> Physical:
     if node.limit is None and not node.offset:
         return below
     width = len(below.schema) - 2
+    below, keys = _with_keys(below, node.keys)
+    why = "a row that enters the first ones makes another leave them"
+    top = TopExec(below, keys, node.limit, node.offset, why)
+    return _without_keys(top, width, len(below.schema) - 2)
+
+
+def _row_number(node: RowNumber, time: DataType, lower: Lower, limit: int | None) -> Physical:
+    """Sort keys become columns, as in a Sort."""
+    below = changes(node.input, time, lower)
+    width = len(below.schema) - 2
+    below, keys = _with_keys(below, node.keys)
+    forgets = limit is not None and never_shrinks(below)
+    why = f"rows up to number {limit}: what stands behind is not told"
+    if forgets:
+        why = f"rows up to number {limit}: none ever leaves, so that those behind are forgotten"
+    if limit is None:
+        why = "a row that comes or leaves numbers all that stand behind it anew"
+    made = RowNumberExec(below, node.partition, keys, limit, forgets, node.name, why)
+    return _without_keys(made, width, len(below.schema) - 2)
+
+
+def _with_keys(below: Physical, wanted: Sequence[SortKey]) -> tuple[Physical, tuple[SortKey, ...]]:
+    """``below`` with the sort keys as columns, behind its own where they are expressions."""
+    width = len(below.schema) - 2
     exprs: list[Expr] = [
         Column(k, f.name, f.type, f.nullable) for k, f in enumerate(below.schema.fields[:-2])
     ]
     keys: list[SortKey] = []
-    for key in node.keys:
-        if isinstance(key.expr, Column):
-            keys.append(key)
-            continue
-        keys.append(
-            replace(key, expr=Column(len(exprs), "sort_key", key.expr.type, key.expr.nullable))
-        )
-        exprs.append(key.expr)
-    names = [*below.schema.names[:-2], *(f"sort_key_{k}" for k in range(width, len(exprs)))]
+    for key in wanted:
+        if not isinstance(key.expr, Column):
+            at = Column(len(exprs), "sort_key", key.expr.type, key.expr.nullable)
+            exprs.append(key.expr)
+            key = replace(key, expr=at)
+        keys.append(key)
     if len(exprs) > width:
+        names = [*below.schema.names[:-2], *(f"sort_key_{k}" for k in range(width, len(exprs)))]
         below = ProjectExec(
             below, (*exprs, *_of_change(below)), (*names, TIME, WEIGHT), "computes the sort keys"
         )
-    why = "a row that enters the first ones makes another leave them"
-    top = TopExec(below, tuple(keys), node.limit, node.offset, why)
-    if len(exprs) == width:
-        return top
-    shown = (*exprs[:width], *_of_change(top))
-    return ProjectExec(top, shown, (*names[:width], TIME, WEIGHT), "drops the sort keys")
+    return below, tuple(keys)
+
+
+def _without_keys(made: Physical, width: int, stop: int) -> Physical:
+    """``made`` without its columns from ``width`` to ``stop``, which are sort keys."""
+    kept = [k for k in range(len(made.schema)) if not width <= k < stop]
+    if len(kept) == len(made.schema):
+        return made
+    fields = made.schema.fields
+    exprs = tuple(Column(k, fields[k].name, fields[k].type, fields[k].nullable) for k in kept)
+    return ProjectExec(made, exprs, tuple(c.name for c in exprs), "drops the sort keys")
+
+
+def _asked_up_to(condition: Expr, column: int) -> int | None:
+    """The largest number that can pass a filter, where a part of it says so."""
+    if isinstance(condition, Call) and condition.fn == "and":
+        found = [_asked_up_to(arg, column) for arg in condition.args]
+        return min((n for n in found if n is not None), default=None)
+    if not isinstance(condition, Call) or len(condition.args) != 2:
+        return None
+    a, b = condition.args
+    fn = condition.fn
+    if isinstance(a, Literal):
+        a, b, fn = b, a, {"ge": "le", "gt": "lt"}.get(fn, fn)
+    if not (isinstance(b, Literal) and b.type.is_integer and isinstance(b.value, int)):
+        return None
+    if isinstance(a, Cast) and a.type == BIGINT:
+        a = a.arg
+    if not (isinstance(a, Column) and a.index == column) or fn not in ("le", "lt", "eq"):
+        return None
+    return max(0, b.value - (fn == "lt"))
 
 
 def _is_raw(node: Physical) -> bool:

@@ -382,6 +382,27 @@ class TopExec:
 
 
 @dataclass(frozen=True, slots=True)
+class RowNumberExec:
+    """The rows of a changing relation with the place of each, from 1, among those that are equal in
+    the columns ``partition``, by ``keys`` (columns); ties by the order in which rows entered. Only
+    those up to ``limit`` are asked for; with ``forgets`` no row ever leaves, so that those behind
+    never matter again."""
+
+    input: Physical
+    partition: tuple[int, ...]
+    keys: tuple[SortKey, ...]
+    limit: int | None
+    forgets: bool
+    name: str
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        fields = self.input.schema.fields
+        return Schema((*fields[:-2], Field(self.name, INT, False), *fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
 class StreamExec:
     """ISTREAM, DSTREAM or RSTREAM (``kind``) of a changing relation: rows with their instant.
     ``net``: its changes, of each instant the difference only."""
@@ -459,6 +480,7 @@ Physical: TypeAlias = (
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
+    | RowNumberExec
     | StreamExec
 )
 
@@ -466,7 +488,7 @@ Physical: TypeAlias = (
 QUERY = "_query"
 
 #: Operators that take changes and give them, instant by instant.
-Changes: TypeAlias = ChangeAggregateExec | SetOperationExec | TopExec
+Changes: TypeAlias = ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,6 +587,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             | SetOperationExec()
             | SubqueryJoinExec()
             | TopExec()
+            | RowNumberExec()
         ):
             return (len(node.schema) - 2,)
         case StreamExec():

@@ -223,7 +223,7 @@ def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Place
         input=below,
         partition=tuple(places[k] for k in node.partition),
         keys=tuple(replace(k, expr=moved(k.expr, places)) for k in node.keys),
-        window=places[node.window],
+        window=None if node.window is None else places[node.window],
     )
     return moved_node, {**places, width: len(below.schema)}
 

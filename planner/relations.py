@@ -18,6 +18,7 @@ from cql.planner.logical import (
     Filter,
     Logical,
     Project,
+    RowNumber,
     SetOperation,
     Sort,
     SubqueryJoin,
@@ -51,6 +52,8 @@ def is_relation(node: Logical) -> bool:
             return any(is_relation(i) for i in node.inputs)
         case SetOperation():
             return True
+        case RowNumber():
+            return node.window is None
         case SubqueryJoin():
             return is_relation(node.input) or not is_constant(node.query)
         case _:
@@ -91,6 +94,8 @@ def as_relation(node: Logical) -> Logical:
         case Filter() | Project() if sees_relation(node.input) or not progressing(node):
             return replace(node, input=as_relation(node.input))
         case Sort():
+            return replace(node, input=as_relation(node.input))
+        case RowNumber() if node.window is None:
             return replace(node, input=as_relation(node.input))
         case Aggregate() if node.window is None:
             return replace(node, input=as_relation(node.input))
@@ -179,6 +184,8 @@ def sees_relation(node: Logical) -> bool:
             return sees_relation(node.input)
         case Sort() | SubqueryJoin():
             return True
+        case RowNumber():
+            return node.window is None
         case _:
             return is_relation(node)
 
@@ -192,7 +199,7 @@ def clock(node: Logical) -> DataType | None:
             return _counted(node.input.schema[node.window.wa].type)
         case Filter() | Project() | Sort() if sees_relation(node):
             return clock(node.input)
-        case Aggregate() if node.window is None:
+        case Aggregate() | RowNumber() if node.window is None:
             return clock(node.input)
         case Union():
             return _common([clock(i) for i in node.inputs])

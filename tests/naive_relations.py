@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cmp_to_key, partial
+from itertools import pairwise
 from typing import Any
 
 from naive_expr import evaluate as value_of
@@ -24,6 +25,7 @@ from cql.planner.logical import (
     Logical,
     Project,
     RelationToStream,
+    RowNumber,
     Scan,
     SetOperation,
     Sort,
@@ -50,6 +52,8 @@ def is_relation(node: Logical) -> bool:
             return is_relation(node.input)
         case Union():
             return any(map(is_relation, node.inputs))
+        case RowNumber():
+            return node.window is None
         case SubqueryJoin():
             return is_relation(node.input) or not is_constant(node.query)
         case _:
@@ -223,6 +227,8 @@ class Relations:
                 return [(*row, said) for row, said in self._asked(node, now)]
             case Sort():
                 return self._top(node, now)
+            case RowNumber():
+                return self._numbered(node, now)
             case _:
                 return [row.values for row in self.rows_of(node)]
 
@@ -312,6 +318,33 @@ class Relations:
                 tie = self.compare(node.keys, a, b) == 0
                 self.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
         return ordered[node.offset : stop]
+
+    def _numbered(self, node: RowNumber, now: int) -> Bag:
+        """Each row with its place, from 1, in its partition; a tie of rows that differ leaves the
+        answer open.
+
+        >>> from naive import relations
+        >>> from naive_tables import column, stream
+        >>> from cql.planner.logical import SortKey
+        >>> from cql.window import Window
+        >>> s = stream("s", "t bigint, k bigint")
+        >>> rows = Windowed(s, Window(WindowKind.UNBOUNDED, 0))
+        >>> by = SortKey(column(s, "t"), True, False)
+        >>> data = relations({"s": [(1, 7), (2, 7), (3, 8)]})
+        >>> data.at(RowNumber(rows, (1,), (by,), None, "n"), 2)
+        [(2, 7, 1), (1, 7, 2)]
+        """
+        parts: dict[Any, Bag] = defaultdict(list)
+        for row in self.at(node.input, now):
+            parts[tuple(group_key(row[c]) for c in node.partition)].append(row)
+        found = []
+        for part in parts.values():
+            ordered = sorted(part, key=cmp_to_key(partial(self.compare, node.keys)))
+            for a, b in pairwise(ordered):
+                tie = self.compare(node.keys, a, b) == 0
+                self.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
+            found += [(*row, n) for n, row in enumerate(ordered, 1)]
+        return found
 
     # -- changes and streams ---------------------------------------------------------------------
 

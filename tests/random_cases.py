@@ -47,6 +47,7 @@ CHANGES = (
     "except",
     "intersect",
     "top",
+    "rownumber",
     "istream",
     "dstream",
     "rstream",

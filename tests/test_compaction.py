@@ -76,6 +76,9 @@ QUERIES = {
         ISTREAM(SELECT xs, last(k) AS k, count(*) AS n FROM (
             SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 20 SLIDE 20] GROUP BY k) AS w
         [RANGE 25] GROUP BY xs)""",
+    "rows of relations by number": """
+        ISTREAM(SELECT * FROM (SELECT k, x, row_number() OVER (PARTITION BY k ORDER BY x DESC) AS p
+            FROM a [RANGE 15]) AS n WHERE p <= 2)""",
     "values of relations": """
         ISTREAM(SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs,
             string_agg(DISTINCT upper(x), ',') AS u, max(x) AS high

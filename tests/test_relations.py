@@ -55,6 +55,14 @@ RELATIONS = (
     "SELECT s, count(*) AS c FROM n [RANGE 10] GROUP BY s"
     " ORDER BY c DESC, s NULLS LAST LIMIT 3 OFFSET 1",
     "SELECT x, count(*) AS c FROM n [RANGE 15] GROUP BY x ORDER BY x DESC LIMIT 2",
+    "SELECT * FROM (SELECT q, k, s, b, v, w, g, row_number() OVER (PARTITION BY b, s"
+    " ORDER BY q DESC, k, v, w, g) AS p FROM n [RANGE 10]) WHERE p <= 2",
+    "SELECT s, c, p FROM (SELECT s, k, count(*) AS c, row_number() OVER (PARTITION BY k ORDER BY"
+    " count(*) DESC, s NULLS LAST) AS p FROM n [ROWS 12] GROUP BY s, k) WHERE p < 3 AND k > -5",
+    "SELECT k, s, row_number() OVER (ORDER BY s DESC NULLS LAST, k, b) AS p, b"
+    " FROM m [PARTITION BY k ROWS 2] WHERE q > -8",
+    "SELECT max(p) AS p, count(*) AS c, k FROM (SELECT k, q, row_number() OVER (PARTITION BY k"
+    " ORDER BY q % 3, q, k) AS p FROM n [RANGE 9]) WHERE 3 >= p GROUP BY k",
     "SELECT k, q FROM n [RANGE 6] WHERE q > (SELECT avg(q) FROM m [RANGE 9])",
     "SELECT k, s, (SELECT max(s) FROM m [ROWS 3] WHERE q > 0) AS h FROM n [ROWS 4]",
     "SELECT k, s FROM n [RANGE 8] WHERE s IN (SELECT s FROM m [RANGE 5])",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import duckdb
@@ -83,8 +84,8 @@ def test_over_the_aggregate_itself_and_over_groups_that_close() -> None:
 @pytest.mark.parametrize(
     "over",
     [
-        "row_number() OVER (PARTITION BY k ORDER BY n)",
         "row_number() OVER (PARTITION BY window_end)",
+        "row_number() OVER (PARTITION BY n % 2 ORDER BY k)",
         "rank() OVER (PARTITION BY window_end ORDER BY n)",
         "row_number() OVER (PARTITION BY window_end ORDER BY n ROWS BETWEEN 1 PRECEDING AND"
         " CURRENT ROW)",
@@ -100,7 +101,51 @@ def test_other_functions_over_windows_are_refused(over: str) -> None:
     assert caught.value.position is not None
 
 
-def test_rows_of_a_stream_are_refused() -> None:
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_the_first_rows_so_far(limit: int) -> None:
+    """Flink's Top-N over a stream: what stays is what DuckDB says of the whole."""
+    table = table_of(random.Random(limit))
+    text = f"""
+        SELECT k, c, v, t, place FROM (
+            SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC NULLS LAST, t, c) AS place
+            FROM s) AS r WHERE place <= {limit}"""
+    early: Counter[str] = Counter()
+    with cql.connect(morsel_rows=64) as session:
+        session.create_stream("s", table, ordered_by="t", slack=20)
+        mine = session.sql(text).to_arrow()
+        for batch in session.sql(text + " EMIT CHANGES").batches():
+            for row in batch.to_pylist():
+                weight = row.pop("_weight")
+                row.pop("_time")
+                early[repr(tuple(0.0 if v == 0 else v for v in row.values()))] += weight
+    with duckdb.connect() as connection:
+        connection.register("s", table)
+        connection.execute("SET default_null_order = 'nulls_first'")
+        theirs = connection.sql(text).to_arrow_table()
+    assert shown(mine) == shown(theirs)
+    assert sorted(early.elements()) == shown(theirs)
+
+
+def test_rows_behind_are_forgotten_where_none_leaves() -> None:
+    """The first two of three keys over ever more rows."""
+    n = 6000
+    table = pa.table(
+        {"t": range(n), "k": [i % 3 for i in range(n)], "v": [i % 97 for i in range(n)]}
+    )
+    text = """
+        SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, t) AS place
+                       FROM s) WHERE place <= 2"""
+    with cql.connect(morsel_rows=64) as session:
+        session.create_stream("s", table, ordered_by="t")
+        query = session.sql(text)
+        assert query.to_arrow().num_rows == 6
+        (held,) = (m["held_rows"] for m in query.metrics() if "held_rows" in m)
+        plan = "".join(r["plan"] for r in session.sql("EXPLAIN " + text).to_arrow().to_pylist())
+    assert held == 6
+    assert "those behind are forgotten" in plan
+
+
+def test_rows_of_windows_are_refused() -> None:
     with cql.connect() as session:
         session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
         for source in ("s", "TABLE(TUMBLE(TABLE s, DESCRIPTOR(t), 10))"):

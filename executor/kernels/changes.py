@@ -119,7 +119,7 @@ def whole_relations(
     nogil=True,
     cache=True,
 )
-def _order(words: Any, arrival: Any, texts: Any, rank: Any, a: int, b: int) -> int:
+def order_of(words: Any, arrival: Any, texts: Any, rank: Any, a: int, b: int) -> int:
     """Below zero if row a stands before row b."""
     for w in range(words.shape[1]):
         x, y = words[a, w], words[b, w]
@@ -142,7 +142,7 @@ def _place(words: Any, arrival: Any, texts: Any, rank: Any, order: Any, n: int, 
     low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
-        if _order(words, arrival, texts, rank, order[middle], row) < 0:
+        if order_of(words, arrival, texts, rank, order[middle], row) < 0:
             low = middle + 1
         else:
             high = middle

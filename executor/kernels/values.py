@@ -25,7 +25,8 @@ NEXT, TIME, SEQUENCE, FIRST = range(4)
 AS_INTEGERS, AS_DOUBLES, BY_RANK = range(3)
 #: The values about the place that is asked for: rounding may have moved it by one.
 NEAR = 4
-_DEPTH = 1024
+#: Deeper than any treap gets.
+DEPTH = 1024
 _MAGNITUDE = 2**63 - 1
 
 
@@ -40,7 +41,7 @@ def _key(word: int, how: int, rank: Any) -> int:
 
 
 @njit("int64(int64[:, ::1], int64[::1], int64)", nogil=True, cache=True)
-def _take_node(nodes: Any, control: Any, link: int) -> int:
+def take_node(nodes: Any, control: Any, link: int) -> int:
     """A free node; there is one."""
     node = control[FREE]
     if node < 0:
@@ -53,7 +54,7 @@ def _take_node(nodes: Any, control: Any, link: int) -> int:
 
 
 @njit("void(int64[:, ::1], int64[::1], int64, int64)", nogil=True, cache=True)
-def _free_node(nodes: Any, control: Any, link: int, node: int) -> None:
+def free_node(nodes: Any, control: Any, link: int, node: int) -> None:
     nodes[node, :] = -1  # no code that compaction would keep
     nodes[node, link] = control[FREE]
     control[FREE] = node
@@ -61,7 +62,7 @@ def _free_node(nodes: Any, control: Any, link: int, node: int) -> None:
 
 
 @njit("void(int64[:, ::1], int64, boolean)", nogil=True, cache=True)
-def _sum(nodes: Any, node: int, distinct: bool) -> None:
+def sum_below(nodes: Any, node: int, distinct: bool) -> None:
     own = np.int64(1) if distinct else nodes[node, COUNT]
     total, most = own, own
     for side in (LEFT, RIGHT):
@@ -73,7 +74,7 @@ def _sum(nodes: Any, node: int, distinct: bool) -> None:
 
 
 @njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
-def _put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
+def put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
     """``new`` in the place of ``old``."""
     if parent < 0:
         root[0] = new
@@ -84,7 +85,7 @@ def _put_below(nodes: Any, parent: int, old: int, new: int, root: Any) -> None:
 
 
 @njit("void(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
-def _rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
+def rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
     """Turns ``child`` above its ``parent``."""
     if nodes[parent, LEFT] == child:
         nodes[parent, LEFT] = nodes[child, RIGHT]
@@ -92,8 +93,77 @@ def _rotate(nodes: Any, parent: int, child: int, distinct: bool) -> None:
     else:
         nodes[parent, RIGHT] = nodes[child, LEFT]
         nodes[child, LEFT] = parent
-    _sum(nodes, parent, distinct)
-    _sum(nodes, child, distinct)
+    sum_below(nodes, parent, distinct)
+    sum_below(nodes, child, distinct)
+
+
+@njit(
+    "int64(int64[:, ::1], int64[::1], int64[::1], int64, int64, boolean, boolean, int64[::1],"
+    " int64, boolean)",
+    nogil=True,
+    cache=True,
+)
+def settle(
+    nodes: Any,
+    control: Any,
+    root: Any,
+    value: int,
+    weight: int,
+    found: bool,
+    left: bool,
+    path: Any,
+    depth: int,
+    distinct: bool,
+) -> int:
+    """A value enters (or leaves) so many times, at the end of a path of ``depth`` nodes: the last
+    of them is its own if it was ``found``, else its parent, with its place on the ``left`` or not.
+    Returns 1 if it was not there before, -1 if it is gone. ``distinct``: for totals, each value
+    counts once."""
+    if found:
+        at = path[depth - 1]
+        nodes[at, COUNT] += weight
+        gone = nodes[at, COUNT] <= 0
+        depth -= 1
+        while gone and (nodes[at, LEFT] >= 0 or nodes[at, RIGHT] >= 0):
+            below, above = nodes[at, LEFT], nodes[at, RIGHT]
+            child = below if below >= 0 else above
+            if above >= 0 and nodes[above, PRIORITY] > nodes[child, PRIORITY]:
+                child = above
+            rotate(nodes, at, child, distinct)
+            put_below(nodes, path[depth - 1] if depth else -1, at, child, root)
+            path[depth] = child
+            depth += 1
+        if gone:
+            put_below(nodes, path[depth - 1] if depth else -1, at, -1, root)
+            free_node(nodes, control, LEFT, at)
+        else:
+            sum_below(nodes, at, distinct)
+        for j in range(depth - 1, -1, -1):
+            sum_below(nodes, path[j], distinct)
+        return -1 if gone else 0
+    if weight <= 0:
+        return 0
+    x = control[RANDOM]
+    x ^= x << 13
+    x ^= (x >> 7) & ((1 << 57) - 1)
+    x ^= x << 17
+    control[RANDOM] = x
+    node = take_node(nodes, control, LEFT)
+    nodes[node, VALUE], nodes[node, COUNT], nodes[node, PRIORITY] = value, weight, x
+    nodes[node, LEFT] = nodes[node, RIGHT] = -1
+    sum_below(nodes, node, distinct)
+    if depth == 0:
+        root[0] = node
+    else:
+        nodes[path[depth - 1], LEFT if left else RIGHT] = node
+    while depth > 0 and nodes[path[depth - 1], PRIORITY] < x:
+        parent = path[depth - 1]
+        rotate(nodes, parent, node, distinct)
+        put_below(nodes, path[depth - 2] if depth > 1 else -1, parent, node, root)
+        depth -= 1
+    for j in range(depth - 1, -1, -1):
+        sum_below(nodes, path[j], distinct)
+    return 1
 
 
 @njit(
@@ -113,64 +183,18 @@ def count_value(
     distinct: bool,
     path: Any,
 ) -> int:
-    """A value enters (or leaves) so many times: 1 if it was not there before, -1 if it is gone.
-    ``distinct``: for totals, each value counts once."""
+    """A value enters (or leaves) so many times: see ``settle``."""
     depth = 0
     at = root[0]
     key = _key(word, how, rank)
-    while at >= 0:
+    found = left = False
+    while at >= 0 and not found:
         path[depth] = at
         depth += 1
         other = _key(nodes[at, VALUE], how, rank)
-        if other == key:
-            break
-        at = nodes[at, LEFT] if key < other else nodes[at, RIGHT]
-    if at >= 0:
-        nodes[at, COUNT] += weight
-        gone = nodes[at, COUNT] <= 0
-        depth -= 1
-        while gone and (nodes[at, LEFT] >= 0 or nodes[at, RIGHT] >= 0):
-            left, right = nodes[at, LEFT], nodes[at, RIGHT]
-            child = left if left >= 0 else right
-            if right >= 0 and nodes[right, PRIORITY] > nodes[child, PRIORITY]:
-                child = right
-            _rotate(nodes, at, child, distinct)
-            _put_below(nodes, path[depth - 1] if depth else -1, at, child, root)
-            path[depth] = child
-            depth += 1
-        if gone:
-            _put_below(nodes, path[depth - 1] if depth else -1, at, -1, root)
-            _free_node(nodes, control, LEFT, at)
-        else:
-            _sum(nodes, at, distinct)
-        for j in range(depth - 1, -1, -1):
-            _sum(nodes, path[j], distinct)
-        return -1 if gone else 0
-    if weight <= 0:
-        return 0
-    x = control[RANDOM]
-    x ^= x << 13
-    x ^= (x >> 7) & ((1 << 57) - 1)
-    x ^= x << 17
-    control[RANDOM] = x
-    node = _take_node(nodes, control, LEFT)
-    nodes[node, VALUE], nodes[node, COUNT], nodes[node, PRIORITY] = word, weight, x
-    nodes[node, LEFT] = nodes[node, RIGHT] = -1
-    _sum(nodes, node, distinct)
-    if depth == 0:
-        root[0] = node
-    elif key < _key(nodes[path[depth - 1], VALUE], how, rank):
-        nodes[path[depth - 1], LEFT] = node
-    else:
-        nodes[path[depth - 1], RIGHT] = node
-    while depth > 0 and nodes[path[depth - 1], PRIORITY] < x:
-        parent = path[depth - 1]
-        _rotate(nodes, parent, node, distinct)
-        _put_below(nodes, path[depth - 2] if depth > 1 else -1, parent, node, root)
-        depth -= 1
-    for j in range(depth - 1, -1, -1):
-        _sum(nodes, path[j], distinct)
-    return 1
+        found, left = other == key, key < other
+        at = nodes[at, LEFT] if left else nodes[at, RIGHT]
+    return int(settle(nodes, control, root, word, weight, found, left, path, depth, distinct))
 
 
 @njit("int64(int64[:, ::1], int64, int64, boolean)", nogil=True, cache=True)
@@ -299,7 +323,7 @@ def count_values(
     ``moved`` says of each row whether its value came (1) or went (-1). ``place``: instants and
     values that are done. Returns 0, or, in mid-run, how many values there must be room for.
     """
-    path = np.empty(_DEPTH, np.int64)
+    path = np.empty(DEPTH, np.int64)
     start = place[0]
     for i in range(start >> 1, instants):
         if start & 1 == 0 or i > start >> 1:
@@ -394,7 +418,7 @@ def list_values(
                 q = owners[r]
                 stale[q] = 1
                 for _ in range(weights[r]):
-                    node = _take_node(nodes, control, NEXT)
+                    node = take_node(nodes, control, NEXT)
                     nodes[node, NEXT] = -1
                     nodes[node, TIME], nodes[node, SEQUENCE] = times[r], sequence + r
                     for w in range(width):
@@ -424,7 +448,7 @@ def list_values(
                     if following < 0:
                         ends[q, 1] = before
                     sizes[q] -= 1
-                    _free_node(nodes, control, NEXT, at)
+                    free_node(nodes, control, NEXT, at)
         begin, wanted = pair_stop[i - 1] if i else 0, place[1]
         for p in range(begin, pair_stop[i]):
             if stale[pair_owner[p]]:
@@ -449,7 +473,7 @@ def list_values(
 
 @njit("void(int64[:, ::1], int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
 def forget_treaps(nodes: Any, control: Any, roots: Any, groups: Any) -> None:
-    path = np.empty(_DEPTH, np.int64)
+    path = np.empty(DEPTH, np.int64)
     for j in range(groups.size):
         depth = 0
         if roots[groups[j]] >= 0:
@@ -462,7 +486,7 @@ def forget_treaps(nodes: Any, control: Any, roots: Any, groups: Any) -> None:
                 if child >= 0:
                     path[depth] = child
                     depth += 1
-            _free_node(nodes, control, LEFT, at)
+            free_node(nodes, control, LEFT, at)
         roots[groups[j]] = -1
 
 
@@ -472,7 +496,7 @@ def forget_chains(nodes: Any, control: Any, ends: Any, groups: Any) -> None:
         at = ends[groups[j], 0]
         while at >= 0:
             following = nodes[at, NEXT]
-            _free_node(nodes, control, NEXT, at)
+            free_node(nodes, control, NEXT, at)
             at = following
         ends[groups[j], :] = -1
 
@@ -501,5 +525,5 @@ def take_chains(nodes: Any, control: Any, heads: Any, lines: Any) -> None:
             following = nodes[at, NEXT]
             lines[n] = nodes[at]
             n += 1
-            _free_node(nodes, control, NEXT, at)
+            free_node(nodes, control, NEXT, at)
             at = following

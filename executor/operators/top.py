@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,48 @@ from cql.planner.physical import TopExec
 _AS_IT_IS, _BY_RANK, _BY_RANK_DOWN = 0, 1, 2
 
 
+class SortedRows(RowIndex):
+    """Rows with their sort keys, as ``words`` that ``kernel.order_of`` compares; ``texts`` says
+    which of them are codes."""
+
+    def __init__(
+        self, schema: Schema, keys: Sequence[SortKey], workspace: Workspace, *counts: str
+    ) -> None:
+        super().__init__(schema, *counts)
+        self.keys = keys
+        self.words = np.zeros((0, 2 * len(keys)), np.int64)
+        self.texts = np.array([(_AS_IT_IS, _how(k)) for k in keys], np.uint8).reshape(-1)
+        self._workspace = workspace
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self.words.nbytes
+
+    @property
+    def rank(self) -> npt.NDArray[np.int32]:
+        return self._workspace.dictionary.rank() if self.texts.any() else np.zeros(1, np.int32)
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        live = self.index.live
+        for word in np.flatnonzero(self.texts):
+            column = self.words[:, word]
+            column[live] = change(column[live].astype(np.int32))
+
+    def ids(self, rows: State, n: int) -> tuple[Times, Times]:
+        ids, new = super().ids(rows, n)
+        size = self.index.capacity
+        if self.words.shape[0] < size:
+            words = np.zeros((size, self.words.shape[1]), np.int64)
+            words[: self.words.shape[0]] = self.words
+            self.words = words
+        for k, key in enumerate(self.keys):
+            place, values = _sort_words(key, rows)
+            self.words[ids[new], 2 * k] = place[new]
+            self.words[ids[new], 2 * k + 1] = values[new]
+        return ids, new
+
+
 class TopOperator(InstantOperator):
     """State: the rows of the relation, their sort keys as words, and their order."""
 
@@ -27,18 +69,13 @@ class TopOperator(InstantOperator):
         schema = node.schema
         super().__init__(name, schema, len(schema) - 2, schema, len(schema) - 2, workspace)
         self.node = node
-        self._rows = RowIndex(
-            Schema(schema.fields[:-2]), "held", "shown", "now", "arrival", "order", "first",
-            "chosen",
-        )  # fmt: skip
+        counts = ("held", "shown", "now", "arrival", "order", "first", "chosen")
+        self._rows = SortedRows(Schema(schema.fields[:-2]), node.keys, workspace, *counts)
         self._control = np.zeros(4, np.int64)
-        self._words = np.zeros((0, 2 * len(node.keys)), np.int64)
-        texts = [(_AS_IT_IS, _how(k)) for k in node.keys]
-        self._texts = np.array(texts, np.uint8).reshape(-1)
 
     @property
     def held_bytes(self) -> int:
-        return self._rows.nbytes + self._words.nbytes
+        return self._rows.nbytes
 
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "held_rows": int(self._control[0])}
@@ -46,32 +83,18 @@ class TopOperator(InstantOperator):
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         super().map_codes(change)
         self._rows.map_codes(change)
-        live = self._rows.index.live
-        for word in np.flatnonzero(self._texts):
-            column = self._words[:, word]
-            column[live] = change(column[live].astype(np.int32))
 
     def advance(self, rows: State, times: Times) -> State:
-        ids, new = self._rows.ids(rows, times.size)
-        size = self._rows.index.capacity
-        if self._words.shape[0] < size:
-            words = np.zeros((size, self._words.shape[1]), np.int64)
-            words[: self._words.shape[0]] = self._words
-            self._words = words
-        for k, key in enumerate(self.node.keys):
-            place, values = _sort_words(key, rows)
-            self._words[ids[new], 2 * k] = place[new]
-            self._words[ids[new], 2 * k + 1] = values[new]
+        ids, _ = self._rows.ids(rows, times.size)
         weights = weights_of(rows, self.schema)
         room = 4 * int(np.abs(weights).sum())
         out_ids, out_times, out_weights = (np.empty(room, np.int64) for _ in range(3))
-        rank = self.workspace.dictionary.rank() if self._texts.any() else np.zeros(1, np.int32)
         c = self._rows.counts
         limit = -1 if self.node.limit is None else self.node.limit
         made = kernel.first_rows(
-            np.ascontiguousarray(times), weights, ids, limit, self.node.offset, self._words,
-            c["arrival"], self._texts, rank, c["order"], c["held"], c["shown"], c["now"],
-            c["first"], c["chosen"], self._control, out_ids, out_times, out_weights,
+            np.ascontiguousarray(times), weights, ids, limit, self.node.offset, self._rows.words,
+            c["arrival"], self._rows.texts, self._rows.rank, c["order"], c["held"], c["shown"],
+            c["now"], c["first"], c["chosen"], self._control, out_ids, out_times, out_weights,
         )  # fmt: skip
         found = self._rows.changes(
             out_ids[:made], out_times[:made], out_weights[:made], self.output
