@@ -29,6 +29,7 @@ from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
 from cql.planner.catalog import Relation, Statistics, StreamDefinition, StreamSpec
+from cql.planner.progress import is_value
 from cql.types import Kind
 
 Name = tuple[str, ...]
@@ -507,5 +508,11 @@ def check_spec(spec: StreamSpec, schema: Schema, what: str) -> None:
             raise CatalogError(
                 f"{what}: column {found[0].name} is {found[0].type}; rows are marked by a boolean",
                 hint="a row in which it is true is punctuation, and no row of the stream",
+            )
+    for by in pick(schema, [spec.by] if spec.by else [], what):
+        if not is_value(by.type):
+            raise CatalogError(
+                f"{what}: column {by.name} is {by.type}; progress by its values is not supported",
+                hint="a text, an integer, a date, a timestamp, a boolean or a decimal can be",
             )
     pick(schema, spec.update_key or (), what)

@@ -453,6 +453,7 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
         "idle_after": spec.idle_after,
         "heartbeat": dataclasses.asdict(spec.heartbeat) if spec.heartbeat else None,
         "deferred": spec.deferred,
+        "by": spec.by,
     }
     if definition.schema is not None:
         described["columns"] = [
@@ -478,6 +479,7 @@ def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
         data.get("idle_after"),
         Heartbeat(**heartbeat) if heartbeat else None,
         tuple((clause, text) for clause, text in data["deferred"]),
+        data.get("by"),
     )
     if "columns" not in data:
         return spec, None

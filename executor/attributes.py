@@ -12,7 +12,7 @@ from cql.executor.unit import INFINITY, NEVER, Words
 from cql.model import Field
 from cql.planner.catalog import Progress
 from cql.planner.physical import SourceExec
-from cql.planner.progress import max_advance
+from cql.planner.progress import apart, max_advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,13 @@ class Attribute:
             column, node.schema[column], progress, words, np.zeros(cut.BUCKETS, np.int64), pairs
         )
         most = max_advance(node.relation, progress)
-        words[[cut.INDEX, cut.SLACK, cut.BY_ROWS]] = column, progress.slack, progress.by_rows
+        slack, by_rows = progress.slack, progress.by_rows
+        words[[cut.INDEX, cut.OWN_SLACK, cut.OWN_BY_ROWS]] = column, slack, by_rows
+        if node.relation.stream is not None and node.relation.stream.by is not None:
+            # what holds for all values of PUNCTUATE BY
+            behind = apart(node.relation, progress)
+            slack, by_rows = slack + (behind or 0), by_rows and behind is not None
+        words[[cut.SLACK, cut.BY_ROWS]] = slack, by_rows
         words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED, cut.FURTHEST]] = NEVER
         words[cut.ADVANCE] = INFINITY if most is None else most
         words[cut.EVERY] = progress.every or 0
@@ -60,9 +66,9 @@ class Attribute:
         return int(max(self.words[[cut.HIGHEST, cut.FLOOR, cut.FURTHEST]]))
 
     def watermark(self) -> int:
-        highest, slack = self.highest, self.progress.slack
+        highest, slack = self.highest, int(self.words[cut.SLACK])
         floor = int(self.words[cut.FLOOR])
-        if not self.progress.by_rows or highest <= NEVER + slack:
+        if not self.words[cut.BY_ROWS] or highest <= NEVER + slack:
             return floor
         return max(floor, highest - slack)
 

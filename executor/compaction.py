@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cql.executor.group_progress import Values
 from cql.executor.operators.native import CodeColumn, Operator, StageOperator, Workspace
 
 #: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at
@@ -27,8 +28,11 @@ def is_due(workspace: Workspace) -> bool:
     return workspace.dictionary.content > kept + min(max(kept, LEAST), workspace.limit // PART)
 
 
-def compact(workspace: Workspace, operators: Sequence[Operator]) -> None:
-    """Forgets every text to which no operator refers. Only while no unit is inside."""
+def compact(
+    workspace: Workspace, operators: Sequence[Operator], values: Sequence[Values] = ()
+) -> None:
+    """Forgets every text to which no operator refers, nor the progress of ``values``. Only while no
+    unit is inside."""
     dictionary = workspace.dictionary
     live = np.zeros(len(dictionary), bool)
     live[0] = True
@@ -37,14 +41,15 @@ def compact(workspace: Workspace, operators: Sequence[Operator]) -> None:
         live[codes[codes >= 0]] = True
         return codes
 
-    for operator in operators:
-        operator.map_codes(keep)
+    states: list[Operator | Values] = [*operators, *values]
+    for state in states:
+        state.map_codes(keep)
     held = live.copy()
     tables = [op.tables for op in operators if isinstance(op, StageOperator)]
     for table in tables:
         live[table.results(held)] = True
     renumbered = dictionary.compact(live)
-    for operator in operators:
-        operator.map_codes(renumbered.__getitem__)
+    for state in states:
+        state.map_codes(renumbered.__getitem__)
     for table in tables:
         table.renumber(live, renumbered)

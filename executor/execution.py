@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -159,6 +160,9 @@ class Execution:
             feed.nulls, feed.lag = nulls[k], lags[k]
             feed.total_rows = node.relation.statistics.rows
             self.workspace.resize(0, feed.nbytes, BUFFERS)
+            if feed.values is not None:
+                what = f"the progress of each {feed.values.column.name}"
+                feed.values.account = partial(self.workspace.resize, what=what)
             self.feeds.append(feed)
         base = int(ones.ctypes.data)
         for q, sink in enumerate(self.graph.sinks):
@@ -341,7 +345,8 @@ class Execution:
         assert self._runtime is not None
         self._runtime.drain()
         self._block = None
-        compact(self.workspace, self.graph.operators)
+        values = [feed.values for feed in self.feeds if feed.values is not None]
+        compact(self.workspace, self.graph.operators, values)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -355,8 +355,9 @@ class _Builder:
         if isinstance(cursor, WidAggregateExec) and alone:
             aggregate, cursor = cursor, cursor.input
             steps = []
-            while self.fuse and isinstance(cursor, FilterExec | ProjectExec):
-                if steps and _size([*steps, cursor]) > MOST_NODES:
+            together = aggregate.by is not None  # it reads what its source says of single values
+            while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
+                if not together and steps and _size([*steps, cursor]) > MOST_NODES:
                     break
                 steps.insert(0, cursor)
                 cursor = cursor.input
@@ -469,6 +470,10 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
         from cql.executor.operators.sessions import SessionOperator
 
         return SessionOperator
+    if spec.aggregate.by is not None:
+        from cql.executor.operators.groupwise import GroupwiseOperator
+
+        return GroupwiseOperator
     if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
         from cql.executor.operators.two_level import TwoLevelOperator
 

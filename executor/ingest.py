@@ -12,8 +12,9 @@ from cql.errors import CatalogError
 from cql.executor.attributes import Attribute
 from cql.executor.columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.dictionary import Dictionary
+from cql.executor.group_progress import Values
 from cql.executor.kernels import cut
-from cql.executor.marks import Separated, separate
+from cql.executor.marks import Numbers, Separated, columns_read, marks_of, separate
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.executor.unit import (
     CAPACITY,
@@ -47,6 +48,7 @@ class Loaded:
     data: list[Array]
     masks: list[Array | None]
     times: list[npt.NDArray[np.int64]]
+    numbers: Numbers | None = None  # of the values of PUNCTUATE BY
     offset: int = 0  # rows of the input before this block, bad ones too
     sequence: int = 0  # stream position of its first row
     serial: int = 0  # of its first unit
@@ -83,6 +85,7 @@ class Feed:
     marks: int = 0
     ended: bool = False
     pending: Loaded | None = None
+    values: Values | None = None  # of PUNCTUATE BY
     cutter: Words = field(init=False)
     _loaded: Loaded | None = None  # keeps the memory of the block that is being cut
     _before: int = 0  # rows of earlier blocks
@@ -101,6 +104,11 @@ class Feed:
             words = self.cutter[first : first + cut.ATTRIBUTE]
             self.attributes.append(Attribute.of(self.source, column, progress, words))
             first += cut.ATTRIBUTE
+        if spec is not None and spec.by is not None:
+            place = [n.lower() for n in columns_read(self.source)].index(spec.by.lower())
+            full = self.source.relation.schema
+            self.values = Values(place, full[full.find(spec.by) or 0], self.attributes)
+            self.cutter[cut.BY] = place
         room = STRAGGLER_WORDS * unit_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # not touched while nothing is late
         self.unit.words[STRAGGLER_ADDRESS] = address_of(self._records)
@@ -122,8 +130,10 @@ class Feed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the unit and of the records of stragglers."""
-        return self.unit.nbytes + self._records.nbytes
+        """Bytes of the unit, of the records of stragglers, and of what is known of single
+        values."""
+        values = 0 if self.values is None else self.values.nbytes
+        return self.unit.nbytes + self._records.nbytes + values
 
     @property
     def position(self) -> int:
@@ -164,8 +174,10 @@ class Feed:
             else:
                 data.append(to_storage(column, f, self.dictionary))
             masks.append(unpack_mask(column))
-        separated = separate(self.source, block, self.attributes, data, masks)
+        numbers = self._numbered(block, data, masks)
+        separated = separate(self.source, block, self.attributes, data, masks, numbers)
         if separated.dropped is not None:
+            numbers = None if numbers is None else separated.data(numbers)
             data = [separated.data(values) for values in data]
             masks = [None if mask is None else separated.mask(mask) for mask in masks]
         for i, (f, mask) in enumerate(zip(schema, masks, strict=True)):
@@ -176,7 +188,26 @@ class Feed:
                     )
                 self.nulls.add(i)
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
-        return Loaded(block, separated, data, masks, times)
+        return Loaded(block, separated, data, masks, times, numbers)
+
+    def _numbered(
+        self, block: Block, data: list[Array], masks: list[npt.NDArray[np.uint8] | None]
+    ) -> Numbers | None:
+        """The numbers of the rows' values of PUNCTUATE BY; -1 for a mark on all of them."""
+        values = self.values
+        if values is None:
+            return None
+        place = values.place
+        if place < len(data) and (place in self.encoded or not values.column.type.is_text):
+            column, mask = data[place], masks[place]
+        else:
+            array = block.batch.column(place)
+            column, mask = to_storage(array, values.column, self.dictionary), unpack_mask(array)
+        numbers = values.number(column, mask)
+        marked = marks_of(block.batch, self.source) if mask is not None else None
+        if marked is not None and mask is not None:
+            numbers[(marked != 0) & (mask == 0)] = -1
+        return numbers
 
     def begin(self, serial: int, sequence: int) -> Loaded:
         """Gives the pending block to the cutter; ``sequence`` is the stream position of its first
@@ -194,6 +225,9 @@ class Feed:
         c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = loaded.rows, serial, sequence
         c[cut.MARKS] = loaded.separated.count
         c[cut.MARKS_AT] = address_of(loaded.separated.marks)
+        if loaded.numbers is not None and self.values is not None:
+            c[cut.NUMBERS] = address_of(loaded.numbers)
+            c[cut.VALUES_AT] = address_of(self.values.records)
         ones = address_of(self.ones)
         loaded.addresses = [address_of(data) for data in loaded.data]
         columns: list[int] = []

@@ -22,6 +22,7 @@ from cql.planner.physical import SourceExec
 
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int32]
 #: Blocks of fewer rows get memory of their own.
 SMALLEST_ROWS = BLOCK_ROWS // 4
 
@@ -66,8 +67,12 @@ def markers_of(node: SourceExec) -> tuple[str, ...]:
 
 
 def columns_read(node: SourceExec) -> tuple[str, ...]:
-    """The columns to ask a source for: those of the plan, then markers that are not among them."""
-    return (*node.schema.names, *(m for m in markers_of(node) if node.schema.find(m) is None))
+    """The columns to ask a source for: those of the plan, then those that are not among them of the
+    markers and of PUNCTUATE BY."""
+    spec = node.relation.stream
+    by = (spec.by,) if spec is not None and spec.by is not None else ()
+    more = dict.fromkeys((*markers_of(node), *by))
+    return (*node.schema.names, *(m for m in more if node.schema.find(m) is None))
 
 
 def separate(
@@ -76,9 +81,10 @@ def separate(
     attributes: Sequence[Attribute],
     data: Sequence[Array],
     masks: Sequence[Flags | None],
+    numbers: Numbers | None = None,
 ) -> Separated:
     """Data and promises of a block that has ``columns_read``, the first of them also as ``data``
-    and ``masks``."""
+    and ``masks``; ``numbers`` are those of the rows' groups, -1 for a mark on all of them."""
     _check(node, block)
     rows = block.batch.num_rows
     found = {name: _marked(block.batch, node, name) for name in markers_of(node)}
@@ -92,7 +98,7 @@ def separate(
             own = found.get(attribute.progress.marked_by or "")
             if own is not None:
                 at = attribute.column
-                parts.append(_promises(dropped, own, data[at], masks[at], k, attribute))
+                parts.append(_promises(dropped, own, data[at], masks[at], k, attribute, numbers))
     told = _told(block, attributes, rows, dropped)
     if len(parts) != 1 or told.size:
         parts = [_in_order([*parts, told])]
@@ -100,7 +106,13 @@ def separate(
 
 
 def _promises(
-    dropped: Flags, own: Flags, values: Array, mask: Flags | None, k: int, attribute: Attribute
+    dropped: Flags,
+    own: Flags,
+    values: Array,
+    mask: Flags | None,
+    k: int,
+    attribute: Attribute,
+    numbers: Numbers | None,
 ) -> Words:
     """Of the rows that are marks on attribute ``k`` (``own``): records."""
     large = values.size > SMALLEST_ROWS
@@ -109,7 +121,8 @@ def _promises(
     valid = 0 if mask is None else address_of(mask)
     addresses = address_of(dropped), values.size, address_of(own), address_of(values)
     floor = int(attribute.words[FLOOR])
-    count = promises(*addresses, values.itemsize, valid, k, floor, address_of(records))
+    groups = 0 if numbers is None else address_of(numbers)
+    count = promises(*addresses, values.itemsize, valid, k, floor, groups, address_of(records))
     return POOL.lend(records, MARK * count) if large else records[: MARK * count]
 
 
@@ -126,7 +139,7 @@ def _told(block: Block, attributes: Sequence[Attribute], rows: int, dropped: Fla
     told += [(rows, column, value) for column, value in block.punctuation]
     numbers = {a.name.lower(): k for k, a in enumerate(attributes)}
     found = ((row, numbers.get(column.lower()), value) for row, column, value in told)
-    made = [(row, k, min(value, INFINITY)) for row, k, value in found if k is not None]
+    made = [(row, k, min(value, INFINITY), -1) for row, k, value in found if k is not None]
     return np.array(made, np.int64).ravel()
 
 
@@ -149,6 +162,13 @@ def _check(node: SourceExec, block: Block) -> None:
                 f"stream {node.name} punctuates {column}, which is not declared to progress",
                 hint=f"PUNCTUATE ON {column}, or ORDERED BY {column}, in CREATE STREAM",
             )
+
+
+def marks_of(batch: pa.RecordBatch, node: SourceExec) -> Flags | None:
+    """Which rows are marks on some column; None if none is."""
+    found = (_marked(batch, node, name) for name in markers_of(node))
+    flags = [one for one in found if one is not None]
+    return np.bitwise_or.reduce(flags) if flags else None
 
 
 def _marked(batch: pa.RecordBatch, node: SourceExec, name: str) -> Flags | None:

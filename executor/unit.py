@@ -5,8 +5,11 @@ copied in between. Its header holds counts and addresses, then come two words pe
 address of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of
 ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the stream position of its first row. Stragglers
 are records of three words (row, attribute, own watermark), punctuations of four (attribute, value,
-second attribute or -1, its value); an attribute is a column index. A column's buffers belong to the
-unit unless the operator passed a column of its input on by reference.
+second attribute or -1, its value); an attribute is a column index. Group-wise punctuation is two
+such records, and so no promise to who does not know it: (attribute, value, column of the groups,
+what was promised of this one before) and (GROUP, value of that column, -1, 1 if it is NULL). A
+column's buffers belong to the unit unless the operator passed a column of its input on by
+reference.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ END_OF_INPUT = -1  # no later row at all
 IDLE = -2  # value 1: the input stops counting where progress is a minimum; 0: it counts again
 NUMBERS = -3  # inside a stage: of the numbers that it gives its rows
 NOWHERE = -4  # inside a stage: of a column without progress
+GROUP = -5  # the second record of group-wise punctuation
 
 INFINITY = np.iinfo(np.int64).max
 NEVER = np.iinfo(np.int64).min

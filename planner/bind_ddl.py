@@ -172,6 +172,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, schema: Schema | None) -> St
         idle_after=bind_progress.idle_after(binder, args.get("idle_after")),
         heartbeat=bind_progress.heartbeat(binder, node, schema, find_column),
         deferred=tuple(_deferred(node)),
+        by=bind_progress.punctuated_by(binder, node, schema, find_column),
     )
 
 
@@ -183,13 +184,11 @@ def _rate(binder: Binder, node: nodes.Rate) -> float:
 
 
 def _deferred(node: nodes.CreateStream) -> list[tuple[str, str]]:
-    found = [
+    return [
         (clause, to_sql(node.args[key]))
         for key, clause in _DEFERRED.items()
         if node.args.get(key) is not None
     ]
-    grouped = (p for p in node.args.get("punctuate") or () if p.args.get("by"))
-    return found + [("PUNCTUATE BY", to_sql(p)) for p in grouped]
 
 
 def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:

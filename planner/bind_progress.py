@@ -1,5 +1,5 @@
 """The clauses of CREATE STREAM that say how event time goes on: ORDERED BY, WATERMARK,
-PUNCTUATE ON, MAX ADVANCE, IDLE AFTER and HEARTBEAT."""
+PUNCTUATE ON and BY, MAX ADVANCE, IDLE AFTER and HEARTBEAT."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from cql.model import Field, Schema
 from cql.planner import bind_window
 from cql.planner.catalog import Heartbeat, Progress, TimeUnit
 from cql.planner.context import Binder
+from cql.planner.progress import is_value
 from cql.types import Kind
 
 #: The column that a clause names; None where the schema is the source's own.
@@ -56,7 +57,12 @@ def progress(
             _punctuated(binder, clause, schema, find, declared)
     found = [_progress_of(binder, d) for d in declared.values()]
     most = node.args.get("max_advance")
-    return tuple(found if most is None else _guarded(binder, most, declared, found))
+    if most is not None:
+        found = _measured(binder, most, most.this, "MAX ADVANCE", declared, found)
+    by = _by(node)
+    if by is not None and by.args.get("within") is not None:
+        found = _measured(binder, by, by.args["within"], "WITHIN", declared, found)
+    return tuple(found)
 
 
 def _punctuated(
@@ -94,30 +100,77 @@ def _punctuated(
     declared[field.name.lower()] = known
 
 
-def _guarded(
-    binder: Binder, clause: nodes.MaxAdvance, declared: dict[str, _Declared], found: list[Progress]
+def _measured(
+    binder: Binder,
+    clause: exp.Expr,
+    length: exp.Expr,
+    what: str,
+    declared: dict[str, _Declared],
+    found: list[Progress],
 ) -> list[Progress]:
-    """MAX ADVANCE holds for every column that can be measured in it."""
+    """MAX ADVANCE, and WITHIN of PUNCTUATE BY, hold for every column that can be measured in
+    them."""
     if not found:
         raise binder.error(
-            "MAX ADVANCE needs a column that progresses",
+            f"{'PUNCTUATE BY' if what == 'WITHIN' else what} needs a column that progresses",
             clause,
             hint="add ORDERED BY column, or leave it out",
         )
-    made, refused = [], None
+    made: list[Progress] = []
+    refused = None
     for one, said in zip(found, declared.values(), strict=True):
         try:
-            most = bind_window.slack(binder, said.field, said.unit, clause.this, "MAX ADVANCE")
+            most = bind_window.slack(binder, said.field, said.unit, length, what)
         except BindError as error:
             refused = refused or error
             made.append(one)
             continue
-        if most == 0:
-            raise binder.error("MAX ADVANCE must be above zero", clause.this)
-        made.append(replace(one, max_advance=most))
-    if refused is not None and all(p.max_advance is None for p in made):
+        if most == 0 and what == "MAX ADVANCE":
+            raise binder.error("MAX ADVANCE must be above zero", clause)
+        if what == "WITHIN":
+            made.append(replace(one, apart=most))
+        else:
+            made.append(replace(one, max_advance=most))
+    if refused is not None and all(new is old for new, old in zip(made, found, strict=True)):
         raise refused
     return made
+
+
+def _by(node: nodes.CreateStream) -> nodes.Punctuate | None:
+    """The clause PUNCTUATE BY."""
+    return next((p for p in node.args.get("punctuate") or () if p.args.get("by")), None)
+
+
+def punctuated_by(
+    binder: Binder, node: nodes.CreateStream, schema: Schema | None, find: Find
+) -> str | None:
+    """The column of PUNCTUATE BY: each value of it has progress of its own."""
+    clause = _by(node)
+    if clause is None:
+        return None
+    again = [p for p in node.args["punctuate"] if p.args.get("by")][1:]
+    if again:
+        raise binder.error(
+            "PUNCTUATE BY stands twice", again[0], hint="it takes one column: leave one out"
+        )
+    columns = progress(binder, node, schema, find)
+    if not columns:
+        raise binder.error(
+            "PUNCTUATE BY needs a column that progresses",
+            clause,
+            hint="add ORDERED BY column, or PUNCTUATE ON column",
+        )
+    field = find(binder, clause.this, schema)
+    name = clause.this.name if field is None else field.name
+    if field is not None and not is_value(field.type):
+        raise binder.error(
+            f"{name} is a {field.type}; progress by its values is not supported",
+            clause.this,
+            hint="a text, an integer, a date, a timestamp, a boolean or a decimal can be",
+        )
+    if any(p.column.lower() == name.lower() for p in columns):
+        raise binder.error(f"{name} progresses: PUNCTUATE BY takes a column of groups", clause.this)
+    return name
 
 
 def idle_after(binder: Binder, clause: nodes.IdleAfter | None) -> int | None:

@@ -41,7 +41,8 @@ class Progress:
 
     ``by_rows`` False: rows promise nothing, only the source's own punctuation does. ``marked_by``:
     a boolean column that is true in rows which are punctuation. ``every``: punctuation lies that
-    far apart. ``max_advance``: a larger advance has to be confirmed (None: the default)."""
+    far apart. ``max_advance``: a larger advance has to be confirmed (None: the default).
+    ``apart``: a value of ``StreamSpec.by`` lies at most so far behind (None: the default)."""
 
     column: str
     slack: int = 0
@@ -51,6 +52,7 @@ class Progress:
     marked_by: str | None = None
     every: int | None = None
     max_advance: int | None = None
+    apart: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class StreamSpec:
     heartbeat: Heartbeat | None = None
     # Clauses that are only kept: (clause, text).
     deferred: tuple[tuple[str, str], ...] = ()
+    # PUNCTUATE BY: each value of the column has progress of its own (out-of-order paper A.1.1).
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

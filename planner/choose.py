@@ -69,6 +69,8 @@ def why_source(scan: Scan) -> str:
         most = max_advance(scan.relation, p)
         if most is not None:
             parts.append(f"an advance of more than {duration(most, kind)} must be confirmed")
+    if spec.by is not None:
+        parts.append(f"each {spec.by} for itself (PUNCTUATE BY)")
     return "; ".join(parts)
 
 

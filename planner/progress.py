@@ -26,6 +26,20 @@ def max_advance(relation: Relation, progress: Progress) -> int | None:
     return None if at is None else _day(relation.schema[at].type, progress.unit)
 
 
+def apart(relation: Relation, progress: Progress) -> int | None:
+    """How far (in the column's units) a value of PUNCTUATE BY may lie behind the rows that are
+    furthest ahead. By default a day, on input without an end; None: any distance."""
+    if progress.apart is not None or relation.bounded:
+        return progress.apart
+    at = relation.schema.find(progress.column)
+    return None if at is None else _day(relation.schema[at].type, progress.unit)
+
+
+def is_value(kind: DataType) -> bool:
+    """Whether PUNCTUATE BY can tell values of the type apart by their bits."""
+    return not kind.is_fraction and kind.kind not in (Kind.ARRAY, Kind.NULL)
+
+
 def _day(kind: DataType, unit: TimeUnit | None) -> int | None:
     if kind.is_timestamp:
         return _DAY[TimeUnit.MICROSECONDS]

@@ -492,7 +492,10 @@ class CqlParser(QueryParser):
     def _punctuate(self) -> exp.Expr:
         self._advance()
         if self.accept("BY"):
-            return nodes.Punctuate(this=self.name("a column"), by=True)
+            made = nodes.Punctuate(this=self.name("a column"), by=True)
+            if self.accept("WITHIN"):
+                made.set("within", self.parse_duration("WITHIN"))
+            return made
         self.require("ON", after="PUNCTUATE")
         made = nodes.Punctuate(this=self.name("a column"))
         if self.accept("WHEN"):

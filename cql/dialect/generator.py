@@ -281,7 +281,11 @@ class CqlGenerator(generator.Generator):
     def punctuate(self, clause: nodes.Punctuate) -> str:
         column = self.sql(clause, "this")
         if clause.args.get("by"):
-            return f"PUNCTUATE BY {column}"
+            within = clause.args.get("within")
+            return _words(
+                f"PUNCTUATE BY {column}",
+                f"WITHIN {self.sql(within)}" if within is not None else None,
+            )
         when, every = clause.args.get("when"), clause.args.get("every")
         return _words(
             f"PUNCTUATE ON {column}",

@@ -306,11 +306,17 @@ class MaxAdvance(exp.Expression):
 
 
 class Punctuate(exp.Expression):
-    """``PUNCTUATE ON ts [WHEN marker] [EVERY 5 SECOND]``, or ``PUNCTUATE BY col`` (``by``: each
-    value of the column makes progress of its own).
+    """``PUNCTUATE ON ts [WHEN marker] [EVERY 5 SECOND]``, or ``PUNCTUATE BY col [WITHIN 1 HOUR]``
+    (``by``: each value of the column makes progress of its own).
     """
 
-    arg_types: ClassVar[Args] = {"this": True, "when": False, "every": False, "by": False}
+    arg_types: ClassVar[Args] = {
+        "this": True,
+        "when": False,
+        "every": False,
+        "by": False,
+        "within": False,
+    }
 
 
 class CreateStream(exp.Expression):

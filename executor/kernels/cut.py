@@ -6,19 +6,24 @@ of the mask, item size) and ATTRIBUTE per progressing attribute.
 
 Progress on an attribute is the higher of two: what its rows say (the highest time so far, less the
 slack), and the floor that the source or a timer has promised. The source's promises are marks,
-records of (rows of the block before it, attribute, value); each counts from the next row on.
+records of (rows of the block before it, attribute, value, number of the value of PUNCTUATE BY or
+-1); each counts from the next row on.
+
+With PUNCTUATE BY (group-wise punctuation, paper A.1.1) each value of a column has progress of its
+own on each attribute; that of the attribute itself holds for all of them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from numba import int64, njit
 
 from cql.executor.kernels.intrinsics import leading_zeros
-from cql.executor.kernels.memory import as_u8, words
+from cql.executor.kernels.memory import as_i32, as_u8, words
 from cql.executor.kernels.passing import send
 from cql.executor.unit import (
+    GROUP,
     HEADER,
     INFINITY,
     NEVER,
@@ -46,9 +51,12 @@ LATE = 8  # rows so far that were stragglers on some attribute
 MARKS = 9
 MARKS_AT = 10  # their address
 NEXT_MARK = 11
-CUTTER = 12
+NUMBERS = 12  # address of the numbers of the rows' values (int32); 0: no PUNCTUATE BY
+VALUES_AT = 13  # address of what is known of the values
+BY = 14  # the column that they are of
+CUTTER = 15
 COLUMN = 3
-MARK = 3
+MARK = 4
 
 # Words of an attribute.
 INDEX = 0  # its column
@@ -70,7 +78,22 @@ EVERY = 18  # punctuation lies so far apart; 0: anywhere
 BOUNDARIES = 19  # what the consumers await: so many (step, offset); -1: everything
 BOUNDARIES_AT = 20  # their address
 FURTHEST = 21  # time of a row that was further ahead than ADVANCE
-ATTRIBUTE = 22
+OWN_SLACK = 22  # of single values
+OWN_BY_ROWS = 23
+ATTRIBUTE = 24
+
+# Of a value: two words, and for each attribute
+KEY = 0
+NULL = 1
+VALUE = 2
+TOP = 0  # event time so far
+OWN_FLOOR = 1  # what the source has promised of it
+TOLD = 2  # the latest punctuation
+NEXT_TOLD = 3  # nothing is to tell below this watermark
+OF_VALUE = 4
+
+#: Promises of single values that one unit has room for.
+MOST_TOLD = 20
 
 #: An advance takes effect with so many further rows beyond it.
 CONFIRMING = 3
@@ -235,12 +258,12 @@ def _take_mark(cutter: int) -> bool:
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def promise(cutter: int, unit: int) -> None:
-    """Punctuation for every attribute whose progress has passed a boundary."""
+def _promise(cutter: int, unit: int) -> None:
+    """Behind the punctuation that is there."""
     c, u = words(cutter, CUTTER), words(unit, HEADER)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
-    made = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * c[ATTRIBUTES])
-    n = 0
+    n = u[PUNCTUATIONS]
+    made = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (n + c[ATTRIBUTES]))
     for k in range(c[ATTRIBUTES]):
         attribute = first + 8 * ATTRIBUTE * k
         a = words(attribute, ATTRIBUTE)
@@ -251,16 +274,131 @@ def promise(cutter: int, unit: int) -> None:
     u[PUNCTUATIONS] = n
 
 
+@njit("void(int64, int64)", nogil=True, cache=True)
+def promise(cutter: int, unit: int) -> None:
+    """Punctuation for every attribute whose progress has passed a boundary."""
+    u = words(unit, HEADER)
+    u[PUNCTUATIONS] = 0
+    _promise(cutter, unit)
+
+
+@njit(inline="always")
+def _own(a: Any, v: Any, at: int) -> int:
+    """The watermark of a value."""
+    own = max(watermark(a), v[at + OWN_FLOOR])
+    if a[OWN_BY_ROWS] != 0 and v[at + TOP] > NEVER + a[OWN_SLACK]:
+        own = max(own, v[at + TOP] - a[OWN_SLACK])
+    return own
+
+
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def cut(cutter: int, unit: int) -> int:
-    """Makes the unit the next one of the block; 0 if the block is used up. A promise of the source
-    that is awaited ends the unit: it is a high-priority tuple (paper A.1.1)."""
-    c = words(cutter, CUTTER)
-    if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
-        return 0
-    c[BEGUN] = 1
-    start = c[NEXT]
-    end = start + min(c[ROOM], c[BLOCK] - start)
+def _next_boundary(attribute: int, value: int) -> int:
+    """The least boundary above ``value`` that somebody awaits."""
+    a = words(attribute, ATTRIBUTE)
+    if a[BOUNDARIES] < 0:
+        return value + 1
+    best = INFINITY
+    pairs = words(a[BOUNDARIES_AT], 2 * a[BOUNDARIES])
+    for k in range(a[BOUNDARIES]):
+        step, offset = pairs[2 * k], pairs[2 * k + 1]
+        if value < -_FAR_OFF:
+            best = NEVER
+        else:
+            best = min(best, (value - offset) // step * step + offset + step)
+    return best
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def _tell(cutter: int, unit: int, attribute: int, value: int) -> int:
+    """A unit's promise of one value (``value`` is the address of what is known of it on the
+    attribute, behind its key by ``VALUE``), if somebody awaits it; returns whether so."""
+    c, u, a = words(cutter, CUTTER), words(unit, HEADER), words(attribute, ATTRIBUTE)
+    first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
+    k = (attribute - first) // (8 * ATTRIBUTE)
+    at = VALUE + OF_VALUE * k
+    v = words(value, at + OF_VALUE)
+    mark = rolled(attribute, _own(a, v, at))
+    before = max(v[at + TOLD], a[PROMISED])
+    told = mark > before
+    if told:
+        n = PUNCTUATION_WORDS * u[PUNCTUATIONS]
+        made = words(u[PUNCTUATION_ADDRESS], n + 2 * PUNCTUATION_WORDS)
+        made[n], made[n + 1], made[n + 2], made[n + 3] = a[INDEX], mark, c[BY], before
+        n += PUNCTUATION_WORDS
+        made[n], made[n + 1], made[n + 2], made[n + 3] = GROUP, v[KEY], -1, v[NULL]
+        u[PUNCTUATIONS] += 2
+        v[at + TOLD] = mark
+    v[at + NEXT_TOLD] = _next_boundary(attribute, max(mark, before))
+    return int64(told)
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
+    """What ``cut`` does with the rows from ``start`` on, at most to ``end``, where each value of a
+    column has progress of its own; returns where the unit ends."""
+    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    count = c[ATTRIBUTES]
+    first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
+    records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
+    numbers = as_i32(c[NUMBERS], c[BLOCK])
+    width = VALUE + OF_VALUE * count
+    u[PUNCTUATIONS] = 0
+    late, i, awaited = 0, start, 0
+    while True:
+        while c[NEXT_MARK] < c[MARKS]:
+            mark = words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], MARK)
+            if mark[0] > i or u[PUNCTUATIONS] >= 2 * MOST_TOLD:
+                break
+            if mark[3] < 0:
+                awaited |= int64(_take_mark(cutter))
+                continue
+            c[NEXT_MARK] += 1
+            value = c[VALUES_AT] + 8 * width * mark[3]
+            at = VALUE + OF_VALUE * mark[1]
+            v = words(value, width)
+            v[at + OWN_FLOOR] = max(v[at + OWN_FLOOR], mark[2])
+            awaited |= _tell(cutter, unit, first + 8 * ATTRIBUTE * mark[1], value)
+        if awaited != 0 or u[PUNCTUATIONS] >= 2 * MOST_TOLD or i == end:
+            break
+        value = c[VALUES_AT] + 8 * width * int64(numbers[i])
+        v = words(value, width)
+        before = late
+        for k in range(count):
+            attribute = first + 8 * ATTRIBUTE * k
+            a = words(attribute, ATTRIBUTE)
+            if a[VALID] != 0 and as_u8(a[VALID], c[BLOCK])[i] == 0:
+                continue
+            at = VALUE + OF_VALUE * k
+            t = words(a[TIMES], c[BLOCK])[i]
+            own = _own(a, v, at)
+            if t < own:
+                record = STRAGGLER_WORDS * late
+                records[record] = i - start
+                records[record + 1] = a[INDEX]
+                records[record + 2] = own
+                late += 1
+                a[STRAGGLED] += 1
+                a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
+            if t < v[at + TOP]:
+                words(a[BEHIND], BUCKETS)[bucket_of(v[at + TOP] - t)] += 1
+            if t > a[HIGHEST]:
+                _advance(attribute, t)
+            # one that waits to be confirmed says nothing of its value either
+            if t > v[at + TOP] and t <= a[HIGHEST]:
+                v[at + TOP] = t
+                if _own(a, v, at) >= v[at + NEXT_TOLD]:
+                    _tell(cutter, unit, attribute, value)
+        c[LATE] += late > before
+        i += 1
+    u[STRAGGLERS] = late
+    return i
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def _cut(cutter: int, unit: int, start: int, end: int) -> int:
+    """Marks the stragglers among the rows from ``start`` on, and takes the source's promises;
+    returns where the unit ends: at ``end``, or at a promise that is awaited."""
+    c, u = words(cutter, CUTTER), words(unit, HEADER)
     late, at, awaited = 0, start, False
     while True:
         stop = end
@@ -275,6 +413,25 @@ def cut(cutter: int, unit: int) -> int:
             awaited |= _take_mark(cutter)
         if awaited or at == end:
             break
+    u[STRAGGLERS] = late
+    return at
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def cut(cutter: int, unit: int) -> int:
+    """Makes the unit the next one of the block; 0 if the block is used up. A promise of the source
+    that is awaited ends the unit: it is a high-priority tuple (paper A.1.1)."""
+    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
+        return 0
+    c[BEGUN] = 1
+    start = c[NEXT]
+    end = start + min(c[ROOM], c[BLOCK] - start)
+    if c[NUMBERS] != 0:
+        at = _cut_by_value(cutter, unit, start, end)
+    else:
+        u[PUNCTUATIONS] = 0
+        at = _cut(cutter, unit, start, end)
     width = c[COLUMNS]
     u = words(unit, HEADER + 2 * width)
     u[ROWS], u[SERIAL], u[SEQUENCE] = at - start, c[NEXT_SERIAL], c[FIRST] + start
@@ -282,8 +439,7 @@ def cut(cutter: int, unit: int) -> int:
     for k in range(width):
         u[HEADER + 2 * k] = columns[COLUMN * k] + start * columns[COLUMN * k + 2]
         u[HEADER + 2 * k + 1] = columns[COLUMN * k + 1] + start
-    u[STRAGGLERS] = late
     c[NEXT] = at
     c[NEXT_SERIAL] += 1
-    promise(cutter, unit)
+    _promise(cutter, unit)
     return 1

@@ -7,21 +7,12 @@ from typing import Any
 import numpy as np
 from numba import int64, njit, uint64
 
+from cql.executor.kernels.cut import MARK
 from cql.executor.kernels.intrinsics import trailing_zeros
-from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.kernels.memory import as_i16, as_i32, as_u8, words
+from cql.executor.kernels.value_numbers import value_at
 
 _ONES = np.uint64(0x0101010101010101)
-
-
-@njit(inline="always")
-def _value(address: int, size: int, row: int) -> int:
-    if size == 8:
-        return words(address, row + 1)[row]
-    if size == 4:
-        return as_i32(address, row + 1)[row]
-    if size == 2:
-        return as_i16(address, row + 1)[row]
-    return as_i8(address, row + 1)[row]
 
 
 @njit(inline="always")
@@ -35,7 +26,7 @@ def _eight(flags: int, rows: int, begin: int) -> int:
     return word
 
 
-@njit(f"int64({', '.join(['int64'] * 9)})", nogil=True, cache=True)
+@njit(f"int64({', '.join(['int64'] * 10)})", nogil=True, cache=True)
 def promises(
     dropped: int,
     rows: int,
@@ -45,13 +36,15 @@ def promises(
     valid: int,
     attribute: int,
     floor: int,
+    numbers: int,
     target: int,
 ) -> int:
-    """What marks promise on an attribute, as records (rows kept before, attribute, value) at
-    ``target``, in the order of the rows; returns how many. ``dropped`` has a flag for each row that
-    is a mark, ``flags`` for one on this attribute, ``valid`` (0: all) for one whose value is not
-    NULL; a value has ``size`` bytes. What is promised already (``floor``) is left out."""
-    records = words(target, 3 * rows)
+    """What marks promise on an attribute, as records (``cut.MARK``) at ``target``, in the order of
+    the rows; returns how many. ``dropped`` has a flag for each row that is a mark, ``flags`` for
+    one on this attribute, ``valid`` (0: all) for one whose value is not NULL; a value has ``size``
+    bytes. ``numbers`` are those of the rows' groups, -1 for all of them. Without (0), what is
+    promised already (``floor``) is left out."""
+    records = words(target, MARK * rows)
     end, marks = 0, 0
     for begin in range(0, rows, 8):
         left = _eight(dropped, rows, begin)
@@ -63,14 +56,20 @@ def promises(
                 continue
             if valid != 0 and as_u8(valid, rows)[row] == 0:
                 continue
-            value = _value(values, size, row)
-            if value > floor:
+            value = value_at(values, size, row)
+            group = -1
+            if numbers != 0:
+                group = int64(as_i32(numbers, rows)[row])
+            elif value <= floor:
+                continue
+            else:
                 floor = value
-                records[end] = row + 1 - marks
-                records[end + 1] = attribute
-                records[end + 2] = value
-                end += 3
-    return end // 3
+            records[end] = row + 1 - marks
+            records[end + 1] = attribute
+            records[end + 2] = value
+            records[end + 3] = group
+            end += MARK
+    return end // MARK
 
 
 @njit(inline="always")

@@ -151,7 +151,7 @@ def _larger(size_class: int) -> int:
 
 
 @njit("int64(int64, int64)", cache=True)
-def _take(block: int, size_class: int) -> int:
+def take_region(block: int, size_class: int) -> int:
     """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
 
     ``heads[c]`` is base + 1 of the first free region of class c, whose first word links to the
@@ -177,7 +177,7 @@ def _take(block: int, size_class: int) -> int:
 
 
 @njit("void(int64, int64, int64)", cache=True)
-def _free(block: int, base: int, size_class: int) -> None:
+def free_region(block: int, base: int, size_class: int) -> None:
     t = words(block, BLOCK)
     heads = words(t[HEADS], CLASSES)
     words(t[RECORDS], t[WIDTH] * t[ENTRIES])[t[WIDTH] * base] = heads[size_class]
@@ -195,7 +195,7 @@ def _first_class(block: int) -> int:
 
 
 @njit("void(int64, int64, int64, int64)", cache=True)
-def _index(block: int, base: int, size_class: int, n: int) -> None:
+def index_region(block: int, base: int, size_class: int, n: int) -> None:
     """Enters the ``n`` entries of a region into its empty index."""
     t = words(block, BLOCK)
     width = t[WIDTH]
@@ -224,7 +224,7 @@ def index_again(block: int, slots: Any) -> None:
         base = words(t[BASES], slot + 1)[slot]
         size_class = words(t[CLASSES_AT], slot + 1)[slot]
         as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)[:] = 0
-        _index(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
+        index_region(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -243,13 +243,13 @@ def open_window(desc: Any, window: Any) -> Any:
     for t in range(d[TABLES]):
         block = desc + 8 * (FIRST_TABLE + t * BLOCK)
         size_class = _first_class(block)
-        base = _take(block, size_class)
+        base = take_region(block, size_class)
         if base < 0:
             for done in range(t):
                 other = desc + 8 * (FIRST_TABLE + done * BLOCK)
                 table = words(other, BLOCK)
                 base = words(table[BASES], slots)[slot]
-                _free(other, base, words(table[CLASSES_AT], slots)[slot])
+                free_region(other, base, words(table[CLASSES_AT], slots)[slot])
             return -2 - t
         table = words(block, BLOCK)
         words(table[BASES], slots)[slot] = base
@@ -279,7 +279,7 @@ def close_window(desc: Any, slot: Any) -> Any:
         block = desc + 8 * (FIRST_TABLE + t * BLOCK)
         table = words(block, BLOCK)
         base = words(table[BASES], slots)[slot]
-        _free(block, base, words(table[CLASSES_AT], slots)[slot])
+        free_region(block, base, words(table[CLASSES_AT], slots)[slot])
         usual = SMALLEST_CLASS
         while (1 << usual) < words(table[COUNTS], slots)[slot]:
             usual = _larger(usual)
@@ -302,7 +302,7 @@ def grow_region(block: Any, slot: Any) -> Any:
     n = words(t[COUNTS], slot + 1)[slot]
     old, old_class = bases[slot], classes[slot]
     new_class = _larger(old_class)
-    new = _take(block, new_class)
+    new = take_region(block, new_class)
     if new < 0:
         return -1
     width = t[WIDTH]
@@ -314,8 +314,8 @@ def grow_region(block: Any, slot: Any) -> Any:
         for i in range(n):
             nulls[new + i] = nulls[old + i]
     if t[INDEX] != 0:
-        _index(block, new, new_class, n)
-    _free(block, old, old_class)
+        index_region(block, new, new_class, n)
+    free_region(block, old, old_class)
     bases[slot] = new
     classes[slot] = new_class
     return new

@@ -347,6 +347,7 @@ class GroupingTerminal(RowTerminal):
                     with body.block("if grown < 0:"):
                         body.line(f"status = 2; detail = {NEED_ROOM}; detail_row = 4 * size; break")
                     body.lines(*REGION, *_FIRST_PLACE, "continue")
+                self._room_for_group()
                 body.lines("g = uint64(base + count)", "count += 1", "counts[slot] = count")
                 body.line("index[uint64(root + p)] = tag | count")
                 body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
@@ -356,6 +357,9 @@ class GroupingTerminal(RowTerminal):
             body.line("p = (p + 1) & mask")
         with body.block("if unlikely(status != 0):"):
             body.line(leave[0])
+
+    def _room_for_group(self) -> None:
+        """What a new group wants before it is made; whatever asks for room leaves."""
 
     def _make_room(self, log: Log, condition: str | None, leave: list[str]) -> None:
         """Room for one more entry in the current window's log."""

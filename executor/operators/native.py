@@ -77,6 +77,13 @@ _SCALARS = (
     "stage",
     "front",
     "back",
+    "group_at",
+    "group_begun",
+    "asked_value",
+    "asked_null",
+    "asked_from",
+    "asked_to",
+    "asked_slot",
 )
 
 

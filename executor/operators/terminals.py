@@ -26,6 +26,7 @@ def write_stage(spec: StageSpec) -> StageCode:
 
 def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     # Their running operators stand beside them: those import ``native``, which imports this.
+    from cql.executor.operators.groupwise import GroupwiseTerminal
     from cql.executor.operators.sessions import SessionTerminal
     from cql.executor.operators.two_level import TwoLevelTerminal
 
@@ -38,6 +39,8 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
         return CumulateTerminal
     if node.adaptive:
         return AdaptiveTerminal
+    if node.by is not None:
+        return GroupwiseTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,

@@ -1,0 +1,131 @@
+"""What is known of the values of a column by which a source is punctuated (PUNCTUATE BY; out-of-
+order paper A.1.1): how far each has come on every progressing attribute.
+
+A value that tells no more than what holds for all of them is forgotten: the memory is that of the
+values which are ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.attributes import Attribute
+from cql.executor.columns import address_of
+from cql.executor.kernels import cut
+from cql.executor.kernels.value_numbers import enter, number
+from cql.executor.unit import NEVER, Words
+from cql.model import Field
+
+Numbers = npt.NDArray[np.int32]
+#: Values for which there is room at first, and from which on old ones are looked for.
+FEWEST = 512
+
+
+def _unaccounted(before: int, after: int) -> None:
+    """Until a query says who counts the bytes."""
+
+
+@dataclass(slots=True)
+class Values:
+    """``place`` is the column among those of the source that are read, ``column`` the field."""
+
+    place: int
+    column: Field
+    attributes: Sequence[Attribute]
+    account: Callable[[int, int], None] = _unaccounted
+    _index: Numbers = field(default_factory=lambda: np.zeros(2 * FEWEST, np.int32))
+    _known: Words = field(init=False)  # how many values, and the words of a record
+    _kept: int = 0  # after the last time that old ones were forgotten
+    records: Words = field(init=False)
+
+    def __post_init__(self) -> None:
+        width = cut.VALUE + cut.OF_VALUE * len(self.attributes)
+        self._known = np.array([0, width], np.int64)
+        self.records = np.zeros(width * FEWEST, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._index.nbytes + self.records.nbytes
+
+    def __len__(self) -> int:
+        return int(self._known[0])
+
+    def number(
+        self, values: npt.NDArray[Any], mask: npt.NDArray[np.uint8] | None
+    ) -> npt.NDArray[np.int32]:
+        """The number of each row's value. Only while no block is being cut: it forgets first."""
+        if len(self) > max(FEWEST, 2 * self._kept):
+            self._forget()
+        numbers = np.empty(values.size, np.int32)
+        size = 0 if values.dtype == np.uint8 else values.itemsize
+        valid = 0 if mask is None else address_of(mask)
+        done = 0
+        while True:
+            done = number(
+                address_of(values),
+                size,
+                valid,
+                done,
+                values.size,
+                self._index,
+                self.records,
+                self._known,
+                numbers,
+            )
+            if done == values.size:
+                return numbers
+            self._resize(2 * self._index.size)
+
+    def _resize(self, places: int) -> None:
+        width = int(self._known[1])
+        before = self.nbytes
+        self.account(before, places * 4 + width * places // 2 * 8)
+        records = np.zeros(width * places // 2, np.int64)
+        used = width * len(self)
+        records[:used] = self.records[:used]
+        self.records = records
+        self._enter(places)
+
+    def _enter(self, places: int) -> None:
+        self._index = np.zeros(places, np.int32)
+        enter(self._index, self.records, int(self._known[1]), len(self))
+
+    def _table(self) -> Words:
+        """A row for each value."""
+        width = int(self._known[1])
+        table: Words = self.records[: width * len(self)].reshape(-1, width)
+        return table
+
+    def watermarks(self, k: int) -> Words:
+        """Of each value on attribute ``k``."""
+        table, a = self._table(), self.attributes[k].words
+        at = cut.VALUE + cut.OF_VALUE * k
+        own: Words = np.maximum(table[:, at + cut.OWN_FLOOR], self.attributes[k].watermark())
+        if a[cut.OWN_BY_ROWS]:
+            top = table[:, at + cut.TOP]
+            slack = int(a[cut.OWN_SLACK])
+            own = np.where(top > NEVER + slack, np.maximum(own, top - slack), own)
+        return own
+
+    def _forget(self) -> None:
+        """The values that tell no more than what holds for all."""
+        stay = np.zeros(len(self), np.bool_)
+        for k, attribute in enumerate(self.attributes):
+            stay |= self.watermarks(k) > attribute.watermark()
+        table = self._table()[stay]
+        self.records[: table.size] = table.ravel()
+        self._known[0] = self._kept = len(table)
+        self._enter(self._index.size)
+
+    def map_codes(self, change: Callable[[Numbers], Numbers]) -> None:
+        """Puts ``change(codes)`` in the place of all codes of the dictionary."""
+        if not self.column.type.is_text or not len(self):
+            return
+        table = self._table()
+        table[:, cut.KEY] = change(table[:, cut.KEY].astype(np.int32))
+        self._enter(self._index.size)

@@ -1,0 +1,344 @@
+"""Groups of a window that leave before the others (group-wise punctuation, out-of-order paper
+A.1.1).
+
+Beside its groups each window has a table of the values of the punctuated key (table 1, two hashed
+words: the value, and whether it is NULL; then the first of its groups). The groups of a value are a
+list in both directions: four words of a group behind those of its key. Entries are numbered from 1
+within the window's region, 0 is none. What leaves makes room: the last entry of the region moves to
+its place, a region that has become sparse moves to a smaller one, a window without groups closes.
+
+The words behind the tables say what is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import as_i32, words
+from cql.executor.kernels.windows import (
+    BASES,
+    BLOCK,
+    CLASSES_AT,
+    COUNTS,
+    ENTRIES,
+    FIRST_TABLE,
+    FOURFOLD_BELOW,
+    HASHED,
+    HEAP,
+    IDS,
+    INDEX,
+    NULLS,
+    OPEN,
+    PLACES,
+    PLACES_AT,
+    RECORDS,
+    SLOTS,
+    SMALLEST_CLASS,
+    SPARE,
+    SPARES,
+    TABLES,
+    WIDTH,
+    find_slot,
+    free_region,
+    index_region,
+    remove_slot,
+    tag_of,
+    take_region,
+)
+from cql.executor.unit import INFINITY
+
+#: What is asked for: a value, whether it is NULL, the first and the last window; and the slot of
+#: the window at hand, -1 if there is none.
+ASKED = ("asked_value", "asked_null", "asked_from", "asked_to", "asked_slot")
+VALUE, NULL, FROM, TO, SLOT = range(len(ASKED))
+
+# Words of a group behind its key.
+AFTER, BEFORE, OF_VALUE, OF_NULL = range(4)
+#: Of a value: behind its two words.
+FIRST = 2
+
+#: The functions that generated kernels reach by address.
+CALLED = ("value_entry", "link_group", "next_group", "drop_group")
+
+
+@njit(inline="always")
+def _asked(desc: int) -> Any:
+    return words(desc + 8 * (FIRST_TABLE + 2 * BLOCK), len(ASKED))
+
+
+@njit(inline="always")
+def _groups(desc: int) -> int:
+    return desc + 8 * FIRST_TABLE
+
+
+@njit(inline="always")
+def _values(desc: int) -> int:
+    return desc + 8 * (FIRST_TABLE + BLOCK)
+
+
+@njit(inline="always")
+def _record(block: int, slot: int, entry: int) -> Any:
+    """The words of an entry (from 0) of a window."""
+    t = words(block, BLOCK)
+    base = words(t[BASES], slot + 1)[slot]
+    return words(t[RECORDS] + 8 * t[WIDTH] * (base + entry), t[WIDTH])
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _code(block: int, slot: int, entry: int) -> int:
+    """The hash of an entry."""
+    t = words(block, BLOCK)
+    record = _record(block, slot, entry)
+    h = hash_start(record[0])
+    for k in range(1, t[HASHED]):
+        h = hash_next(h, record[k])
+    if t[NULLS] != 0:
+        base = words(t[BASES], slot + 1)[slot]
+        null = words(t[NULLS], t[ENTRIES])[base + entry]
+        if null != 0:
+            h = hash_next(h, null)
+    return hash_end(h)
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True)
+def _find(block: int, slot: int, value: int, null: int) -> int:
+    """The entry of a value in a window, -1 if it has none."""
+    t = words(block, BLOCK)
+    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    mask, low = index.size - 1, (2 << size_class) - 1
+    place = (hash_end(hash_next(hash_start(value), null)) >> 8) & mask
+    while index[place] != 0:
+        entry = (index[place] & low) - 1
+        record = _record(block, slot, entry)
+        if record[0] == value and record[1] == null:
+            return entry
+        place = (place + 1) & mask
+    return -1
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _place_of(block: int, slot: int, entry: int) -> int:
+    """Where the index of a window holds an entry."""
+    t = words(block, BLOCK)
+    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    mask, low = index.size - 1, (2 << size_class) - 1
+    place = (_code(block, slot, entry) >> 8) & mask
+    while (index[place] & low) != entry + 1:
+        place = (place + 1) & mask
+    return place
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def _remove(block: int, slot: int, entry: int) -> int:
+    """Takes an entry out of a window; the last one moves to its place. Returns which that was."""
+    t = words(block, BLOCK)
+    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
+    counts = words(t[COUNTS], slot + 1)
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    mask, low = index.size - 1, (2 << size_class) - 1
+    # By backward shift, so that no tombstones pile up.
+    hole = _place_of(block, slot, entry)
+    place = hole
+    while True:
+        place = (place + 1) & mask
+        if index[place] == 0:
+            break
+        home = (_code(block, slot, (index[place] & low) - 1) >> 8) & mask
+        if ((place - home) & mask) >= ((place - hole) & mask):
+            index[hole] = index[place]
+            hole = place
+    index[hole] = 0
+    last = counts[slot] - 1
+    if entry != last:
+        index[_place_of(block, slot, last)] = tag_of(_code(block, slot, last), size_class + 1) | (
+            entry + 1
+        )
+        source, target = _record(block, slot, last), _record(block, slot, entry)
+        for k in range(t[WIDTH]):
+            target[k] = source[k]
+        if t[NULLS] != 0:
+            nulls = words(t[NULLS], t[ENTRIES])
+            nulls[base + entry] = nulls[base + last]
+    counts[slot] = last
+    return last
+
+
+@njit("void(int64, int64)", cache=True)
+def _shrink(block: int, slot: int) -> None:
+    """Moves a window's entries of one table into a smaller region, if an eighth is full at most
+    and such a region is there."""
+    t = words(block, BLOCK)
+    bases, classes = words(t[BASES], slot + 1), words(t[CLASSES_AT], slot + 1)
+    n = words(t[COUNTS], slot + 1)[slot]
+    old, old_class = bases[slot], classes[slot]
+    if old_class <= SMALLEST_CLASS or 8 * n > 1 << old_class:
+        return
+    new_class = max(SMALLEST_CLASS, old_class - (2 if old_class <= FOURFOLD_BELOW + 1 else 1))
+    new = take_region(block, new_class)
+    if new < 0:
+        return
+    width = t[WIDTH]
+    records = words(t[RECORDS], width * t[ENTRIES])
+    for i in range(width * n):
+        records[width * new + i] = records[width * old + i]
+    if t[NULLS] != 0:
+        nulls = words(t[NULLS], t[ENTRIES])
+        for i in range(n):
+            nulls[new + i] = nulls[old + i]
+    index_region(block, new, new_class, n)
+    free_region(block, old, old_class)
+    bases[slot], classes[slot] = new, new_class
+
+
+@njit("void(int64, int64)", cache=True)
+def _close(desc: int, slot: int) -> None:
+    """Gives back the regions and the slot of a window that has no groups any more; others may end
+    before it."""
+    d = words(desc, FIRST_TABLE)
+    slots = d[SLOTS]
+    for t in range(d[TABLES]):
+        block = desc + 8 * (FIRST_TABLE + t * BLOCK)
+        table = words(block, BLOCK)
+        base = words(table[BASES], slots)[slot]
+        free_region(block, base, words(table[CLASSES_AT], slots)[slot])
+    ids, heap, n = words(d[IDS], slots), words(d[HEAP], slots), d[OPEN]
+    window = ids[slot]
+    remove_slot(words(d[PLACES_AT], 2 * slots), ids, 2 * slots - 1, window)
+    i = 0
+    while heap[i] != window:
+        i += 1
+    value = heap[n - 1]
+    while i > 0 and heap[(i - 1) >> 1] > value:
+        heap[i] = heap[(i - 1) >> 1]
+        i = (i - 1) >> 1
+    while 2 * i + 1 < n - 1:
+        child = 2 * i + 1
+        if child + 1 < n - 1 and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = value
+    words(d[SPARES], slots)[d[SPARE]] = slot
+    d[SPARE] += 1
+    d[OPEN] -= 1
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def value_entry(desc: Any, slot: Any) -> Any:
+    """The entry of the value that is asked for, made if there is none; -1 if there is no room."""
+    asked, block = _asked(desc), _values(desc)
+    found = _find(block, slot, asked[VALUE], asked[NULL])
+    if found >= 0:
+        return found
+    t = words(block, BLOCK)
+    counts, size_class = words(t[COUNTS], slot + 1), words(t[CLASSES_AT], slot + 1)[slot]
+    entry = counts[slot]
+    if entry >= 1 << size_class:
+        return -1
+    counts[slot] = entry + 1
+    record = _record(block, slot, entry)
+    record[0], record[1], record[FIRST] = asked[VALUE], asked[NULL], 0
+    base = words(t[BASES], slot + 1)[slot]
+    index = as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)
+    code = _code(block, slot, entry)
+    place = (code >> 8) & (index.size - 1)
+    while index[place] != 0:
+        place = (place + 1) & (index.size - 1)
+    index[place] = tag_of(code, size_class + 1) | (entry + 1)
+    return entry
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def link_group(desc: Any, slot: Any) -> Any:
+    """Puts the latest group of a window first among those of the value that is asked for, which
+    has an entry."""
+    asked, block = _asked(desc), _groups(desc)
+    t = words(block, BLOCK)
+    n = words(t[COUNTS], slot + 1)[slot]
+    value = _record(_values(desc), slot, _find(_values(desc), slot, asked[VALUE], asked[NULL]))
+    key = t[HASHED]
+    group = _record(block, slot, n - 1)
+    group[key + AFTER], group[key + BEFORE] = value[FIRST], 0
+    group[key + OF_VALUE], group[key + OF_NULL] = asked[VALUE], asked[NULL]
+    if value[FIRST] != 0:
+        _record(block, slot, value[FIRST] - 1)[key + BEFORE] = n
+    value[FIRST] = n
+    return n
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def next_group(desc: Any, _: Any) -> Any:
+    """A group of the value that is asked for, in the window at hand or the first of the windows
+    asked for that has one, which is at hand then; -1 if there is none left."""
+    d, asked = words(desc, FIRST_TABLE), _asked(desc)
+    values = _values(desc)
+    slot = asked[SLOT]
+    if slot >= 0:
+        found = _find(values, slot, asked[VALUE], asked[NULL])
+        if found >= 0:
+            return _record(values, slot, found)[FIRST] - 1
+    slots, slot, first = d[SLOTS], -1, INFINITY
+    places, ids, heap = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), words(d[HEAP], slots)
+    for i in range(d[OPEN]):
+        window = heap[i]
+        if asked[FROM] <= window and window <= asked[TO] and window < first:
+            one = find_slot(places, ids, 2 * slots - 1, window)
+            if _find(values, one, asked[VALUE], asked[NULL]) >= 0:
+                slot, first = one, window
+    asked[SLOT] = slot
+    if slot < 0:
+        return -1
+    return _record(values, slot, _find(values, slot, asked[VALUE], asked[NULL]))[FIRST] - 1
+
+
+@njit("void(int64, int64, int64, int64)", cache=True)
+def _set_first(desc: int, slot: int, group: int, first: int) -> None:
+    """Of the value of a group."""
+    block = _groups(desc)
+    record, key = _record(block, slot, group), words(block, BLOCK)[HASHED]
+    value = _find(_values(desc), slot, record[key + OF_VALUE], record[key + OF_NULL])
+    if first == 0:
+        _remove(_values(desc), slot, value)
+    else:
+        _record(_values(desc), slot, value)[FIRST] = first
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def drop_group(desc: Any, group: Any) -> Any:
+    """Takes a group out of the window at hand; returns 1 if it was the last one, and the window is
+    closed."""
+    asked, block = _asked(desc), _groups(desc)
+    slot = asked[SLOT]
+    t = words(block, BLOCK)
+    key = t[HASHED]
+    record = _record(block, slot, group)
+    after, before = record[key + AFTER], record[key + BEFORE]
+    if before == 0:
+        _set_first(desc, slot, group, after)
+    else:
+        _record(block, slot, before - 1)[key + AFTER] = after
+    if after != 0:
+        _record(block, slot, after - 1)[key + BEFORE] = before
+    if _remove(block, slot, group) != group:  # another stands there now
+        record = _record(block, slot, group)
+        after, before = record[key + AFTER], record[key + BEFORE]
+        if before == 0:
+            _set_first(desc, slot, group, group + 1)
+        else:
+            _record(block, slot, before - 1)[key + AFTER] = group + 1
+        if after != 0:
+            _record(block, slot, after - 1)[key + BEFORE] = group + 1
+    if words(t[COUNTS], slot + 1)[slot] == 0:
+        _close(desc, slot)
+        asked[SLOT] = -1
+        return 1
+    _shrink(block, slot)
+    _shrink(_values(desc), slot)
+    return 0

@@ -1,0 +1,89 @@
+"""The values of a column by which a source is punctuated (``cut``): each row is told the number of
+its value, before the block is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import int64, njit
+
+from cql.executor.kernels.cut import KEY, NEXT_TOLD, NULL, OF_VALUE, OWN_FLOOR, TOLD, TOP, VALUE
+from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.unit import NEVER
+
+
+@njit(inline="always")
+def value_at(address: int, size: int, row: int) -> int:
+    """A signed number of so many bytes; 0: an unsigned one of one byte."""
+    if size == 8:
+        return words(address, row + 1)[row]
+    if size == 4:
+        return int64(as_i32(address, row + 1)[row])
+    if size == 2:
+        return int64(as_i16(address, row + 1)[row])
+    if size == 1:
+        return int64(as_i8(address, row + 1)[row])
+    return int64(as_u8(address, row + 1)[row])
+
+
+@njit(inline="always")
+def _place(index: Any, records: Any, width: int, key: int, null: int) -> int:
+    """Where in the index a value is, or would be."""
+    mask = index.size - 1
+    place = (hash_end(hash_next(hash_start(key), null)) >> 8) & mask
+    while index[place] != 0:
+        at = width * (int64(index[place]) - 1)
+        if records[at + KEY] == key and records[at + NULL] == null:
+            break
+        place = (place + 1) & mask
+    return place
+
+
+@njit(
+    "int64(int64, int64, int64, int64, int64, int32[::1], int64[::1], int64[::1], int32[::1])",
+    nogil=True,
+    cache=True,
+)
+def number(
+    values: int,
+    size: int,
+    mask: int,
+    begin: int,
+    rows: int,
+    index: Any,
+    records: Any,
+    known: Any,
+    numbers: Any,
+) -> int:
+    """Numbers the rows from ``begin`` on; returns the first one for whose value there is no room:
+    the index (of a power of two of places) is half full at the most. ``mask`` 0: none is NULL.
+    ``known`` holds how many values there are, and the words of a record."""
+    width = known[1]
+    last, last_null, found = 0, -1, 0
+    for row in range(begin, rows):
+        null = int64(mask != 0 and as_u8(mask, rows)[row] == 0)
+        key = 0 if null != 0 else value_at(values, size, row)
+        if key != last or null != last_null:
+            place = _place(index, records, width, key, null)
+            if index[place] == 0:
+                if 2 * (known[0] + 1) > index.size:
+                    return row
+                at = width * known[0]
+                records[at + KEY], records[at + NULL] = key, null
+                for k in range(at + VALUE, at + width, OF_VALUE):
+                    records[k + TOP], records[k + OWN_FLOOR] = NEVER, NEVER
+                    records[k + TOLD], records[k + NEXT_TOLD] = NEVER, NEVER
+                known[0] += 1
+                index[place] = known[0]
+            last, last_null, found = key, null, int64(index[place]) - 1
+        numbers[row] = found
+    return rows
+
+
+@njit("void(int32[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def enter(index: Any, records: Any, width: int, count: int) -> None:
+    """Enters so many records into an empty index."""
+    for n in range(count):
+        at = width * n
+        index[_place(index, records, width, records[at + KEY], records[at + NULL])] = n + 1

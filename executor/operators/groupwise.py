@@ -1,0 +1,147 @@
+"""WID over a stream in which each value of a key has progress of its own (group-wise punctuation,
+out-of-order paper A.1.1): its groups leave as soon as that passes their windows, and make room;
+what all values have passed closes windows as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor.kernels import groupwise
+from cql.executor.kernels.groupwise import ASKED
+from cql.executor.operators.native import StageOperator
+from cql.executor.operators.packing import key_value
+from cql.executor.operators.rowscope import NEED_ROOM
+from cql.executor.operators.spans import Spans
+from cql.executor.operators.stage_progress import read_punctuation
+from cql.executor.operators.stage_spec import Table
+from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.unit import (
+    NEVER,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+)
+from cql.planner.physical import ByValue
+
+VALUES = "v"
+
+
+class GroupwiseOperator(StageOperator):
+    """A running stage; the functions of ``kernels.groupwise`` are at hand."""
+
+    def _bind_arrays(self) -> None:
+        StageOperator._bind_arrays(self)
+        for name in groupwise.CALLED:
+            self._set(name, getattr(groupwise, name).address)
+
+
+@dataclass(slots=True)
+class GroupwiseTerminal(AggregateTerminal):
+    """Ends a stage with windows whose groups leave by the progress of their values."""
+
+    def __post_init__(self) -> None:
+        AggregateTerminal.__post_init__(self)
+        for name in ASKED:  # right behind the tables
+            self.writer.kernel.layout.slot(name)
+        if self.node.keys[self._by.key].type.is_coded:
+            of_value = (("", "of_value", 0), (VALUES, "value", 0))
+            self.codes = (*self.codes, *of_value)
+
+    @property
+    def _by(self) -> ByValue:
+        assert self.node.by is not None
+        return self.node.by
+
+    def _group_columns(self) -> tuple[tuple[str, str], ...]:
+        names = ("after", "before", "of_value", "of_null")
+        return tuple((name, "int64") for name in names)
+
+    def _more_tables(self) -> tuple[Table, ...]:
+        columns = tuple((name, "int64") for name in ("value", "null", "first"))
+        return (Table(VALUES, columns, 2),)
+
+    # -- a new group -------------------------------------------------------------------------------
+
+    def _room_for_group(self) -> None:
+        """Its value has an entry."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        key, part = self.node.keys[self._by.key], self._parts[self._by.key]
+        null = "0"
+        if self._compares_nulls and key.nullable:
+            null = f"(kn >> {self._null_bit(self._by.key)}) & 1"
+        value = f"int64({key_value(key.type, f'kw{part.word}', part)})"
+        body.lines(
+            f"{kernel.word('asked_value')} = {value}", f"{kernel.word('asked_null')} = {null}"
+        )
+        with body.block(f"if call_operator({kernel.word('value_entry')}, desc, slot) < 0:"):
+            body.line(f"grown = {self._grow(1)}")
+            with body.block("if grown < 0:"):
+                body.lines("status = 2", f"detail = {NEED_ROOM + 1}")
+                body.lines(f"detail_row = 4 << classes{VALUES}[slot]", "break")
+            body.line("continue")
+
+    def _init_lines(self) -> list[str]:
+        link = f"call_operator({self.writer.kernel.word('link_group')}, desc, slot)"
+        return [*AggregateTerminal._init_lines(self), link]
+
+    # -- groups that leave -------------------------------------------------------------------------
+
+    def _punctuated(self) -> None:
+        kernel = self.writer.kernel
+        kernel.body.lines(f"{kernel.word('group_at')} = 0", f"{kernel.word('group_begun')} = 0")
+
+    def _flush(self) -> None:
+        """Groups of values first, then whole windows."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        at, begun = kernel.word("group_at"), kernel.word("group_begun")
+        read_punctuation(kernel)
+        kernel.counter("rows_out")
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        body.lines(f"j = o[{ROWS}]", "before = j")
+        with body.block("if j == 0:"):
+            body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+        with body.block(f"while status == 0 and {at} < u[{PUNCTUATIONS}]:"):
+            self._ask()
+            body.line(f"i = call_operator({kernel.word('next_group')}, desc, 0)")
+            with body.block("if i < 0:"):
+                body.lines(f"{at} += 2", f"{begun} = 0", "continue")
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "break")
+            body.line(f"slot = {kernel.word('asked_slot')}")
+            self._window_of_slot()
+            self._window_bounds()
+            body.line("g = uint64(bases[slot] + i)")
+            # One round of a loop, which a row that fails or is filtered leaves.
+            with body.block("for once in range(1):"):
+                self._result_row()
+            with body.block("if status == 2:"):
+                body.line("break")
+            with body.block("if status == 3:"):
+                body.line("detail_row = i")
+            body.line(f"{groups} += 1")
+            body.line(f"{closed} += call_operator({kernel.word('drop_group')}, desc, i)")
+        body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
+        body.line(f"{kernel.word('emitted')} += j - before")
+        AggregateTerminal._flush(self)
+
+    def _ask(self) -> None:
+        """Goes on to the next promise of a value; asks for its groups in the windows that it
+        passes."""
+        body, kernel, window = self.writer.kernel.body, self.writer.kernel, self.node.window
+        assert window is not None
+        at, spans = kernel.word("group_at"), Spans(self.writer, window)
+        attribute = self._attribute_of(window.wa or 0).attribute
+        body.line(f"p = {PUNCTUATION_WORDS} * {at}")
+        with body.block(f"if arrived[p] != {attribute} or arrived[p + 2] != {self._by.column}:"):
+            body.lines(f"{at} += 1", "continue")
+        with body.block(f"if {kernel.word('group_begun')} == 0:"):
+            body.lines("value = arrived[p + 1]", "w = arrived[p + 3]")
+            body.lines(
+                f"{kernel.word('asked_from')} = {spans.first('w')} if w > NEVER else {NEVER}",
+                f"{kernel.word('asked_to')} = {spans.first('value')} - 1",
+                f"{kernel.word('asked_value')} = arrived[p + {PUNCTUATION_WORDS + 1}]",
+                f"{kernel.word('asked_null')} = arrived[p + {PUNCTUATION_WORDS + 3}]",
+                f"{kernel.word('asked_slot')} = -1",
+                f"{kernel.word('group_begun')} = 1",
+            )
