@@ -72,7 +72,8 @@ class Clauses:
     timedelta, or a number of the column's units; it belongs to all columns of ``ordered_by`` and
     to ``watermark``, which may name its own instead: ``{'ts': '5 seconds'}``. ``punctuated`` names
     the columns on which the source punctuates itself: ``'ts'``, or ``{'ts': 'marker'}`` where rows
-    with a true marker are punctuation. ``heartbeat`` is (every, slack)."""
+    with a true marker are punctuation. ``heartbeat`` is (every, slack); ``punctuated_by`` a column,
+    or (column, how far its values may lie behind)."""
 
     ordered_by: Names | None = None
     unit: str | None = None
@@ -84,6 +85,7 @@ class Clauses:
     max_advance: Slack | None = None
     idle_after: Slack | None = None
     heartbeat: tuple[Slack, Slack] | None = None
+    punctuated_by: str | tuple[str, Slack] | None = None
 
     def text(self) -> tuple[str, dict[str, Slack]]:
         """The clauses in the dialect, and the parameters in them."""
@@ -110,6 +112,11 @@ class Clauses:
         if self.rate is not None:
             said.append(f"RATE {_hertz(self.rate)} HZ")
         said += self._punctuation()
+        if isinstance(self.punctuated_by, str):
+            said.append(f"PUNCTUATE BY {quoted(self.punctuated_by)}")
+        elif self.punctuated_by is not None:
+            by, behind = self.punctuated_by
+            said.append(f"PUNCTUATE BY {quoted(by)} WITHIN {parameter(behind)}")
         if self.max_advance is not None:
             said.append(f"MAX ADVANCE {parameter(self.max_advance)}")
         if self.idle_after is not None:

@@ -84,6 +84,7 @@ RANGE without SLIDE, ROWS and NOW are parsed; what cannot run yet is refused by 
     ORDERED BY ts [IN SECONDS|MILLISECONDS|…] [WITHIN 5 seconds]
     or  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
     or  PUNCTUATE ON ts [WHEN marker]
+    [PUNCTUATE BY column [WITHIN 1 minute]]
     [MAX ADVANCE 1 day] [IDLE AFTER 5 seconds] [HEARTBEAT EVERY 1 second SLACK 2 seconds]
 
 ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
@@ -108,6 +109,7 @@ you stop it; or, with rows '1000', a thousand at once.""",
 Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
 from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
 marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
+With PUNCTUATE BY column each value has progress of its own, and its windows close by that.
 Without an end: an input that is silent for IDLE AFTER holds no other back, HEARTBEAT lets progress
 follow the clock while a source is silent, and an advance above MAX ADVANCE must be confirmed.
 A window closes when progress reaches its end. A row that comes after its window has closed is late:

@@ -90,6 +90,8 @@ def _declared(relation: Relation) -> dict[str, str]:
     roles: dict[str, list[str]] = {}
     for progress in spec.progress:
         roles.setdefault(progress.column.lower(), []).append(_progress(progress))
+    if spec.by is not None:
+        roles.setdefault(spec.by.lower(), []).append("each value progresses (PUNCTUATE BY)")
     for key in spec.update_key or ():
         roles.setdefault(key.lower(), []).append("update key")
     return {column: ", ".join(said) for column, said in roles.items()}

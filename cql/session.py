@@ -462,6 +462,7 @@ class Session:
         max_advance: Slack | None = None,
         idle_after: Slack | None = None,
         heartbeat: tuple[Slack, Slack] | None = None,
+        punctuated_by: str | tuple[str, Slack] | None = None,
         bounded: bool | None = None,
         replace: bool = False,
         **options: Any,
@@ -476,7 +477,8 @@ class Session:
         ``punctuated``: the columns on which the source says itself how far it is, by
         ``cql.Punctuation`` between its rows, or by rows with a true marker, ``{'ts': 'marker'}``.
         ``max_advance``, ``idle_after`` and ``heartbeat=(every, slack)`` are the clauses of CREATE
-        STREAM.
+        STREAM. ``punctuated_by``: a column whose values each have progress of their own, or with it
+        how far they may lie behind, ``('protocol', '1 minute')``.
         ``bounded=False``: an iterable that never ends, or a folder or Spark table to follow. A
         streaming DataFrame of Spark has no end by itself; ``poll='100 ms'`` says how often Spark
         looks for more rows of it, or of a table that is followed."""
@@ -492,6 +494,7 @@ class Session:
             max_advance,
             idle_after,
             heartbeat,
+            punctuated_by,
         )
         with self._lock:
             declare(self.catalog, parts_of(name), data, clauses, bounded, options, replace=replace)

@@ -112,6 +112,19 @@ class Values:
             own = np.where(top > NEVER + slack, np.maximum(own, top - slack), own)
         return own
 
+    def furthest_behind(self) -> tuple[int, bool, int] | None:
+        """The value that has come least far on the first attribute, whether it is NULL, and by how
+        much it lies behind the one that has come furthest; None if none does."""
+        if len(self) < 2 or not self.attributes:
+            return None
+        times = self.watermarks(0)
+        least = int(times.argmin())
+        behind = int(times.max()) - int(times[least])
+        if behind == 0 or times[least] == NEVER:
+            return None
+        key, null = self._table()[least, [cut.KEY, cut.NULL]]
+        return int(key), bool(null), behind
+
     def _forget(self) -> None:
         """The values that tell no more than what holds for all."""
         stay = np.zeros(len(self), np.bool_)

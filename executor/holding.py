@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
+import numpy as np
+
+from cql.executor.egress import to_arrow
 from cql.executor.ingest import Feed
 from cql.executor.unit import NEVER
+from cql.planner.choose import duration
 
 
 @dataclass(slots=True)
@@ -54,3 +58,21 @@ class Holding:
         """The input that held time back the longest, if one did."""
         longest = max(range(len(self.held)), key=lambda k: self.held[k].seconds, default=None)
         return longest if longest is not None and self.held[longest].seconds > 0 else None
+
+
+def value_behind(feed: Feed) -> str | None:
+    """Which value of PUNCTUATE BY is furthest behind the others now, as a sentence."""
+    found = None if feed.values is None else feed.values.furthest_behind()
+    if feed.values is None or found is None:
+        return None
+    key, null, behind = found
+    column = feed.values.column
+    storage = "uint8" if column.type.storage == "bool" else column.type.storage
+    value = "NULL"
+    if not null:
+        value = str(to_arrow(np.array([key], storage), None, column, feed.dictionary)[0])
+    by = duration(behind, feed.attributes[0].field.type)
+    return (
+        f"time was held back in {feed.source.name} by rows whose {column.name} is {value}:"
+        f" {by} behind at the end"
+    )

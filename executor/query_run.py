@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cql.executor.holding import value_behind
 from cql.executor import lateness, ledger
 from cql.executor.ingest import Feed
 from cql.executor.operators.native import Operator, StageOperator
@@ -159,7 +160,8 @@ class QueryRun:
         run = self._execution
         k = run.holding.worst()
         if k is None or k not in self._feeds():
-            return None
+            values = (value_behind(feed) for feed in self._feeds().values())
+            return next(filter(None, values), None)
         held, feed = run.holding.held[k], run.feeds[k]
         by = duration(held.behind, feed.attributes[0].field.type)
         most = f", by {by} at the most" if held.behind else ""

@@ -16,10 +16,15 @@ from cql.planner.physical import (
     ByValue,
     FilterExec,
     LateRowsExec,
+    MergeUnionExec,
+    NumberExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
     SortExec,
     SourceExec,
+    SubqueryJoinExec,
     TopExec,
     UnionExec,
     WidAggregateExec,
@@ -33,9 +38,14 @@ from cql.window import WindowKind
 
 _CONSUMERS = {
     UnionExec: "a union",
+    MergeUnionExec: "a union",
     LateRowsExec: "LATE OUTPUT",
     SortExec: "ORDER BY",
+    PunctuatedSortExec: "ORDER BY",
     TopExec: "ORDER BY … LIMIT",
+    SlackExec: "SET slack",
+    NumberExec: "a window of ROWS",
+    SubqueryJoinExec: "a subquery",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",
@@ -111,7 +121,7 @@ def _by_value(
         raise _refused(source, f"an aggregate that is not grouped by {name}", f"GROUP BY {name}")
     wa = _origin(node.input, window.wa)
     if wa is None:
-        what = f"windows over {node.input.schema[window.wa].name}, which is computed"
+        what = f"windows over {node.input.schema[window.wa].name}, which is computed,"
         raise _refused(source, what, "windows over a column of the stream")
     progress = (
         next(p for p in source.relation.stream.progress if source.schema.find(p.column) == wa)

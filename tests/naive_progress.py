@@ -79,6 +79,54 @@ class Column:
                 self.highest = self.waiting.pop(0)
 
 
+@dataclass
+class Values:
+    """What is known of the values of PUNCTUATE BY on one progressing column: each has a watermark
+    of its own. ``whole`` is the column's: its highest time, and what the source has promised of all
+    values. None of them lies more than ``apart`` behind the highest time (None: any distance).
+
+    A value is told by its rows and by the promises for it. A row that waits to be confirmed
+    (``Column.row``) says nothing.
+
+    >>> c = Values(Column(Progress("t", slack=5), None), 100)
+    >>> def after(value, time):
+    ...     c.row(value, time)
+    ...     return [c.mark(v) for v in ("tcp", "udp")]
+    >>> after("tcp", 30), after("udp", 10), after("tcp", 200)
+    ([25, -75], [25, 5], [195, 95])
+    >>> c.promise("udp", 120); c.promise(None, 100)
+    >>> [c.mark(v) for v in ("tcp", "udp", "icmp")]
+    [195, 120, 100]
+    """
+
+    whole: Column
+    apart: int | None
+    highest: dict[Any, float] = field(default_factory=dict)
+    promised: dict[Any, float] = field(default_factory=dict)
+
+    def mark(self, value: Any) -> float:
+        """Progress of a value."""
+        one = self.whole
+        slack, found = one.progress.slack, [one.promised, self.promised.get(value, NEVER)]
+        if one.progress.by_rows:
+            found.append(self.highest.get(value, NEVER) - slack)
+            if self.apart is not None:
+                found.append(one.highest - slack - self.apart)
+        return max(found)
+
+    def promise(self, value: Any, time: int) -> None:
+        """None: of all values."""
+        if value is None:
+            self.whole.promise(time)
+        else:
+            self.promised[value] = max(self.promised.get(value, NEVER), time)
+
+    def row(self, value: Any, time: int) -> None:
+        self.whole.row(time)
+        if time <= self.whole.highest:
+            self.highest[value] = max(self.highest.get(value, NEVER), time)
+
+
 def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
     """(values, own watermarks) of each row of an input. Rows in which a marker column is true are
     promises and no rows.
@@ -91,6 +139,9 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
     relation = node.relation
     schema = relation.schema
     progress = relation.stream.progress if relation.stream else ()
+    if relation.stream and relation.stream.by:
+        yield from _scan_by(node, items, schema.find(relation.stream.by))
+        return
     columns = {schema.find(p.column): Column(p, p.max_advance) for p in progress}
     markers = {i: schema.find(c.progress.marked_by or "") for i, c in columns.items()}
     for item in items:
@@ -110,3 +161,35 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
         for at, one in columns.items():
             if at is not None and item[at] is not None:
                 one.row(item[at])
+
+
+def _scan_by(
+    node: Scan, items: Sequence[Any], by: int | None
+) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
+    """``scan`` of a stream that is punctuated by a column; NULL in it is a value of rows, and all
+    values in promises."""
+    relation = node.relation
+    assert relation.stream is not None
+    schema = relation.schema
+    columns = {
+        schema.find(p.column): Values(Column(p, p.max_advance), p.apart)
+        for p in relation.stream.progress
+    }
+    for item in items:
+        if isinstance(item, Mark):
+            columns[schema.find(item.column)].promise(None, item.value)
+            continue
+        markers = {i: schema.find(v.whole.progress.marked_by or "") for i, v in columns.items()}
+        marked = [i for i, at in markers.items() if at is not None and item[at]]
+        for i in marked:
+            if item[i] is not None:
+                columns[i].promise(item[by], item[i])
+        if marked:
+            continue
+        yield (
+            tuple(item[i] for i in node.columns),
+            [columns[i].mark(item[by]) if i in columns else None for i in node.columns],
+        )
+        for at, one in columns.items():
+            if item[at] is not None:
+                one.row(item[by], item[at])

@@ -26,7 +26,15 @@ from naive_compare import assert_same
 from naive_order import Order
 from naive_rows import Answer
 from naive_tables import NaiveRelation
-from random_data import SCHEMAS, TIMES, Stream, random_stream, shown, to_table
+from random_data import (
+    SCHEMAS,
+    TIMES,
+    Stream,
+    punctuated_by,
+    random_stream,
+    shown,
+    to_table,
+)
 from random_shapes import Shape, shape
 
 from cql.errors import CqlError, RunError
@@ -88,6 +96,7 @@ class Case:
             lines.append(
                 f"  {stream.name}: {len(stream.rows)} rows, slack {stream.slack}, "
                 f"max advance {stream.max_advance}, {'marks, ' * stream.marked}"
+                f"by {stream.by} within {stream.apart}, "
                 f"cut at {list(stream.splits)}"
             )
             for row in stream.rows[:12]:
@@ -99,9 +108,15 @@ class Case:
 
 def make_case(shape_index: int, seed: int) -> Case:
     """The case ``shape_index:seed``, whatever else is run."""
-    made = shape(shape_index)
-    rng = random.Random(f"case {shape_index}:{seed}")
+    return case_of(shape(shape_index), seed)
+
+
+def case_of(made: Shape, seed: int) -> Case:
+    """A case of a shape, which its index names."""
+    rng = random.Random(f"case {made.index}:{seed}")
     streams = tuple(random_stream(rng, name) for name in made.streams)
+    if made.by is not None:
+        streams = tuple(punctuated_by(rng, stream, made.by) for stream in streams)
     settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES)}
     morsel = rng.choice(MORSELS)
     if morsel is not None:
@@ -111,10 +126,12 @@ def make_case(shape_index: int, seed: int) -> Case:
     keep = rng.random() < 0.85
     settings |= _operator_settings(rng, made)
     settings |= _order_settings(rng, made)
-    return Case(f"{shape_index}:{seed}", made, streams, params, keep, settings)
+    return Case(f"{made.index}:{seed}", made, streams, params, keep, settings)
 
 
 def _operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
+    if made.by is not None:
+        return {"window_operator": rng.choice(("auto", "wid"))}
     operators = ["auto", "wid", "panes", "buffered"]
     if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
         operators += ["two_stacks", "two_level"]
@@ -134,6 +151,8 @@ def _order_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
     alternates: the reference does not say it."""
     united = len(made.streams) > 1
     settings: dict[str, Any] = {}
+    if made.by is not None:
+        return settings
     if united:
         settings["union_operator"] = rng.choice(("auto", "pass_through", "merge"))
     if rng.random() < 0.15:
@@ -193,7 +212,7 @@ class _Catalog:
 
 
 def _relation(stream: Stream) -> NaiveRelation:
-    spec = StreamSpec((stream.progress,))
+    spec = StreamSpec((stream.progress,), by=stream.by)
     return NaiveRelation((stream.name,), SCHEMAS[stream.name], spec)
 
 
@@ -231,9 +250,16 @@ def open_session(case: Case) -> cql.Session:
             slack=_length(stream, stream.slack),
             max_advance=None if most is None else _length(stream, most),
             punctuated={"t": "b"} if stream.marked else None,
+            punctuated_by=_by(stream),
         )
     session.register_functions(case.functions)
     return session
+
+
+def _by(stream: Stream) -> Any:
+    if stream.by is None or stream.apart is None:
+        return stream.by
+    return stream.by, _length(stream, stream.apart)
 
 
 def _length(stream: Stream, units: int) -> Any:

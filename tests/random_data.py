@@ -11,7 +11,7 @@ import decimal
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -73,7 +73,8 @@ _MAKERS: dict[str, Callable[[random.Random], Any]] = {
 @dataclass(frozen=True)
 class Stream:
     """The rows of one input in arrival order, with its declared slack and MAX ADVANCE (units of
-    ``t``). ``marked``: rows in which ``b`` is true are punctuation, which mostly breaks."""
+    ``t``). ``marked``: rows in which ``b`` is true are punctuation, which mostly breaks. ``by``:
+    each value of that column has progress of its own, at most ``apart`` behind."""
 
     name: str
     rows: tuple[tuple[Any, ...], ...]
@@ -81,11 +82,14 @@ class Stream:
     splits: tuple[int, ...] = ()  # where the table is cut into chunks
     max_advance: int | None = None
     marked: bool = False
+    by: str | None = None
+    apart: int | None = None
 
     @property
     def progress(self) -> Progress:
         marker = "b" if self.marked else None
-        return Progress("t", self.slack, marked_by=marker, max_advance=self.max_advance)
+        most, apart = self.max_advance, self.apart
+        return Progress("t", self.slack, marked_by=marker, max_advance=most, apart=apart)
 
 
 def ticks(kind: str) -> int:
@@ -102,6 +106,21 @@ def random_stream(rng: random.Random, name: str) -> Stream:
     cuts = sorted(rng.randint(0, count) for _ in range(rng.choice((0, 0, 1, 3))))
     most = rng.choice((1, 10, 100)) * ticks(kind) if rng.random() < 0.15 else None
     return Stream(name, rows, slack, tuple(cuts), most, rng.random() < 0.1)
+
+
+def punctuated_by(rng: random.Random, stream: Stream, by: str) -> Stream:
+    """Each value has progress of its own, and some come later than others by much."""
+    kind = TIMES[stream.name]
+    column = SCHEMAS[stream.name].find(by)
+    assert column is not None
+    late = dict.fromkeys(row[column] for row in stream.rows)
+    most = rng.choice((0, 10, 200))
+    late = {value: rng.randint(0, most) for value in late}
+    order = sorted(enumerate(stream.rows), key=lambda pair: pair[0] + late[pair[1][column]])
+    rows = tuple(row for _, row in order)
+    apart = rng.choice((None, None, 0, 5, 60, 1000))
+    apart = None if apart is None else apart * ticks(kind)
+    return replace(stream, rows=rows, by=by, apart=apart)
 
 
 def _row(rng: random.Random, time: int) -> tuple[Any, ...]:

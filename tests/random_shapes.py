@@ -44,6 +44,7 @@ class Shape:
     text: str
     streams: tuple[str, ...]
     params: tuple[str, ...]
+    by: str | None = None  # a column whose values have progress of their own
 
     def draw(self, rng: random.Random) -> dict[str, object]:
         return {f"p{i}": _DOMAINS[domain](rng) for i, domain in enumerate(self.params)}
@@ -72,7 +73,7 @@ def _numbered(index: int, text: str, writer: _Writer) -> Shape:
     used = list(dict.fromkeys(int(n) for n in re.findall(r":p(\d+)", text)))
     text = re.sub(r":p(\d+)", lambda found: f":p{used.index(int(found[1]))}", text)
     params = tuple(writer.params[n] for n in used)
-    return Shape(index, text, tuple(dict.fromkeys(writer.streams)), params)
+    return Shape(index, text, tuple(dict.fromkeys(writer.streams)), params, writer.by)
 
 
 @dataclass
@@ -80,6 +81,7 @@ class _Writer:
     rng: random.Random
     streams: list[str] = field(default_factory=list)
     params: list[str] = field(default_factory=list)
+    by: str | None = None
 
     # ------------------------------------------------------------- small parts
 

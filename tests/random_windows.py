@@ -161,7 +161,31 @@ def top_of_each(writer: _Writer) -> str:
     return f"SELECT i0, i1, i2, w, n FROM {numbered} WHERE {test}"
 
 
+def by_value(writer: _Writer) -> str:
+    """Over a stream in which each value of a key has progress of its own."""
+    name, by = writer.stream(), writer.pick("k", "k", "s", "s", "b", "g", "z", "q")
+    writer.by = by
+    more = [key for key in ("k", "s", "b", "x", "q", "k % 2", "g") if key != by]
+    keys = [by, *writer.rng.sample(more, writer.rng.choice((0, 0, 1, 2)))]
+    writer.rng.shuffle(keys)
+    calls = ["count(*)", "sum(q)", "avg(y)", "min(s)", "max(x)", "count(v)", "max(g)", "min(w)"]
+    calls += [f"sum(q) FILTER (WHERE {writer.condition(0)})", "stddev(q)", "sum(CAST(w AS INT))"]
+    shown = [*keys, *writer.rng.sample(calls, writer.rng.choice((1, 2, 3)))]
+    having = writer.pick("", "", " HAVING count(*) > 1", " HAVING 10 / count(*) <> 3")
+    source = f"{name} {writer.window(name)}"
+    if writer.rng.random() < 0.3:
+        columns = "t, k, s, b, v, w, q, x, y, h, g, z"
+        inner = f"(SELECT {columns}, q + 1 AS r FROM {name}{writer.where()})"
+        source = f"{inner} AS i {writer.window(name)}"
+    text = f"{writer.listed(shown)}, window_start, window_end FROM {source}{writer.where()}"
+    text = f"SELECT {text}{_by(*keys)}{having}"
+    if writer.rng.random() < 0.2:
+        return f"SELECT window_end, count(*) AS n FROM ({text}) AS o GROUP BY window_end"
+    return text
+
+
 WINDOW_SHAPES: tuple[Shape, ...] = (
+    by_value,
     top_of_each,
     closing,
     closing,

@@ -19,8 +19,9 @@ from test_window_operators import OPERATORS
 
 from cql.catalog import blocks
 from cql.dialect import parse_one
-from cql.executor import compaction, execution
+from cql.executor import compaction, execution, group_progress
 from cql.executor.dictionary import Dictionary
+from cql.executor.group_progress import Values
 from cql.executor.operators.native import Operator, Workspace
 from cql.planner.bind import bind
 from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
@@ -83,6 +84,9 @@ QUERIES = {
         ISTREAM(SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs,
             string_agg(DISTINCT upper(x), ',') AS u, max(x) AS high
         FROM a [RANGE 9] GROUP BY k)""",
+    "groups one by one": """
+        SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
+        FROM c [RANGE 20 SLIDE 10] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
     "windows over windows": """
         SELECT min(high) AS low, max(upper(k)) AS k, count(*) AS n, window_end FROM (
             SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w
@@ -122,10 +126,12 @@ class _Catalog:
 
     def find(self, name: tuple[str, ...]) -> Relation | None:
         spec = StreamSpec((Progress("t", 4),))
-        return NaiveRelation(name, fields_of(COLUMNS), spec) if name[-1] in "ab" else None
+        if name[-1] == "c":
+            spec = StreamSpec((Progress("t", 4, apart=20),), by="k")
+        return NaiveRelation(name, fields_of(COLUMNS), spec) if name[-1] in "abc" else None
 
     def names(self) -> list[tuple[str, ...]]:
-        return [("a",), ("b",)]
+        return [("a",), ("b",), ("c",)]
 
 
 def plan_of(text: str) -> Logical:
@@ -136,7 +142,7 @@ def plan_of(text: str) -> Logical:
 
 @pytest.fixture(scope="module")
 def inputs(seed: int) -> dict[str, list[tuple[Any, ...]]]:
-    return {"a": rows_of(seed), "b": rows_of(seed + 1)}
+    return {"a": rows_of(seed), "b": rows_of(seed + 1), "c": rows_of(seed + 2)}
 
 
 @pytest.fixture
@@ -145,11 +151,13 @@ def session(
 ) -> Iterator[Session]:
     monkeypatch.setattr(blocks, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(compaction, "LEAST", LEAST)
+    monkeypatch.setattr(group_progress, "FEWEST", 16)
     schema = fields_of(COLUMNS)
     with Session(False) as session:
         for name, rows in inputs.items():
             table = pa.table(list(zip(*rows, strict=True)), schema=schema.to_arrow())
-            session.create_stream(name, table, ordered_by="t", slack=4)
+            by = ("k", 20) if name == "c" else None
+            session.create_stream(name, table, ordered_by="t", slack=4, punctuated_by=by)
         yield session
 
 
@@ -158,9 +166,11 @@ def compactions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Bytes of the dictionary before and after each compaction."""
     seen: list[tuple[int, int]] = []
 
-    def watched(workspace: Workspace, operators: Sequence[Operator]) -> None:
+    def watched(
+        workspace: Workspace, operators: Sequence[Operator], values: Sequence[Values]
+    ) -> None:
         before = workspace.dictionary.content
-        compaction.compact(workspace, operators)
+        compaction.compact(workspace, operators, values)
         seen.append((before, workspace.dictionary.content))
 
     monkeypatch.setattr(execution, "compact", watched)
