@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cql.executor.holding import value_behind
 from cql.executor import lateness, ledger
+from cql.executor.holding import value_behind
 from cql.executor.ingest import Feed
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator

@@ -13,7 +13,6 @@ from cql.errors import NotSupportedError, PlanError
 from cql.planner.choose import duration
 from cql.planner.expr import Column
 from cql.planner.physical import (
-    ByValue,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -159,8 +158,8 @@ def _by_value(
     )
     if wanted != "auto":
         why += f" (SET window_operator = '{wanted}')"
-    by = ByValue(keys.index(column), column)
-    return replace(node, operator=WindowOperator.WID, pane=None, flush=None, by=by, why=why)
+    by, operator = keys.index(column), WindowOperator.WID
+    return replace(node, operator=operator, pane=None, flush=None, by=by, why=why)
 
 
 def _refused(source: SourceExec, what: str, hint: str | None = None) -> NotSupportedError:

@@ -202,21 +202,12 @@ class SlackExec:
 
 
 @dataclass(frozen=True, slots=True)
-class ByValue:
-    """Group-wise punctuation: the key, and the column of the source, whose values have progress of
-    their own."""
-
-    key: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
 class WidAggregateExec:
     """Windowed hash aggregation by window id, closed by punctuation (§4.1, appendix). ``window``
     None is one window over the whole input, closed at its end. ``pane`` is the width of the panes
     that windows share, None where ``operator`` has none; ``flush`` is that of two levels.
     ``adaptive``: it begins with ``operator``, and may change over between WID, panes and buffered
-    rows. ``by``: groups leave by the progress of a key's value."""
+    rows. ``by``: groups leave by the progress of the value of that key."""
 
     input: Physical
     window: Window | None
@@ -228,7 +219,7 @@ class WidAggregateExec:
     flush: Flush | None = None
     adaptive: bool = False
     why: str = ""
-    by: ByValue | None = None
+    by: int | None = None
 
     @property
     def schema(self) -> Schema:

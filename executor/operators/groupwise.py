@@ -13,7 +13,7 @@ from cql.executor.operators.packing import key_value
 from cql.executor.operators.rowscope import NEED_ROOM
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import read_punctuation
-from cql.executor.operators.stage_spec import Table
+from cql.executor.operators.stage_spec import Table, columns_at
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import (
     NEVER,
@@ -22,7 +22,7 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
-from cql.planner.physical import ByValue
+from cql.planner.expr import Column, substitute
 
 VALUES = "v"
 
@@ -44,14 +44,22 @@ class GroupwiseTerminal(AggregateTerminal):
         AggregateTerminal.__post_init__(self)
         for name in ASKED:  # right behind the tables
             self.writer.kernel.layout.slot(name)
-        if self.node.keys[self._by.key].type.is_coded:
+        if self.node.keys[self._by].type.is_coded:
             of_value = (("", "of_value", 0), (VALUES, "value", 0))
             self.codes = (*self.codes, *of_value)
 
     @property
-    def _by(self) -> ByValue:
+    def _by(self) -> int:
+        """The key whose values have progress of their own."""
         assert self.node.by is not None
         return self.node.by
+
+    @property
+    def _column(self) -> int:
+        """The column of the source that it is."""
+        key = substitute(self.node.keys[self._by], columns_at(self.writer.spec)[-1])
+        assert isinstance(key, Column)
+        return key.index
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         names = ("after", "before", "of_value", "of_null")
@@ -66,10 +74,10 @@ class GroupwiseTerminal(AggregateTerminal):
     def _room_for_group(self) -> None:
         """Its value has an entry."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        key, part = self.node.keys[self._by.key], self._parts[self._by.key]
+        key, part = self.node.keys[self._by], self._parts[self._by]
         null = "0"
         if self._compares_nulls and key.nullable:
-            null = f"(kn >> {self._null_bit(self._by.key)}) & 1"
+            null = f"(kn >> {self._null_bit(self._by)}) & 1"
         value = f"int64({key_value(key.type, f'kw{part.word}', part)})"
         body.lines(
             f"{kernel.word('asked_value')} = {value}", f"{kernel.word('asked_null')} = {null}"
@@ -133,7 +141,7 @@ class GroupwiseTerminal(AggregateTerminal):
         at, spans = kernel.word("group_at"), Spans(self.writer, window)
         attribute = self._attribute_of(window.wa or 0).attribute
         body.line(f"p = {PUNCTUATION_WORDS} * {at}")
-        with body.block(f"if arrived[p] != {attribute} or arrived[p + 2] != {self._by.column}:"):
+        with body.block(f"if arrived[p] != {attribute} or arrived[p + 2] != {self._column}:"):
             body.lines(f"{at} += 1", "continue")
         with body.block(f"if {kernel.word('group_begun')} == 0:"):
             body.lines("value = arrived[p + 1]", "w = arrived[p + 3]")
