@@ -139,9 +139,10 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                 raise _refuse_kind(node.window, node.pos)
             if node.window is not None and not is_append_only(node.input):
                 raise NotSupportedError(
-                    "a window over a relation is not supported by this version",
+                    "a window with SLIDE over a relation is not supported: its rows also leave, and"
+                    " a window only takes rows that come",
                     position=node.pos,
-                    hint="ISTREAM(…) of the relation is a stream",
+                    hint="ISTREAM(…) of the relation is the stream of the rows that enter",
                 )
         case _:
             pass
