@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from random_cases import MORSELS, RUNTIMES, Case, _operator_settings, check
+from random_cases import MORSELS, RUNTIMES, Case, check, operator_settings
 from random_data import Stream, random_stream
 from random_shapes import Shape
 
@@ -539,7 +539,7 @@ def case_of(text: str, names: str, functions: Sequence[Any], rng: random.Random)
         settings["morsel_rows"] = morsel
     shape = Shape(0, text, tuple(names), ())
     if "own_odd" not in text:
-        settings |= _operator_settings(rng, shape)
+        settings |= operator_settings(rng, shape)
     streams = tuple(_some_rows(rng, name) for name in names)
     return Case(f"0:{text}", shape, streams, {}, True, settings, (*functions, NULLS))
 

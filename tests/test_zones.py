@@ -102,21 +102,23 @@ def stretched(rng: random.Random) -> Stream:
     return replace(made, rows=tuple(moved(r) for r in made.rows), slack=made.slack * scale)
 
 
+def case_of(window: str, zone: str, rng: random.Random) -> Case:
+    calls = "count(*) AS n, sum(q) AS total, window_start, window_end"
+    text = f"SELECT k, {calls} FROM a [{window}, TIME ZONE '{zone}', WA t] GROUP BY k"
+    settings = {
+        "runtime": rng.choice(RUNTIMES),
+        "morsel_rows": rng.choice([m for m in MORSELS if m]),
+        "window_operator": rng.choice(("auto", "wid", "panes")),
+    }
+    return Case("zones", Shape(-1, text, ("a",), ()), (stretched(rng),), {}, True, settings)
+
+
 @pytest.mark.parametrize(("window", "zone"), list(zip(WINDOWS, ZONES, strict=False)))
 def test_random_cases(window: str, zone: str, seed: int, full: bool) -> None:
     """Against the reference: out of order, with late rows, under every operator."""
-    calls = "count(*) AS n, sum(q) AS total, window_start, window_end"
-    text = f"SELECT k, {calls} FROM a [{window}, TIME ZONE '{zone}', WA t] GROUP BY k"
     found = set()
     for number in range(100 if full else 8):
-        rng = random.Random(f"{window} {seed} {number}")
-        settings = {
-            "runtime": rng.choice(RUNTIMES),
-            "morsel_rows": rng.choice([m for m in MORSELS if m]),
-            "window_operator": rng.choice(("auto", "wid", "panes")),
-        }
-        shape = Shape(-1, text, ("a",), ())
-        found.add(check(Case(f"zones:{number}", shape, (stretched(rng),), {}, True, settings)))
+        found.add(check(case_of(window, zone, random.Random(f"{window} {seed} {number}"))))
     assert "same" in found
 
 

@@ -1,0 +1,88 @@
+"""Other orders of arrival of the same rows, which no answer may tell apart.
+
+Rows with different event times change places within what punctuation allows: none becomes a
+straggler, and the stragglers of before stay where they are, each with the own watermark that it
+had. Rows of one time keep their order, which is their sequence.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from naive_progress import Column
+from random_cases import Case
+from random_data import SCHEMAS, Stream
+
+#: Windows over sequence numbers, and what depends on arrival where there is no window.
+_BY_ARRIVAL = re.compile(r"\bROWS \d+ SLIDE\b")
+_IN_ORDER = re.compile(r"\b(first|last|max_by|min_by|array_agg|collect_set|string_agg|listagg)\(")
+_WINDOW = re.compile(r"\[|TABLE\(|session_window|SESSION\(|window\(")
+
+
+def permutable(case: Case) -> bool:
+    """Whether the answer must not depend on arrival. Deduced slack and MAX ADVANCE ask what came
+    before."""
+    text = case.shape.text
+    in_order = bool(_IN_ORDER.search(text)) and not _WINDOW.search(text)
+    return not (
+        _BY_ARRIVAL.search(text)
+        or in_order
+        or "slack" in case.settings
+        or any(s.max_advance is not None for s in case.streams)
+    )
+
+
+def permuted(case: Case, rng: random.Random) -> Case | None:
+    """The case with the rows of its streams in another order; None where there is no other."""
+    streams = tuple(replace(s, rows=_shuffled(s, rng)) for s in case.streams)
+    moved = any(a.rows != b.rows for a, b in zip(streams, case.streams, strict=True))
+    return replace(case, streams=streams) if moved else None
+
+
+def _shuffled(stream: Stream, rng: random.Random) -> tuple[tuple[Any, ...], ...]:
+    """
+    >>> made = random.Random(1)
+    >>> rows = [(t, k) for k, t in enumerate((1, 2, 3, 3, 9, 2, 10, 11))]
+    >>> [t for t, *_ in _shuffled(Stream("n", tuple(rows), 2), made)]
+    [2, 1, 3, 3, 9, 2, 11, 10]
+    """
+    found: list[tuple[Any, ...]] = []
+    for fixed, rows in _segments(stream):
+        found += rows if fixed else _within(rows, stream.slack, rng)
+    return tuple(found)
+
+
+def _segments(stream: Stream) -> Iterator[tuple[bool, list[tuple[Any, ...]]]]:
+    """Runs of rows, and between them the rows that stay: stragglers, which others must not pass
+    lest their own watermarks change, punctuation, and rows without a time."""
+    marker = SCHEMAS[stream.name].find("b") if stream.marked else None
+    known = Column(stream.progress, None)
+    held: list[tuple[Any, ...]] = []
+    for row in stream.rows:
+        time, mark = row[0], known.mark
+        promise = marker is not None and bool(row[marker])
+        if promise or time is None or time < mark:
+            yield False, held
+            yield True, [row]
+            held = []
+        else:
+            held.append(row)
+        if time is not None:
+            known.promise(time) if promise else known.row(time)
+    yield False, held
+
+
+def _within(rows: list[tuple[Any, ...]], slack: int, rng: random.Random) -> list[tuple[Any, ...]]:
+    """A row moves behind others by at most the slack."""
+    same: dict[int, Iterator[tuple[Any, ...]]] = {}
+    by_time: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        by_time[row[0]].append(row)
+    same = {time: iter(those) for time, those in by_time.items()}
+    keyed = sorted((row[0] + rng.randint(0, slack), rng.random(), row[0]) for row in rows)
+    return [next(same[time]) for _, _, time in keyed]
