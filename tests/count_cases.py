@@ -36,6 +36,7 @@ import random
 import re
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,7 @@ from naive_order import Order
 from random_cases import FLUSHES, KEEPS_VALUES, MORSELS, RUNTIMES, Case, order_of
 from random_data import SCHEMAS, Stream
 from random_permutations import permutable, permuted
+from random_shapes import SHAPES, shape
 
 from cql.catalog.sources import TableSource
 from cql.planner.catalog import Statistics
@@ -76,14 +78,46 @@ def names() -> tuple[str, ...]:
     import test_zones
 
     kinds = {
-        "drawn": DRAWN,
-        "relation": len(test_relations.RELATIONS),
-        "stream": len(test_relations.STREAMS),
-        "zone": len(test_zones.WINDOWS),
-        "own": len(test_user_aggregates.QUERIES),
+        "drawn": drawn(),
+        "relation": range(len(test_relations.RELATIONS)),
+        "stream": range(len(test_relations.STREAMS)),
+        "zone": range(len(test_zones.WINDOWS)),
+        "own": range(len(test_user_aggregates.QUERIES)),
     }
-    placed = [(k / n, kind, k) for kind, n in kinds.items() for k in range(n)]
-    return tuple(f"{kind}/{k}" for _, kind, k in sorted(placed))
+    placed = [(k / len(n), f"{kind}/{i}") for kind, n in kinds.items() for k, i in enumerate(n)]
+    return tuple(name for _, name in sorted(placed))
+
+
+#: What the drawn shapes must have, each at least ``EACH`` of them.
+FEATURES = (
+    *("SESSION|session_window", "CUMULATE", r"ROWS \d+ SLIDE", "OFFSET", r"HOP\(", r"TUMBLE\("),
+    *(r"window\(t, ", "ROW_NUMBER", "LIMIT", r"\bUNION \w+ AS", r"UNION \w+ UNION", "UNION ALL"),
+    *("SELECT DISTINCT", r"\(DISTINCT", "FILTER", "array_agg", "percentile|median", r"mode\("),
+    *(r"first\(|last\(", "max_by|min_by", "string_agg|listagg", "collect_set", "stddev|variance"),
+    *(
+        "HAVING",
+        "ORDER BY t",
+        "WITH ",
+        "bool_and|bool_or",
+        "count_if",
+        "window_time FROM .*WA wind",
+    ),
+    *(r"GROUP BY .*(unix_|date_trunc|floor\(t|t / |t - t|CAST\(t)", r"avg\(", r"(min|max)\("),
+)
+EACH = 4
+
+
+@cache
+def drawn() -> tuple[int, ...]:
+    """``DRAWN`` of the random shapes, in which every feature is met."""
+    texts = {i: shape(i).text for i in range(SHAPES)}
+    chosen: list[int] = []
+    for feature in FEATURES:
+        having = [i for i, text in texts.items() if re.search(feature, text)]
+        missing = EACH - len(set(having) & set(chosen))
+        chosen += [i for i in having if i not in chosen][: max(0, missing)]
+    others = [i for i in texts if i not in chosen]
+    return tuple(sorted([*chosen, *others[: DRAWN - len(chosen)]]))
 
 
 def data_set(name: str, seed: int) -> Case:
@@ -184,8 +218,8 @@ def profiles(name: str, text: str) -> list[dict[str, Any]]:
     legal = [*_OPERATORS, *(_MERGING if merges else ())]
     if _NO_MERGE.search(text):
         legal = [{"window_operator": "wid"}, {"window_operator": "auto"}]
-    at = names().index(name)
-    chosen = [legal[(3 * at + at // len(legal) + k) % len(legal)] for k in range(3)]
+    at = zlib.crc32(name.encode())
+    chosen = [legal[(at + k * (1 + at // 16 % 2)) % len(legal)] for k in range(3)]
     return [{**one, "fuse": k != 2} for k, one in enumerate(chosen)]
 
 
@@ -194,7 +228,7 @@ def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
     rng = random.Random(f"options {base.seed}")
     made = profiles(name, base.shape.text)
     if is_sure(seed):
-        made = [made[names().index(name) % len(made)]]
+        made = [made[zlib.crc32(name.encode()) % len(made)]]
     found: list[dict[str, Any]] = []
     while len(found) < TOGETHER:
         settings = dict(made[len(found)] if len(found) < len(made) else rng.choice(made))
