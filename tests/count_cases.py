@@ -407,7 +407,9 @@ def turn(name: str, count: Count, most_permuted: int, *, sets: int = TURN) -> It
             return
 
 
-def run(counts: Counts, shapes: Sequence[str], cases: int, permuted: int) -> None:
+def run(
+    counts: Counts, shapes: Sequence[str], cases: int, permuted: int, *, turn_of: int = TURN
+) -> None:
     """Turns until both counts are reached."""
     resting: set[str] = set()
     while counts.cases < cases or counts.permuted < permuted:
@@ -423,8 +425,8 @@ def run(counts: Counts, shapes: Sequence[str], cases: int, permuted: int) -> Non
             print(f"{clock} {name}", end="", flush=True)
             before = count.cases, count.permuted
             share = max(0, permuted - counts.permuted)
-            most = 1 + 2 * permuted * TURN * TOGETHER // max(cases, 1)
-            for failure in turn(name, count, min(share, most)):
+            most = 1 + 2 * permuted * turn_of * TOGETHER // max(cases, 1)
+            for failure in turn(name, count, min(share, most), sets=turn_of):
                 print(f"\nFAILURE {failure}", flush=True)
                 if " rests: " in failure:
                     resting.add(name)

@@ -46,10 +46,10 @@ def permuted(case: Case, rng: random.Random) -> Case | None:
 
 def _shuffled(stream: Stream, rng: random.Random) -> tuple[tuple[Any, ...], ...]:
     """
-    >>> made = random.Random(1)
+    >>> made = random.Random(6)
     >>> rows = [(t, k) for k, t in enumerate((1, 2, 3, 3, 9, 2, 10, 11))]
     >>> [t for t, *_ in _shuffled(Stream("n", tuple(rows), 2), made)]
-    [2, 1, 3, 3, 9, 2, 11, 10]
+    [3, 2, 1, 3, 9, 2, 10, 11]
     """
     found: list[tuple[Any, ...]] = []
     for fixed, rows in _segments(stream):

@@ -49,6 +49,7 @@ MODULES = (
     "naive_texts",
     "naive_values",
     "naive_windows",
+    "random_permutations",
 )
 
 
