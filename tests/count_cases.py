@@ -46,8 +46,9 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import random_cases
-from naive import Answer, QueryFailsError, UndeterminedError
+from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_order import Order
+from naive_rows import Answer
 from random_cases import FLUSHES, KEEPS_VALUES, MORSELS, RUNTIMES, Case, order_of
 from random_data import SCHEMAS, Stream
 from random_permutations import permutable, permuted
