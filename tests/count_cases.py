@@ -414,35 +414,38 @@ def run(
     """Turns until both counts are reached."""
     resting: set[str] = set()
     while counts.cases < cases or counts.permuted < permuted:
-        running = [name for name in shapes if name not in resting]
-        if not running:
+        name = _next(counts, [s for s in shapes if s not in resting], counts.cases / max(cases, 1))
+        if name is None:
             return
-        fewest = min(counts.shapes[n].sets if n in counts.shapes else 0 for n in running)
-        for name in running:
-            count = counts.shapes.setdefault(name, Count())
-            if count.sets > fewest:
-                continue
-            begun, clock = time.process_time(), time.strftime("%H:%M:%S")
-            print(f"{clock} {name}", end="", flush=True)
-            before = count.cases, count.permuted
-            share = max(0, permuted - counts.permuted)
-            most = 1 + 2 * permuted * turn_of * TOGETHER // max(cases, 1)
-            for failure in turn(name, count, min(share, most), sets=turn_of):
-                print(f"\nFAILURE {failure}", flush=True)
-                if " rests: " in failure:
-                    resting.add(name)
-            gc.collect()
-            gc.freeze()  # machine code stays
-            counts.save()
-            took = time.process_time() - begun
-            print(
-                f" +{count.cases - before[0]} +{count.permuted - before[1]}p {took:.1f} s,"
-                f" {counts.cases} cases, {counts.permuted} permuted,"
-                f" {len(counts.failures)} failures",
-                flush=True,
-            )
-            if counts.cases >= cases and counts.permuted >= permuted:
-                return
+        count = counts.shapes.setdefault(name, Count())
+        begun, clock = time.process_time(), time.strftime("%H:%M:%S")
+        print(f"{clock} {name}", end="", flush=True)
+        before = count.cases, count.permuted
+        share = max(0, permuted - counts.permuted)
+        most = 1 + 2 * permuted * turn_of * TOGETHER // max(cases, 1)
+        for failure in turn(name, count, min(share, most), sets=turn_of):
+            print(f"\nFAILURE {failure}", flush=True)
+            if " rests: " in failure:
+                resting.add(name)
+        gc.collect()
+        gc.freeze()  # machine code stays
+        counts.save()
+        took = time.process_time() - begun
+        print(
+            f" +{count.cases - before[0]} +{count.permuted - before[1]}p {took:.1f} s,"
+            f" {counts.cases} cases, {counts.permuted} permuted,"
+            f" {len(counts.failures)} failures",
+            flush=True,
+        )
+
+
+def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
+    """Whose turn it is: shapes begin as the count grows, so that a run that is cut short has many
+    cases of some and not a few of each; those that have begun take turns."""
+    begun = [name for name in shapes if name in counts.shapes]
+    if len(begun) < len(shapes) and len(begun) <= share * len(shapes):
+        return next(name for name in shapes if name not in counts.shapes)
+    return min(begun, key=lambda name: counts.shapes[name].sets, default=None)
 
 
 def quicker_compiler() -> None:
