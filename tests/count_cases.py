@@ -52,7 +52,7 @@ from naive_rows import Answer
 from random_cases import FLUSHES, KEEPS_VALUES, MORSELS, RUNTIMES, Case, order_of
 from random_data import SCHEMAS, Stream
 from random_permutations import permutable, permuted
-from random_shapes import SHAPES, shape
+from random_shapes import SHAPES, Shape, shape
 
 from cql.catalog.sources import TableSource
 from cql.planner.catalog import Statistics
@@ -210,14 +210,15 @@ _WINDOW = re.compile(r"SLIDE|HOP\(|TUMBLE\(|CUMULATE|window\(")
 _NO_MERGE = re.compile(r"own_odd")
 
 
-def profiles(name: str, text: str) -> list[dict[str, Any]]:
+def profiles(name: str, made: Shape) -> list[dict[str, Any]]:
     """What decides the machine code. Of windows three operators, which one after another are every
     legal one; without windows fused or not."""
+    text = made.text
     if not _WINDOW.search(text) or "EMIT CHANGES" in text:
         return [{"fuse": True}, {"fuse": False}]
     merges = not KEEPS_VALUES.search(text) and not _NO_MERGE.search(text)
     legal = [*_OPERATORS, *(_MERGING if merges else ())]
-    if _NO_MERGE.search(text):
+    if made.by is not None or _NO_MERGE.search(text):
         legal = [{"window_operator": "wid"}, {"window_operator": "auto"}]
     at = zlib.crc32(name.encode())
     chosen = [legal[(at + k * (1 + at // 16 % 2)) % len(legal)] for k in range(3)]
@@ -227,7 +228,7 @@ def profiles(name: str, text: str) -> list[dict[str, Any]]:
 def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
     """``TOGETHER`` settings of one data set, all different."""
     rng = random.Random(f"options {base.seed}")
-    made = profiles(name, base.shape.text)
+    made = profiles(name, base.shape)
     if is_sure(seed):
         made = [made[zlib.crc32(name.encode()) % len(made)]]
     found: list[dict[str, Any]] = []
@@ -502,7 +503,7 @@ def main(args: list[str]) -> int:
     if given.list:
         for name in shapes:
             base = data_set(name, 0)
-            print(name, base.shape.text, profiles(name, base.shape.text))
+            print(name, base.shape.text, profiles(name, base.shape))
         return 0
     faulthandler.enable()
     quicker_compiler()

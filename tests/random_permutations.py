@@ -26,14 +26,14 @@ _WINDOW = re.compile(r"\[|TABLE\(|session_window|SESSION\(|window\(")
 
 def permutable(case: Case) -> bool:
     """Whether the answer must not depend on arrival. Deduced slack and MAX ADVANCE ask what came
-    before."""
+    before, and the progress of single values is not looked at here."""
     text = case.shape.text
     in_order = bool(_IN_ORDER.search(text)) and not _WINDOW.search(text)
     return not (
         _BY_ARRIVAL.search(text)
         or in_order
         or "slack" in case.settings
-        or any(s.max_advance is not None for s in case.streams)
+        or any(s.max_advance is not None or s.by is not None for s in case.streams)
     )
 
 

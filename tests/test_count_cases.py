@@ -35,7 +35,7 @@ def test_every_operator_is_among_the_profiles() -> None:
     met = {
         (one.get("window_operator"), one.get("flush"), one.get("adaptive_windows"))
         for name in names()
-        for one in count_cases.profiles(name, data_set(name, 0).shape.text)
+        for one in count_cases.profiles(name, data_set(name, 0).shape)
     }
     assert len(met) == 1 + len(count_cases._OPERATORS) + len(count_cases._MERGING)
     assert all(FEATURES)
