@@ -252,6 +252,7 @@ class Settings(Mapping[str, Any]):
         "wid",
         "panes",
         "two_stacks",
+        "subtract",
         "two_level",
         "buffered",
     )

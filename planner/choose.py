@@ -115,7 +115,8 @@ def _pane(window: Window | None) -> int:
 def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
     """A row costs WID an update for each of its windows. Panes cost it one, and the merging of a
     window's panes, which are at most as many updates as WID's (every row a group of its own). Two
-    stacks merge a group about five times per window, however many panes it has. Buffered rows cost
+    stacks merge a group about five times per window, however many panes it has; what can be
+    subtracted is merged twice. Buffered rows cost
     what WID costs, but keep the groups of one window only (out-of-order paper §5.5)."""
     window = node.window
     wanted = str(settings["window_operator"])
@@ -148,7 +149,7 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
         return replace(node, why=why + forced)
     length = duration(window.range or 0, wa.type)
     many = f"each row in up to {window.overlap} windows of {length}"
-    if whole is not None and wanted in ("panes", "two_stacks"):
+    if whole is not None and wanted in ("panes", "two_stacks", "subtract"):
         raise _needs_merge(whole, "panes")
     if window.kind is WindowKind.CUMULATE and wanted != "wid" and whole is None:
         step = duration(window.slide or 0, wa.type)
@@ -178,7 +179,18 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
             f" aggregated window by window as {closes}"
         )
         return replace(node, pane=pane, operator=WindowOperator.BUFFERED, why=why)
-    if wanted == "two_stacks" or (wanted == "auto" and stacked):
+    kept = next((c for c in node.calls if not c.can_subtract), None)
+    if wanted == "subtract" and kept is not None:
+        raise NotSupportedError(
+            f"{kept.fn} in window_operator = 'subtract' is not supported: a part of it cannot be"
+            " subtracted exactly",
+            position=kept.pos,
+            hint="SET window_operator = 'two_stacks'",
+        )
+    if wanted == "subtract" or (wanted == "auto" and stacked and kept is None):
+        operator = WindowOperator.SUBTRACT
+        why += " are added to one aggregate per group as they come, and subtracted as they go"
+    elif wanted == "two_stacks" or (wanted == "auto" and stacked):
         operator = WindowOperator.TWO_STACKS
         why += f" the {panes} of a window are merged as they come and go, when {closes[:-5]} it"
     else:

@@ -341,6 +341,7 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
     else:
         name = {
             ph.WindowOperator.TWO_STACKS: "TwoStacksAggregate",
+            ph.WindowOperator.SUBTRACT: "SubtractAggregate",
             ph.WindowOperator.BUFFERED: "BufferedAggregate",
             ph.WindowOperator.WID: "WidAggregate",
         }.get(node.operator, "PaneAggregate")

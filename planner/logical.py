@@ -113,6 +113,13 @@ class AggregateCall:
         return f"{self.fn}, which needs all values of a group," if self.holistic else None
 
     @property
+    def can_subtract(self) -> bool:
+        """Whether what a part of a group's rows added can be taken out again, exactly."""
+        exact = not self.type.is_fraction
+        fits = self.fn in ("count", "count_if") or (self.fn in ("sum", "avg") and exact)
+        return fits and self.function is None and not self.distinct
+
+    @property
     def by_time(self) -> bool:
         """Whether its result depends on the order of rows by (window attribute, arrival)."""
         return self.fn in BY_TIME

@@ -126,6 +126,7 @@ class WindowOperator(StrEnum):
     WID = "wid"  # each row goes to the groups of each of its windows
     PANES = "panes"  # to those of its pane; a window that closes merges its panes
     TWO_STACKS = "two_stacks"  # the same, but panes are merged as they come and go
+    SUBTRACT = "subtract"  # the same, but panes that go are subtracted
     BUFFERED = "buffered"  # rows are kept in panes, and aggregated window by window
     TWO_LEVEL = "two_level"  # to a small table, which gives partial aggregates up to WID's
 

@@ -21,6 +21,7 @@ from cql.executor.kernels.windows import find_slot
 from cql.executor.operators.buffered import BUFFER
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.sessions import SessionOperator
+from cql.executor.operators.subtract import RUN
 from cql.executor.operators.two_stacks import FRONT
 from cql.executor.unit import (
     CAPACITY,
@@ -316,6 +317,8 @@ def held_pairs(operator: Operator, node: WidAggregateExec) -> int:
             gone = operator.scalars()["closing_group"]
             base, size = base + gone, size - gone
         times = 1 if node.pane is None else _windows_to_come(node, id_, operator)
+        if node.operator is WindowOperator.SUBTRACT and id_ == RUN:
+            times = 0  # its panes are counted themselves
         if node.operator is WindowOperator.TWO_STACKS:
             front = operator.scalars()["front"]
             if id_ >= FRONT or (id_ % 2 == 0 and id_ >> 1 <= front):

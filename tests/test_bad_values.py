@@ -16,7 +16,7 @@ import cql
 from cql import Query, Session
 from cql.errors import RunError
 
-OPERATORS = ["wid", "panes", "two_stacks"]
+OPERATORS = ["wid", "panes", "two_stacks", "subtract"]
 WINDOW = "[RANGE 20 SLIDE 10]"
 
 

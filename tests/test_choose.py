@@ -10,6 +10,7 @@ import pytest
 import cql
 from cql.errors import NotSupportedError
 from cql.planner.physical import WidAggregateExec, walk
+from cql.query import Query
 
 
 def node_of(
@@ -18,8 +19,9 @@ def node_of(
     with cql.connect(False, **settings) as session:
         table = pa.table({"ts": [1] * rows, "v": [1] * rows})
         session.create_stream("s", table, ordered_by="ts", unit="seconds")
-        run = session.sql(f"SELECT {aggregate} AS n FROM s [{window} WA ts]")._recipe.run()
-        return next(n for n in walk(run.plan.root) if isinstance(n, WidAggregateExec))
+        query = session.sql(f"SELECT {aggregate} AS n FROM s [{window} WA ts]")
+        assert isinstance(query, Query)
+        return next(n for n in walk(query.plan.root) if isinstance(n, WidAggregateExec))
 
 
 def chosen(operator: str, window: str, aggregate: str = "count(*)") -> tuple[str, int | None]:
@@ -36,14 +38,14 @@ def chosen(operator: str, window: str, aggregate: str = "count(*)") -> tuple[str
         ("RANGE 30 SLIDE 10", "panes", 10),
         ("RANGE 30 SLIDE 8", "panes", 2),
         ("RANGE 110 SLIDE 10", "panes", 10),
-        ("RANGE 120 SLIDE 10", "two_stacks", 10),
+        ("RANGE 120 SLIDE 10", "subtract", 10),
         ("RANGE 95 SLIDE 8", "panes", 1),
-        ("RANGE 97 SLIDE 8", "two_stacks", 1),
+        ("RANGE 97 SLIDE 8", "subtract", 1),
     ],
 )
 def test_overlap_decides(window: str, auto: str, pane: int | None) -> None:
     assert chosen("auto", window) == (auto, None if auto == "wid" else pane)
-    for forced in ("panes", "two_stacks"):
+    for forced in ("panes", "two_stacks", "subtract"):
         assert chosen(forced, window) == ("wid" if pane is None else forced, pane)
     assert chosen("wid", window) == ("wid", None)
 
@@ -61,9 +63,18 @@ def test_buffered_where_a_window_has_more_panes_than_rows_can_come() -> None:
     """By itself only where panes cannot be stacked."""
     for rows, operator in ((29, "buffered"), (30, "panes")):
         assert node_of("RANGE 300 SLIDE 10", "count(DISTINCT v)", rows=rows).operator == operator
-    assert chosen("auto", "RANGE 300 SLIDE 10") == ("two_stacks", 10)
+    assert chosen("auto", "RANGE 300 SLIDE 10") == ("subtract", 10)
     assert chosen("buffered", "RANGE 10 SLIDE 10") == ("buffered", 10)
     assert chosen("buffered", "RANGE 30 SLIDE 8") == ("buffered", 2)
+
+
+@pytest.mark.parametrize("aggregate", ["max(v)", "sum(CAST(v AS DOUBLE))", "avg(v)", "first(v)"])
+def test_what_cannot_be_subtracted_is_stacked(aggregate: str) -> None:
+    assert chosen("auto", "RANGE 300 SLIDE 10", aggregate) == ("two_stacks", 10)
+    assert chosen("auto", "RANGE 300 SLIDE 10", f"count(*), {aggregate}") == ("two_stacks", 10)
+    with pytest.raises(NotSupportedError, match="cannot be subtracted exactly") as caught:
+        chosen("subtract", "RANGE 30 SLIDE 10", aggregate)
+    assert caught.value.position is not None
 
 
 def test_windows_that_may_change_over() -> None:

@@ -15,6 +15,7 @@ OPERATORS: dict[str, dict[str, Any]] = {
     "wid": {"window_operator": "wid"},
     "panes": {"window_operator": "panes"},
     "two_stacks": {"window_operator": "two_stacks"},
+    "subtract": {"window_operator": "subtract"},
     "buffered": {"window_operator": "buffered"},
     "adaptive": {"window_operator": "wid", "adaptive_windows": True},
     **{

@@ -40,6 +40,7 @@ class AggregateCode:
     sees_null: frozenset[int] = frozenset()
     codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
     retract: tuple[str, ...] = ()  # undoes an update; empty where none can
+    subtract: tuple[str, ...] = ()  # undoes a merge; empty where none can
     own: OwnCode | None = None  # of an aggregate of the user's
 
 
@@ -61,10 +62,11 @@ def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
 
 
 def _has(a: str, loose: bool) -> tuple[list[tuple[str, str]], list[str], list[str], str | None]:
-    """State, init and update of the flag "has seen a value", and the name of the result's flag."""
+    """State, init and update of "has seen a value" (in so many of the parts that were merged), and
+    the name of the result's flag."""
     if not loose:
         return [], [], [], None
-    return [(f"{a}h", "bool")], [f"{a}h[g] = 0"], [f"{a}h[g] = 1"], f"{a}v"
+    return [(f"{a}h", "int64")], [f"{a}h[g] = 0"], [f"{a}h[g] = 1"], f"{a}v"
 
 
 def _finish(
@@ -81,7 +83,7 @@ def _finish(
     """An aggregate whose state is a value like its arguments, in column ``state``: to merge is to
     update with it."""
     has_columns, has_init, has_update, valid = _has(a, loose)
-    merge = [*update(f"{state}[m]"), *has_update]
+    merge = [*update(f"{state}[m]"), *([f"{a}h[g] += {a}h[m]"] if loose else [])]
     return AggregateCode(
         (*columns, *has_columns),
         (*init, *has_init),
@@ -103,6 +105,7 @@ def _count(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
         Code(f"{n}[g]", None),
         (f"{n}[g] += {n}[m]",),
         retract=(f"{n}[g] -= 1",),
+        subtract=(f"{n}[g] -= {n}[m]",),
     )
 
 
@@ -117,6 +120,7 @@ def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode
         Code(f"{n}[g]", None),
         (f"{n}[g] += {n}[m]",),
         retract=(f"if {x}:", f"    {n}[g] -= 1"),
+        subtract=(f"{n}[g] -= {n}[m]",),
     )
 
 
@@ -140,7 +144,10 @@ def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
     message = f"{call.type} overflow in sum"
     columns, init = [(s, "int64")], [f"{s}[g] = 0"]
-    return _finish(a, loose, columns, init, update, x, s, f"{s}[g]", fatal=message)
+    subtract = (f"{s}[g] -= {s}[m]", *((f"{a}h[g] -= {a}h[m]",) if loose else ()))
+    return _finish(
+        a, loose, columns, init, update, x, s, f"{s}[g]", fatal=message, subtract=subtract
+    )
 
 
 def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
@@ -178,6 +185,7 @@ def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> Ag
         Code(f"{a}r", f"{a}v" if loose else None),
         (f"{s}[g] += {s}[m]", *check, f"{n}[g] += {n}[m]"),
         fatal=f"{call.type} overflow in avg",
+        subtract=(f"{s}[g] -= {s}[m]", f"{n}[g] -= {n}[m]"),
     )
 
 

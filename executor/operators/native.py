@@ -84,6 +84,7 @@ _SCALARS = (
     "asked_from",
     "asked_to",
     "asked_slot",
+    "live",
 )
 
 

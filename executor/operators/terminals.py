@@ -10,6 +10,7 @@ from cql.executor.operators.row_terminal import RowTerminal
 from cql.executor.operators.shared_panes import SharedPaneTerminal
 from cql.executor.operators.stage import StageWriter
 from cql.executor.operators.stage_spec import StageCode, StageSpec
+from cql.executor.operators.subtract import SubtractTerminal
 from cql.executor.operators.two_stacks import TwoStacksTerminal
 from cql.executor.operators.wid import AggregateTerminal
 from cql.planner.physical import SharedPanesExec, WidAggregateExec, WindowOperator
@@ -45,6 +46,7 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,
         WindowOperator.TWO_STACKS: TwoStacksTerminal,
+        WindowOperator.SUBTRACT: SubtractTerminal,
         WindowOperator.TWO_LEVEL: TwoLevelTerminal,
         WindowOperator.BUFFERED: BufferedTerminal,
     }

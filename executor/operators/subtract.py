@@ -1,0 +1,140 @@
+"""Subtract-on-evict: one aggregate of the window at hand, to which a pane is added when a window
+that holds it closes for the first time, and from which it is subtracted when the next window no
+longer holds it (Hirzel, Schneider and Tangwongsan, "Sliding-Window Aggregation Algorithms", DEBS
+2017, section 2; here over panes, per group).
+
+    panes     [p2] [p3] [p4] [p5] [p6]        next window: p4 to p8
+    RUN        p2 + … + p6                    - p2 - p3 + p7 + p8
+
+A window costs two merges of a group for each pane of its slide, however many panes it has, and its
+groups leave from where they are. That needs states that can be subtracted exactly: counts, sums of
+integers and decimals (``AggregateCode.subtract``).
+
+As for two stacks, no row can come to a pane that has been added; what late rows bring to a window
+by itself is added before it leaves and subtracted again. A group of RUN to which no region adds any
+more stays until half of them are like that; then RUN begins anew with all panes of the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor.kernels.windows import FIRST_TABLE
+from cql.executor.operators.panes import PaneTerminal
+
+#: The id of the one region of RUN: behind those of all panes and windows.
+RUN = (1 << 63) - 1
+#: Dead groups that are no reason to begin anew.
+_FEW = 64
+#: What is done to close a window, in this order.
+_BEGIN, _LEAVE, _ENTER, _LATE, _READY = range(5)
+
+
+@dataclass(slots=True)
+class SubtractTerminal(PaneTerminal):
+    """Ends a stage with an aggregate over sliding windows, kept as they slide."""
+
+    def _group_columns(self) -> tuple[tuple[str, str], ...]:
+        """How many regions add to a group of RUN."""
+        return (("held", "int64"),)
+
+    def _init_lines(self) -> list[str]:
+        return [*PaneTerminal._init_lines(self), "held[g] = 0"]
+
+    def _next_window(self, closing: str, group: str) -> None:
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._purge()
+        with body.block(f"if {kernel.word('open')} == 0 or heap[0] == {RUN}:"):
+            body.line("break")
+        first = self._first_window("(heap[0] >> 1)")
+        body.line(f"v = max({kernel.word('next_window')}, {first})")
+        with body.block(f"if {kernel.word('watermark')} < {self._end_of('v')}:"):
+            body.line("break")
+        body.line(f"w = {RUN}")
+        self._open_window(leave="break")
+        body.lines(f"{closing} = slot", f"{group} = 0", f"{kernel.word('next_window')} = v")
+        body.lines(f"{kernel.word('stage')} = {_BEGIN}", f"{kernel.word('merged')} = 0")
+
+    def _purge(self) -> None:
+        """Gives back the panes that have left RUN, and what late rows brought to windows that began
+        with them."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        find, close = kernel.word("find_window"), kernel.word("close_window")
+        with body.block(f"while {kernel.word('open')} > 0:"):
+            with body.block(f"if (heap[0] >> 1) >= {kernel.word('front')}:"):
+                body.line("break")
+            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+
+    def _window_of_slot(self) -> None:
+        """The window that leaves is the next one until it has left."""
+        self.writer.kernel.body.line(f"w = {self.writer.kernel.word('next_window')}")
+
+    def _complete(self) -> None:
+        """Makes RUN the window's, step by step: the groups of one region are added to it, or
+        subtracted; the kernel may leave between two of them."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        stage, step, merged = (kernel.word(name) for name in ("stage", "merging", "merged"))
+        front, back, live = (kernel.word(name) for name in ("front", "back", "live"))
+        body.lines(f"pane = w * {self._slide_panes}", f"last = pane + {self._range_panes} - 1")
+        with body.block(f"if {stage} == {_BEGIN}:"):
+            with body.block(f"if pane > {back} or 2 * {live} + {_FEW} < counts[slot]:"):
+                block, empty = f"desc + {8 * FIRST_TABLE}", kernel.word("empty_region")
+                body.line(f"call_operator({empty}, {block}, slot)")
+                body.lines(f"{live} = 0", f"{front} = pane", f"{back} = pane - 1")
+            body.lines(f"{stage} = {_LEAVE}", f"{step} = {front}")
+        with body.block("while True:"):
+            with body.block(f"if {stage} == {_LEAVE} and {step} >= pane:"):
+                body.lines(f"{front} = pane", f"{stage} = {_ENTER}", f"{step} = {back} + 1")
+            with body.block(f"if {stage} == {_ENTER} and {step} > last:"):
+                body.lines(f"{back} = last", f"{stage} = {_LATE}", f"{step} = 0")
+            with body.block(f"if {stage} == {_LATE} and {step} > 0:"):
+                body.line(f"{stage} = {_READY}")
+            with body.block(f"if {stage} == {_READY}:"):
+                body.line("break")
+            body.line(f"from_id = 2 * pane + 1 if {stage} == {_LATE} else 2 * {step}")
+            self._from_region(f"{stage} == {_LEAVE}", merged)
+            with body.block("if status != 0:"):
+                body.line("break")
+            body.lines(f"{merged} = 0", f"{step} += 1")
+        with body.block("if status != 0:"):
+            body.line("break")
+        body.line(f"slot = {kernel.word('closing')}")
+        self._window_of_slot()
+
+    def _from_region(self, leaves: str, merged: str) -> None:
+        """Adds the groups of the region ``from_id``, if there is one, to those of RUN, or subtracts
+        them where ``leaves`` holds."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        live = kernel.word("live")
+        body.line(f"source = call_operator({kernel.word('find_window')}, desc, from_id)")
+        with body.block("if source >= 0:"):
+            body.line(f"w = {RUN}")
+            self._open_window(leave="break")
+            body.line("begin = bases[source]")
+            with body.block(f"for i in range({merged}, counts[source]):"):
+                body.lines(f"{merged} = i", "m = uint64(begin + i)")
+                self._hash_of("m")
+                self._find_group(["break"])
+                with body.block(f"if {leaves}:"):
+                    body.lines(*(line for code in self._codes for line in code.subtract))
+                    body.lines("held[g] -= 1", f"{live} -= held[g] == 0")
+                with body.block("else:"):
+                    body.lines(f"{live} += held[g] == 0", "held[g] += 1")
+                    self._merge_states()
+
+    def _before_group(self) -> None:
+        with self.writer.kernel.body.block("if held[g] == 0:"):
+            self.writer.kernel.body.line("continue")
+
+    def _end_of_window(self, closing: str, group: str) -> None:
+        """What late rows brought leaves with the window."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        self._pause(group)
+        live, merged = kernel.word("live"), kernel.word("merged")
+        closed, groups = kernel.counter("windows_closed"), kernel.counter("groups_out")
+        with body.block(f"if {live} > 0:"):
+            body.lines(f"{closed} += 1", f"{groups} += {live}")
+        body.lines(f"v = {kernel.word('next_window')}", f"{merged} = 0")
+        body.line(f"from_id = 2 * v * {self._slide_panes} + 1")
+        self._from_region("True", merged)
+        body.lines(f"{kernel.word('next_window')} = v + 1", f"{closing} = -1")
