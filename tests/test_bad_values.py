@@ -16,7 +16,7 @@ import cql
 from cql import Query, Session
 from cql.errors import RunError
 
-OPERATORS = ["wid", "panes", "two_stacks", "subtract"]
+OPERATORS = ["wid", "panes", "two_stacks"]
 WINDOW = "[RANGE 20 SLIDE 10]"
 
 

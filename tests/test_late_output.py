@@ -102,7 +102,7 @@ def test_the_rows_that_a_window_leaves_out(window: str, settings: dict[str, Any]
             assert found
 
 
-@pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks", "subtract"])
+@pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks"])
 def test_whatever_the_operator(operator: str) -> None:
     rows = rows_of(3, "s")
     with cql.connect(window_operator=operator) as session:
