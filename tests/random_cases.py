@@ -38,6 +38,7 @@ from random_data import (
 from random_shapes import Shape, shape
 
 from cql.errors import CqlError, RunError
+from cql.planner.aggregates import AGGREGATES
 from cql.planner.catalog import Catalog, Relation, StreamSpec
 from cql.planner.logical import Logical
 from cql.planner.rules import optimize
@@ -66,6 +67,8 @@ RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 KEEPS_VALUES = re.compile(
     r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
 )
+#: Sums of nothing but integers.
+_SUMS = re.compile(r"^(?!.*\bsum\((?!q\)))", re.DOTALL).match
 MORSELS = (1, 7, 64, None)
 FLUSHES = ("at_once", "slow", "lazy", "in_order_slow")
 
@@ -136,6 +139,9 @@ def operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
     operators = ["auto", "wid", "panes", "buffered"]
     if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
         operators += ["two_stacks", "two_level"]
+        calls = set(re.findall(r"\b(\w+)\(", made.text)) & set(AGGREGATES)
+        if calls <= {"count", "count_if"} or (calls <= {"count", "sum"} and _SUMS(made.text)):
+            operators += ["subtract"]
     settings: dict[str, Any] = {"window_operator": rng.choice(operators)}
     if settings["window_operator"] == "two_level":
         settings["flush"] = rng.choice(FLUSHES)

@@ -40,6 +40,9 @@ QUERIES = {
         SELECT k, i, count(*) AS n, min(x) AS low, max(x) AS high, first(x) AS f, last(x) AS l,
             count(DISTINCT x) AS d, count(DISTINCT k) AS one, window_end
         FROM a [RANGE 40 SLIDE 20] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
+    "counts as they slide": """
+        SELECT k, x, count(*) AS n, sum(i) AS s, window_end
+        FROM a [RANGE 40 SLIDE 2] GROUP BY k, x""",
     "functions": """
         SELECT u, min(upper(x)) AS low, max(concat(x, u)) AS high, count(DISTINCT c) AS d,
             concat(u, '!') AS loud, coalesce(last(c) FILTER (WHERE i = 1), 'none') AS l
