@@ -90,11 +90,10 @@ class QueryRun:
 
     def freeze(self) -> None:
         """Keeps the answers: what they are made of is let go."""
-        instants = [
-            op.last
-            for op in self._operators()
-            if isinstance(op, RelationOperator) and op.last is not None
-        ]
+        relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
+        instants = [op.last for op in relations if op.last is not None]
+        if all(op.first is None for op in relations):
+            instants = []  # punctuation alone: aggregates without keys show their row at 0
         self._over = _Over(
             self.progress(),
             self.metrics(),

@@ -305,6 +305,14 @@ def test_of_an_input_without_rows(session: cql.Session) -> None:
     assert query.to_arrow().to_pylist() == [{"c": 0, "m": None}]
 
 
+def test_of_punctuation_alone(session: cql.Session) -> None:
+    """No row comes, and the source is at an instant before 0."""
+    data = pa.table({"t": pa.array([-5], pa.int64()), "k": [1], "m": [True]})
+    session.create_stream("p", data, ordered_by="t", punctuated={"t": "m"})
+    query = session.sql("SELECT count(*) AS c, max(k) AS k FROM p [ROWS 2]")
+    assert query.to_arrow().to_pylist() == [{"c": 0, "k": None}]
+
+
 def test_tables_hold_from_the_beginning(session: cql.Session) -> None:
     query = session.sql("SELECT k FROM plain EXCEPT ALL SELECT k FROM s [ROWS 1]")
     assert query.to_arrow().to_pylist() == [{"k": 1}, {"k": 1}]
