@@ -49,7 +49,7 @@ import random_cases
 from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_order import Order
 from naive_rows import Answer
-from random_cases import FLUSHES, KEEPS_VALUES, MORSELS, RUNTIMES, Case, order_of
+from random_cases import FLUSHES, MORSELS, RUNTIMES, Case, legal_operators, order_of
 from random_data import SCHEMAS, Stream
 from random_permutations import permutable, permuted
 from random_shapes import SHAPES, Shape, shape
@@ -195,32 +195,35 @@ def _made(kind: str, number: int, seed: int) -> Case:
 
 # Options ------------------------------------------------------------------------------------------
 
-_OPERATORS: tuple[dict[str, Any], ...] = (
-    {"window_operator": "wid"},
-    {"window_operator": "panes"},
-    {"window_operator": "buffered"},
+_OTHERS: tuple[dict[str, Any], ...] = (
     {"adaptive_windows": True},
-    {"window_operator": "auto"},
-)
-_MERGING: tuple[dict[str, Any], ...] = (
-    {"window_operator": "two_stacks"},
     *({"window_operator": "two_level", "flush": flush} for flush in FLUSHES),
 )
 _WINDOW = re.compile(r"SLIDE|HOP\(|TUMBLE\(|CUMULATE|window\(")
 _NO_MERGE = re.compile(r"own_odd")
+_OWN = re.compile(r"own_\w+\(")
+
+
+def every_operator(made: Shape) -> list[dict[str, Any]]:
+    """Those that are legal, two levels with each way to flush."""
+    if made.by is not None or _NO_MERGE.search(made.text):
+        return [{"window_operator": "wid"}, {"window_operator": "auto"}]
+    legal = legal_operators(made)
+    if _OWN.search(made.text):
+        legal = [one for one in legal if one != "subtract"]
+    found: list[dict[str, Any]] = [
+        {"window_operator": one} for one in legal if one not in ("auto", "two_level")
+    ]
+    found += _OTHERS if "two_level" in legal else _OTHERS[:1]
+    return [*found, {"window_operator": "auto"}]
 
 
 def profiles(name: str, made: Shape) -> list[dict[str, Any]]:
     """What decides the machine code. Of windows three operators, which one after another are every
     legal one; without windows fused or not."""
-    text = made.text
-    if not _WINDOW.search(text) or "EMIT CHANGES" in text:
+    if not _WINDOW.search(made.text) or "EMIT CHANGES" in made.text:
         return [{"fuse": True}, {"fuse": False}]
-    merges = not KEEPS_VALUES.search(text) and not _NO_MERGE.search(text)
-    legal = [*_OPERATORS, *(_MERGING if merges else ())]
-    if made.by is not None or _NO_MERGE.search(text):
-        legal = [{"window_operator": "wid"}, {"window_operator": "auto"}]
-    at = zlib.crc32(name.encode())
+    legal, at = every_operator(made), zlib.crc32(name.encode())
     chosen = [legal[(at + k * (1 + at // 16 % 2)) % len(legal)] for k in range(3)]
     return [{**one, "fuse": k != 2} for k, one in enumerate(chosen)]
 

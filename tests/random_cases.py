@@ -133,15 +133,23 @@ def case_of(made: Shape, seed: int) -> Case:
     return Case(f"{made.index}:{seed}", made, streams, params, keep, settings)
 
 
-def operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
+def legal_operators(made: Shape) -> list[str]:
+    """What ``SET window_operator`` may be."""
     if made.by is not None:
-        return {"window_operator": rng.choice(("auto", "wid"))}
+        return ["auto", "wid"]
     operators = ["auto", "wid", "panes", "buffered"]
     if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
         operators += ["two_stacks", "two_level"]
         calls = set(re.findall(r"\b(\w+)\(", made.text)) & set(AGGREGATES)
         if calls <= {"count", "count_if"} or (calls <= {"count", "sum"} and _SUMS(made.text)):
             operators += ["subtract"]
+    return operators
+
+
+def operator_settings(rng: random.Random, made: Shape) -> dict[str, Any]:
+    operators = legal_operators(made)
+    if made.by is not None:
+        return {"window_operator": rng.choice(operators)}
     settings: dict[str, Any] = {"window_operator": rng.choice(operators)}
     if settings["window_operator"] == "two_level":
         settings["flush"] = rng.choice(FLUSHES)
