@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -79,11 +79,13 @@ class Run(Protocol):
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where an INSERT goes; ``open`` gives a fresh sink. ``epoch`` is how many seconds of output
-    are published at once; None publishes everything at the end, or nothing."""
+    are published at once; None publishes everything at the end, or nothing. ``new``: there was no
+    such table when the statement was made."""
 
     name: str
     open: Callable[[], Sink]
     epoch: float | None
+    new: bool = False
 
 
 class Explanation(str):
@@ -132,6 +134,7 @@ class Query:
         self.text = recipe.text
         self._recipe = recipe
         self._target = target
+        self._others: tuple[Query, ...] = ()
         self._run: Run | None = None
         self._thread: threading.Thread | None = None
         self._status = "ready"
@@ -355,6 +358,16 @@ class Query:
         self._thread.start()
         return self
 
+    @property
+    def makes(self) -> frozenset[str]:
+        """The table that LATE OUTPUT makes, if there is none yet."""
+        late = self._recipe.late
+        return frozenset((late.name,) if late is not None and late.new else ())
+
+    def starts_with(self, others: Sequence[Query]) -> None:
+        """They stop together, too."""
+        self._others = tuple(others)
+
     def runs_in(self, thread: threading.Thread) -> None:
         """Where it runs in the background, as one of a set."""
         self._thread = thread
@@ -366,6 +379,8 @@ class Query:
         with self._lock:
             self._stop_asked = True
             run = self._run
+        for other in self._others:
+            other._stop_asked = True
         if run is not None and self.is_active:
             run.request_stop()
         thread = self._thread

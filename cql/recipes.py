@@ -87,7 +87,7 @@ def target(
             error.position = error.position or pos
             raise
 
-    return Target(".".join(name), sink, epoch)
+    return Target(".".join(name), sink, epoch, create is None and catalog.find(name) is None)
 
 
 def _event_time_type(plan: PhysicalPlan) -> DataType | None:

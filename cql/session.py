@@ -159,15 +159,20 @@ class Session:
         from cql.planner import explain
         from cql.planner.together import together
 
-        queries = []
+        queries: list[Query] = []
+        made: set[str] = set()
         for tree in trees:
             refuse_run_hints(tree, self._settings)
-            query = self._statement(tree, text, parameters)
-            if not isinstance(query, Query):
-                raise PlanError(
-                    "queries that start together are SELECT and INSERT INTO",
-                    position=position_of(tree),
-                )
+            query = self._statement(tree, text, parameters, member=True)
+            assert isinstance(query, Query)
+            for name in query.makes:
+                if name in made:
+                    raise PlanError(
+                        f"two queries that start together make the table {name}",
+                        position=position_of(tree),
+                        hint=f"CREATE TABLE {name} (…) beforehand: then both add to it",
+                    )
+            made.update(query.makes)
             queries.append(query)
         if not queries:
             raise ParseError("there is no statement in this text", text=text)
@@ -179,27 +184,41 @@ class Session:
         def run() -> RunOfAll:
             from cql.executor.execution import Execution
 
-            made = Execution(plan, settings)
-            for part in made.queries:
+            execution = Execution(plan, settings)
+            for part in execution.queries:
                 part.on_notice = self._notice
-            return made
+            return execution
 
         return StatementSet(
             "+".join(names), queries, run, lambda mode: explain.trees(plan, names, mode)
         )
 
     def _statement(
-        self, tree: exp.Expression, text: str, parameters: Mapping[str, Any]
+        self,
+        tree: exp.Expression,
+        text: str,
+        parameters: Mapping[str, Any],
+        *,
+        member: bool = False,
     ) -> Query | StatementSet | Result:
-        from cql.dialect import nodes
+        """``member``: of a set, which takes queries only; nothing else has an effect there."""
+        from cql.dialect import nodes, position_of
         from cql.planner.bind import bind
         from cql.planner.context import Context
 
+        if member and not isinstance(tree, nodes.MEMBERS):
+            raise PlanError(
+                "queries that start together are SELECT and INSERT INTO", position=position_of(tree)
+            )
         if isinstance(tree, nodes.StatementSet):
             return self._set_of(tree.expressions, text, parameters)
         if isinstance(tree, nodes.Explain) and isinstance(tree.this, nodes.StatementSet):
             made = self._set_of(tree.this.expressions, text, parameters)
-            return explained(made.explain(str(tree.args["mode"] or "physical")))
+            try:
+                return explained(made.explain(str(tree.args["mode"] or "physical")))
+            except CqlError as error:
+                error.position = error.position or position_of(tree)
+                raise
         settings = hinted(tree, self._settings)
         context = Context(
             parameters=parameters,

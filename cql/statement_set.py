@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from cql.errors import PlanError, RunError
-from cql.query import Explanation, Publisher, Query, Run, pyspark_names
+from cql.errors import NotSupportedError, PlanError, RunError
+from cql.query import EXPLAIN_MODES, Explanation, Publisher, Query, Run, pyspark_names
 from cql.result import Result
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class StatementSet:
     ) -> None:
         self.name = name
         self.queries = tuple(queries)
+        for query in queries:
+            query.starts_with(self.queries)
         self._new_run = run
         self._explain = explain
         self._run: RunOfAll | None = None
@@ -159,9 +161,22 @@ class StatementSet:
         return True
 
     def explain(self, mode: str = "physical") -> Explanation:
-        """The plans as text (``physical`` or ``mermaid``): what several queries share is shown with
-        the first of them, and named in the others."""
-        return Explanation(self._explain(mode))
+        """The plans as text: what several queries share is shown with the first of them, and named
+        in the others. ``mode``: physical, mermaid, or logical (what each of them means)."""
+        word = mode.lower()
+        if word not in EXPLAIN_MODES:
+            raise PlanError(
+                f"there is no EXPLAIN mode {mode}", hint=f"modes: {', '.join(EXPLAIN_MODES)}"
+            )
+        if word == "logical":
+            return Explanation("\n".join(f"{q.name}:\n{q.explain(word)}" for q in self.queries))
+        if word not in ("physical", "mermaid"):
+            raise NotSupportedError(
+                f"EXPLAIN {word.upper()} of queries that start together is not supported",
+                hint=f"EXPLAIN {word.upper()} one of them by itself; metrics() of each of queries"
+                " tells what its part of a run did",
+            )
+        return Explanation(self._explain(word))
 
     def result(self) -> Result:
         """A row for each query: its name, status and target, and the rows that it has published."""

@@ -18,7 +18,7 @@ from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
-from cql.planner.scope import WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.scope import WINDOW_NAMES, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
 from cql.types import DataType
 
@@ -207,8 +207,8 @@ class ExprBinder:
     def _column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
             raise self.binder.error("* stands only in a select list and in count(*)", node)
-        names_window = len(node.parts) == 1 and node.name.lower() == "window"
-        if names_window and self.scope.window and not self.scope.has("window"):
+        names_window = len(node.parts) == 1 and node.name.lower() in WINDOW_NAMES
+        if names_window and self.scope.window and not self.scope.has(node.name.lower()):
             raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
         first = self.aliases == "first"
         return self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)

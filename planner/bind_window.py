@@ -103,11 +103,16 @@ def _named(binder: Binder, scope: Scope | None, node: exp.Expr) -> Literal | Non
             raise binder.error(
                 f"there is no constant {node.name}",
                 node,
-                did_you_mean(node.name, known, what="constants")
-                or f"CREATE CONSTANT {node.name} = …, or write :{node.name}",
+                did_you_mean(node.name, known, what="constants") or _how_to_name(node.name),
             )
         return found
     return None
+
+
+def _how_to_name(name: str) -> str:
+    if not name.isidentifier():  # "10 seconds"
+        return f"double quotes are for names: write '{name}'"
+    return f"CREATE CONSTANT {name} = …, or write :{name}"
 
 
 def _timed(binder: Binder, duration: Duration, node: exp.Expr) -> Amount:

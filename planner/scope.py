@@ -27,6 +27,8 @@ WINDOW = 2_000_000
 EXTRAS = 3_000_000
 OUTER = 4_000_000
 #: ``window.start`` and the pseudo-columns are the same.
+#: What Spark names the window of a query.
+WINDOW_NAMES = ("window", "session_window")
 WINDOW_PARTS = ("start", "end", "time")
 
 
@@ -281,13 +283,14 @@ class Scope:
 
     def _of_window(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
         """``window.start``, a column of the query around, or an unknown qualifier."""
-        if len(qualifier) == 1 and qualifier[0].lower() == "window":
+        if len(qualifier) == 1 and qualifier[0].lower() in WINDOW_NAMES:
             if self.window is not None and name.lower() in WINDOW_PARTS:
                 at = WINDOW_PARTS.index(name.lower())
                 return self._placed(self.window.columns[at], node)
-            hint = "window.start, window.end or window.time"
+            own = qualifier[0].lower()
+            hint = f"{own}.start, {own}.end or {own}.time"
             what = "has no part " + name if self.window else "needs a window in this query"
-            raise self.binder.error(f"window {what}", node, hint=hint)
+            raise self.binder.error(f"{own} {what}", node, hint=hint)
         if self.env.outer is not None and (found := self._outer(node)) is not None:
             return found
         if any(_same(c.name, qualifier[-1]) for c in self.columns):

@@ -12,7 +12,7 @@ import pytest
 from naive_compare import difference, storage_rows
 from test_runtimes import RUNTIMES
 
-from cql.errors import CqlError, ParseError, PlanError, RunError
+from cql.errors import CqlError, NotSupportedError, ParseError, PlanError, RunError
 from cql.query import Query
 from cql.repl.text import is_complete
 from cql.result import Result
@@ -290,6 +290,41 @@ def test_in_the_background() -> None:
         assert (held(session, "ten"), held(session, "twenty")) == (11, 6)
 
 
+def test_one_that_stops_stops_all(tables: Session) -> None:
+    """Nothing of what one query of a bounded set has read is published when another one stops."""
+    read, go = threading.Event(), threading.Event()
+
+    def numbers() -> Iterator[dict[str, Any]]:
+        for n in range(100):
+            yield {"ts": n, "k": "k"}
+        read.set()
+        go.wait(30)
+        yield {"ts": 1000, "k": "k"}
+
+    tables.create_stream("s", numbers, ordered_by="ts", replace=True)
+    made = tables.together(INSERTS).start()
+    assert read.wait(60)
+    made.queries[0].stop(timeout=0)
+    go.set()
+    assert made.stop(60)
+    assert {q.status for q in made.queries} == {"stopped"}
+    assert (held(tables, "ten"), held(tables, "twenty")) == (0, 0)
+
+
+def test_modes_of_explain(tables: Session) -> None:
+    made = tables.together(INSERTS)
+    assert str(made.explain("MERMAID")).startswith("flowchart")
+    text = f"STATEMENT SET BEGIN {INSERTS} END"
+    (row,) = tables.sql(f"EXPLAIN MERMAID {text}").to_arrow().to_pylist()
+    assert row["plan"].startswith("flowchart")
+    assert "Scan s" in made.explain("logical")
+    with pytest.raises(NotSupportedError, match="EXPLAIN ANALYZE of queries that") as caught:
+        tables.sql(f"EXPLAIN ANALYZE {text}")
+    assert caught.value.position is not None
+    with pytest.raises(PlanError, match="there is no EXPLAIN mode wrong"):
+        made.explain("wrong")
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 
@@ -300,6 +335,11 @@ def test_in_the_background() -> None:
         ("EXECUTE STATEMENT SET BEGIN END", "needs one INSERT INTO"),
         (f"EXECUTE STATEMENT SET BEGIN {INSERTS}", "does not end"),
         ("EXECUTE STATEMENT", "expected STATEMENT SET BEGIN after EXECUTE"),
+        (f"EXECUTE STATEMENT SET {INSERTS} END", "expected STATEMENT SET BEGIN after EXECUTE"),
+        (
+            f"EXECUTE STATEMENT SET BEGIN EXECUTE STATEMENT SET BEGIN {INSERTS} END; END",
+            "a set of statements stands in no other",
+        ),
     ],
 )
 def test_bad_sets_are_refused(tables: Session, text: str, message: str) -> None:
@@ -317,6 +357,26 @@ def test_hints_of_the_run_are_refused(session: Session) -> None:
         session.together("SELECT k FROM s; SHOW STREAMS")
     with pytest.raises(RunError, match="is a SELECT, whose rows have nowhere to go"):
         session.together("SELECT k FROM s").start()
+
+
+def test_what_is_refused_has_had_no_effect(session: Session) -> None:
+    with pytest.raises(PlanError, match="are SELECT and INSERT INTO") as caught:
+        session.together("CREATE TABLE made (a int); SELECT k FROM s")
+    assert caught.value.position is not None
+    with pytest.raises(CqlError, match="there is no stream or table made"):
+        session.sql("SELECT a FROM made")
+
+
+def test_two_queries_make_no_table_together(session: Session) -> None:
+    one = "SELECT count(*) AS n FROM s [RANGE {0} SLIDE {0}] LATE OUTPUT INTO later"
+    both = f"{one.format(4)}; {one.format(8)}"
+    with pytest.raises(PlanError, match="two queries that start together make the table later") as caught:
+        session.together(both)
+    assert caught.value.position is not None
+    session.sql(f"{one.format(4)}").to_arrow()  # makes it
+    alone = held(session, "later")
+    session.together(both).to_arrow()
+    assert held(session, "later") > 2 * alone
 
 
 def test_the_shell_waits_for_end() -> None:

@@ -556,7 +556,12 @@ class CqlParser(QueryParser):
 
     def execute(self) -> exp.Expr:
         """What is a set of statements has been read as one: ``script``."""
-        self.refuse_unexpected("expected STATEMENT SET BEGIN after EXECUTE")
+        if [t.text.upper() for t in self._tokens[1:4]] == ["STATEMENT", "SET", "BEGIN"]:
+            self.refuse("a set of statements stands in no other", self._tokens[0])
+        self.refuse(
+            "expected STATEMENT SET BEGIN after EXECUTE",
+            hint="EXECUTE STATEMENT SET BEGIN INSERT …; INSERT …; END",
+        )
 
     def show(self) -> exp.Expr:
         if self.word_is("CREATE") or self.word_is("COLUMNS"):

@@ -20,7 +20,7 @@ A FROM item is an ``exp.Table``, ``exp.Subquery``, ``exp.Values``, :class:`FromU
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp
 
@@ -464,6 +464,8 @@ STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
     DropObject,
     StopQuery,
 )
+#: What starts together with others: an INSERT, or a query by itself.
+MEMBERS: tuple[type[Any], ...] = (InsertInto, exp.Query, exp.Values)
 CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     Duration,
     StreamWindow,
