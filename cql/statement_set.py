@@ -75,15 +75,26 @@ class StatementSet:
     def batches(self) -> Iterator[tuple[Query, pa.RecordBatch]]:
         """Rows of the SELECTs as they come; those of INSERTs go into their tables meanwhile.
         Closing the iterator ends the run."""
+        yield from self._rows(*self._begin())
+
+    def _begin(self) -> tuple[RunOfAll, contextlib.ExitStack]:
+        """A run, and what ends it: from here on each query can be stopped."""
         run = self._new_run()
-        self._run = run
+        with contextlib.ExitStack() as stack:
+            for query, part in zip(self.queries, run.queries, strict=True):
+                stack.enter_context(query.running_as(part))
+            self._run = run
+            return run, stack.pop_all()
+
+    def _rows(
+        self, run: RunOfAll, running: contextlib.ExitStack
+    ) -> Iterator[tuple[Query, pa.RecordBatch]]:
         results = run.results()
         try:
-            with contextlib.ExitStack() as stack:
+            with running as stack:
                 writers: dict[int, Publisher] = {}
                 for number, part in enumerate(run.queries):
                     query = self.queries[number]
-                    stack.enter_context(query.running_as(part))
                     if query.is_insert:
                         writers[number] = stack.enter_context(query.publishing(part))
                     else:
@@ -132,7 +143,7 @@ class StatementSet:
             raise RunError(f"{self.name} is running already", hint="stop() it first")
         self._exception = None
         self._thread = threading.Thread(
-            target=self._in_background, name=f"cql {self.name}", daemon=True
+            target=self._in_background, args=self._begin(), name=f"cql {self.name}", daemon=True
         )
         for query in self.queries:
             query.runs_in(self._thread)
@@ -194,9 +205,9 @@ class StatementSet:
         """The latest run: a line for each query."""
         return "\n".join(f"{q.name}: {q.summary()}" for q in self.queries)
 
-    def _in_background(self) -> None:
+    def _in_background(self, run: RunOfAll, running: contextlib.ExitStack) -> None:
         try:
-            for _ in self.batches():
+            for _ in self._rows(run, running):
                 pass
         except Exception as error:  # nobody is here to catch it: await_termination hands it over
             self._exception = error

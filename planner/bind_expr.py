@@ -466,6 +466,13 @@ class ExprBinder:
 
     def _over(self, node: exp.Window) -> Expr:
         """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""
+        if self.clause in _BEFORE_OVER:
+            raise self.binder.error(
+                f"{self.clause} cannot hold a function with OVER: it is computed before",
+                node,
+                hint="compute it in a subquery in FROM: FROM (SELECT …, ROW_NUMBER() OVER (…) AS n"
+                " …) WHERE n <= 3",
+            )
         inner: Node = node.this
         while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
             inner = inner.this
@@ -483,7 +490,9 @@ class ExprBinder:
                 "OVER",
                 printed(node),
                 self._over_type(inner, name, args),
-                "a window in FROM, as in FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE], groups rows",
+                "ROW_NUMBER() OVER (… ORDER BY …) is, without a frame"
+                if name in _OVER_ONLY
+                else "a window in FROM, as in FROM s [RANGE 1 MINUTE, SLIDE 1 MINUTE], groups rows",
                 ranked=Ranked(partition, keys) if numbers else None,
                 pos=self.binder.pos(node),
             ),
@@ -575,6 +584,9 @@ def function_name(node: exp.Expr) -> str:
     assert isinstance(node, exp.Func)
     return str(node.sql_names()[0]).lower()
 
+
+#: What is computed before a function with OVER has its value.
+_BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate")
 
 #: The parts of a time that EXTRACT takes, and the functions that they are.
 _EXTRACT = {

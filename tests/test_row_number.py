@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.errors import NotSupportedError
+from cql.errors import CqlError, NotSupportedError
 
 QUERY = """
 SELECT k, c, n, e, place FROM (
@@ -143,6 +143,26 @@ def test_rows_behind_are_forgotten_where_none_leaves() -> None:
         plan = "".join(r["plan"] for r in session.sql("EXPLAIN " + text).to_arrow().to_pylist())
     assert held == 6
     assert "those behind are forgotten" in plan
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("SELECT k FROM s [ROWS 6] WHERE {} < 3", 32),
+        ("SELECT k FROM s [ROWS 6] WHERE k = 'a' AND {} < 3", 44),
+        ("SELECT count(*) FROM s [ROWS 6] GROUP BY {}", 42),
+        ("SELECT count(*) FROM s [ROWS 6] HAVING {} < 3", 40),
+        ("SELECT sum({}) FROM s [ROWS 6]", 12),
+    ],
+)
+def test_clauses_that_come_before_it(text: str, column: int) -> None:
+    """Which rows would be numbered, those before or those behind the clause?"""
+    with cql.connect() as session:
+        rows = pa.table({"t": [1, 2, 3], "k": ["a", "b", "a"]})
+        session.create_stream("s", rows, ordered_by="t")
+        with pytest.raises(CqlError, match="cannot hold a function with OVER") as caught:
+            session.sql(text.format("ROW_NUMBER() OVER (ORDER BY t)"))
+        assert caught.value.column == column
 
 
 def test_rows_of_windows_are_refused() -> None:

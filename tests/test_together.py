@@ -303,6 +303,7 @@ def test_one_that_stops_stops_all(tables: Session) -> None:
 
     tables.create_stream("s", numbers, ordered_by="ts", replace=True)
     made = tables.together(INSERTS).start()
+    assert {q.status for q in made.queries} == {"running"}  # so that each can be stopped
     assert read.wait(60)
     made.queries[0].stop(timeout=0)
     go.set()
