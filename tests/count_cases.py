@@ -74,6 +74,7 @@ Expected: TypeAlias = Answer | QueryFailsError | UndeterminedError
 @cache
 def names() -> tuple[str, ...]:
     """The shapes, of each kind some in any stretch of them."""
+    import test_groupwise
     import test_relations
     import test_user_aggregates
     import test_zones
@@ -84,6 +85,7 @@ def names() -> tuple[str, ...]:
         "stream": range(len(test_relations.STREAMS)),
         "zone": range(len(test_zones.WINDOWS)),
         "own": range(len(test_user_aggregates.QUERIES)),
+        "by": range(test_groupwise.SHAPES),
     }
     placed = [(k / len(n), f"{kind}/{i}") for kind, n in kinds.items() for k, i in enumerate(n)]
     return tuple(name for _, name in sorted(placed))
@@ -173,6 +175,7 @@ def known_nulls(columns: frozenset[str]) -> Iterator[None]:
 
 
 def _made(kind: str, number: int, seed: int) -> Case:
+    import test_groupwise
     import test_relations
     import test_user_aggregates as own
     import test_zones
@@ -181,6 +184,8 @@ def _made(kind: str, number: int, seed: int) -> Case:
     match kind:
         case "drawn":
             return random_cases.make_case(number, seed)
+        case "by":
+            return random_cases.case_of(test_groupwise.by_value(number), seed)
         case "relation":
             return test_relations.case_of(test_relations.RELATIONS[number], rng)
         case "stream":

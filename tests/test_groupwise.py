@@ -30,12 +30,15 @@ def session() -> Iterator[Session]:
         yield made
 
 
+SHAPES = 4
+
+
 def by_value(index: int) -> Shape:
     writer = _Writer(random.Random(f"by value {index}"))
     return _numbered(1000 + index, random_windows.by_value(writer), writer)
 
 
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(SHAPES))
 def test_random_cases(index: int, full: bool) -> None:
     outcomes: Counter[str] = Counter()
     for turn in range(200 if full else 20):
