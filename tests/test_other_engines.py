@@ -289,6 +289,35 @@ def test_calcite_table_functions(session: Session, function: str, expected: str)
     assert ", ".join(f"{start} {count}" for start, count in found) == expected
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "TABLE ORDERS, DESCRIPTOR(ROWTIME), DESCRIPTOR(PRODUCT), INTERVAL '20' MINUTE",
+        "DATA => TABLE ORDERS, TIMECOL => DESCRIPTOR(ROWTIME), KEY => DESCRIPTOR(PRODUCT),"
+        " SIZE => INTERVAL '20' MINUTE",
+    ],
+)
+def test_calcite_sessions_of_keys(session: Session, arguments: str) -> None:
+    """Calcite, stream.iq: the key of a session is an argument."""
+    columns = {
+        "rowtime": [at(f"2015-02-15T{row[0]}") for row in ORDERS],
+        "product": [row[1] for row in ORDERS],
+    }
+    stream(session, "orders", columns)
+    found = shown(
+        session,
+        f"""SELECT date_format(window_start, 'HH:mm:ss'), date_format(window_end, 'HH:mm:ss') AS e,
+            product, count(*) FROM TABLE(SESSION({arguments}))
+        GROUP BY product, window_start, window_end""",
+    )
+    assert found == [
+        ("10:15:00", "10:35:00", "paint", 1),
+        ("10:24:15", "10:44:15", "paper", 1),
+        ("10:24:45", "10:44:45", "brush", 1),
+        ("10:58:00", "11:30:00", "paint", 2),
+    ]
+
+
 # ------------------------------------------------------------------ Spark: the windowing suites
 
 

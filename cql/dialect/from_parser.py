@@ -383,13 +383,17 @@ class FromParser(BaseParser):
                 if place >= len(order):
                     self.refuse(f"{kind} takes at most {len(order)} arguments", token)
                 key = order[place]
-            place += 1
+            if kind == "SESSION" and key == "gap" and self.word_is("DESCRIPTOR", "("):
+                key = "partition"  # Calcite's: the key stands before the gap
+            place += key != "partition"
             if key in args:
                 self.refuse(f"{kind} has two {key.upper()} arguments", token)
             if key == "source":
                 args["source"] = self._source(args)
             elif key == "time":
                 args["time"] = self._time_column()
+            elif key == "partition":
+                args["partition"] = self._key_columns()
             else:
                 args[key] = self.parse_duration(key.upper(), signed=key == "offset")
             if not self._match(TokenType.COMMA):
@@ -403,7 +407,9 @@ class FromParser(BaseParser):
             return None
         word = self._curr.text.upper()
         key = {"DATA": "source", "TIMECOL": "time"}.get(word, word.lower())
-        if key not in order:
+        if kind == "SESSION":
+            key = {"KEY": "partition", "SIZE": "gap"}.get(word, key)
+        if key not in (*order, *(("partition",) if kind == "SESSION" else ())):
             names = ["DATA", "TIMECOL", *(k.upper() for k in _WINDOW_TABLES[kind])]
             self.refuse(f"{kind} has no argument {word}", hint=did_you_mean(word, names))
         self._advance(2)
@@ -439,6 +445,16 @@ class FromParser(BaseParser):
         name = self.name("a time column")
         self.close_paren()
         return name
+
+    def _key_columns(self) -> list[exp.Expr]:
+        """Calcite's ``DESCRIPTOR(a, b)`` for what others write as PARTITION BY."""
+        if not self.accept("DESCRIPTOR") or not self._match(TokenType.L_PAREN):
+            self.refuse("expected DESCRIPTOR(column)")
+        columns: list[exp.Expr] = [self.name("a column")]
+        while self._match(TokenType.COMMA):
+            columns.append(self.name("a column"))
+        self.close_paren()
+        return columns
 
     def _complete(
         self, kind: str, needed: tuple[str, ...], args: dict[str, object], start: Token
