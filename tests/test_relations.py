@@ -203,7 +203,7 @@ def difference_of_changes(expected: tuple[Changes, Changes], case: Case) -> str 
 @pytest.mark.parametrize("text", RELATIONS)
 def test_relation(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
-    for _ in range(60 if full else 3):
+    for _ in range(60 if full else 2):
         case = case_of(text, rng)
         if "EMIT" not in text:
             check(case)
@@ -214,7 +214,7 @@ def test_relation(text: str, seed: int, full: bool) -> None:
 @pytest.mark.parametrize("text", STREAMS)
 def test_stream(text: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{text} {seed}")
-    for _ in range(60 if full else 3):
+    for _ in range(60 if full else 2):
         check(case_of(text, rng))
 
 

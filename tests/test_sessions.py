@@ -97,7 +97,7 @@ def test_unions_of_uneven_progress_equal_the_reference(
 ) -> None:
     rng = random.Random(f"sessions {count} {seed}")
     names = list("abc")[:count]
-    for _ in range(400 if full else 60):
+    for _ in range(400 if full else 15):
         gap = rng.choice((1, 3, 8, 20))
         slacks = {name: rng.choice((0, 0, 3, 15)) for name in names}
         rows = {name: random_rows(rng, rng.choice((0, 3, 30, 90))) for name in names}
