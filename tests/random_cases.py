@@ -141,7 +141,9 @@ def legal_operators(made: Shape) -> list[str]:
     if not KEEPS_VALUES.search(made.text):  # no two stacks or levels of sets and lists of values
         operators += ["two_stacks", "two_level"]
         calls = set(re.findall(r"\b(\w+)\(", made.text)) & set(AGGREGATES)
-        if calls <= {"count", "count_if"} or (calls <= {"count", "sum"} and _SUMS(made.text)):
+        if "own_" not in made.text and (
+            calls <= {"count", "count_if"} or (calls <= {"count", "sum"} and _SUMS(made.text))
+        ):
             operators += ["subtract"]
     return operators
 
