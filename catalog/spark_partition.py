@@ -96,8 +96,8 @@ def _text(value: PartitionValue, field: pa.Field[Any]) -> str | None:
     if isinstance(value, Decimal):
         return format(value, "f")
     if pa.types.is_date32(field.type):
-        return str(np.datetime64(value, "D"))  # type: ignore[call-overload]  # days
+        return str(np.int64(value).astype("datetime64[D]"))
     if pa.types.is_timestamp(field.type):
-        text = str(np.datetime64(value, "us")).replace("T", " ")  # type: ignore[call-overload]  # us
+        text = str(np.int64(value).astype("datetime64[us]")).replace("T", " ")
         return text.rstrip("0").rstrip(".") if "." in text else text
     return str(value)

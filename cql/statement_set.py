@@ -47,8 +47,6 @@ class StatementSet:
         self._new_run = run
         self._explain = explain
         self._run: RunOfAll | None = None
-        self._thread: threading.Thread | None = None
-        self._exception: BaseException | None = None
 
     @property
     def bounded(self) -> bool:
@@ -141,35 +139,23 @@ class StatementSet:
         self._only_inserts()
         if self.is_active:
             raise RunError(f"{self.name} is running already", hint="stop() it first")
-        self._exception = None
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._in_background, args=self._begin(), name=f"cql {self.name}", daemon=True
         )
         for query in self.queries:
-            query.runs_in(self._thread)
-        self._thread.start()
+            query.runs_in(thread)
+        thread.start()
         return self
 
     def stop(self, timeout: float | None = 10.0) -> bool:
         """Asks all of it to end, and waits up to ``timeout`` seconds for a run in the background;
         True when it no longer runs."""
-        for query in self.queries:
-            query.stop(timeout=0)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-            return not self._thread.is_alive()
-        return not self.is_active
+        return all(query.stop(timeout) for query in self.queries)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for a run in the background; False if it still runs after ``timeout`` seconds.
         Raises what made it fail."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                return False
-        if self._exception is not None:
-            raise self._exception
-        return True
+        return all(query.await_termination(timeout) for query in self.queries)
 
     def explain(self, mode: str = "physical") -> Explanation:
         """The plans as text: what several queries share is shown with the first of them, and named
@@ -209,8 +195,8 @@ class StatementSet:
         try:
             for _ in self._rows(run, running):
                 pass
-        except Exception as error:  # nobody is here to catch it: await_termination hands it over
-            self._exception = error
+        except Exception:  # each query keeps it, and ``await_termination`` hands it over
+            return
 
     def _only_inserts(self) -> None:
         for query in self.queries:

@@ -206,7 +206,7 @@ def _by(values: Values, call: AggregateCall) -> Values:
 
 def _share(p: Literal) -> Fraction:
     if p.type.kind is Kind.DECIMAL:
-        return Fraction(number(p.value, p.type))  # type: ignore[arg-type]
+        return Fraction(number(p.value, p.type))
     return Fraction(str(p.value))
 
 

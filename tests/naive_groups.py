@@ -234,7 +234,7 @@ def _group_row(node: Aggregate, span: tuple[int, ...], members: list[_Member]) -
         members = sorted(members, key=lambda m: (m.time, m.arrival))
     values: list[Any] = list(members[0].keys) if members else []
     for i, one in enumerate(node.calls):
-        values.append(aggregate(one, [m.args[i] for m in members if m.args[i] is not None]))  # type: ignore[misc]
+        values.append(aggregate(one, [m.args[i] for m in members if m.args[i] is not None]))
     marks: list[float | None] = [None] * len(values)
     if span:
         start, end = span

@@ -77,4 +77,4 @@ def moved_mark(expr: Expr, row: Row) -> float | None:
     except BadRowError:
         return NEVER
     whole = isinstance(moved, int) and not isinstance(moved, bool)
-    return moved if whole else None  # type: ignore[return-value]
+    return moved if whole else None

@@ -291,7 +291,7 @@ def sessions(name: str, key: Callable[[SimpleNamespace], Hashable], gap: Any) ->
                 rest = [r for r in rest if r not in joined]
                 session += joined
                 grew = bool(joined)
-            yield sorted(session, key=lambda r: (r.time, r.seq))  # type: ignore[misc]
+            yield sorted(session, key=lambda r: (r.time, r.seq))
             left = rest
 
 

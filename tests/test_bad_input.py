@@ -136,7 +136,7 @@ def test_a_timedelta_beyond_64_bits(session: Session) -> None:
 def test_texts_that_are_no_texts(session: Session) -> None:
     for value in (None, b"SELECT 1", 7):
         with pytest.raises(CqlError, match="text"):
-            session.sql(value)  # type: ignore[arg-type]
+            session.sql(value)
 
 
 # --------------------------------------------------------------------------- files

@@ -330,7 +330,7 @@ def test_a_derived_stream_carries_its_window_columns() -> None:
         " [RANGE 1 HOUR, SLIDE 1 HOUR]"
     )
     outer = inputs(plan)[0]
-    wa = outer.window.wa  # type: ignore[union-attr]
+    wa = outer.window.wa
     assert isinstance(wa, int)
     assert inputs(outer)[0].schema[wa].name == "window_time"
 

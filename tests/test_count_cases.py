@@ -54,7 +54,7 @@ def _marks(stream: Stream) -> dict[tuple[object, ...], bool]:
         found[row] = (late, known.mark if late else None, k if late or row[0] is None else None)
         if row[0] is not None:
             known.row(row[0])
-    return found  # type: ignore[return-value]
+    return found
 
 
 def test_permutations_make_no_stragglers(seed: int) -> None:

@@ -339,7 +339,7 @@ def test_a_query_that_differs_in_constants_is_the_same_text(tmp_path: Path) -> N
 
 
 @njit
-def _divide_all(n, m, shift, out, fast):  # type: ignore[no-untyped-def]
+def _divide_all(n, m, shift, out, fast):
     for k in range(n.size):
         x = n[k]
         out[k] = ((mul_high(x, m) + x) >> shift) + (1 if x < 0 else 0)

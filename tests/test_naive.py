@@ -65,7 +65,7 @@ def test_worked_examples(name: str) -> None:
 
 
 def _value(fn: str, kind: DataType, *args: tuple[object, DataType]) -> object:
-    literals = tuple(Literal(v, t) for v, t in args)  # type: ignore[arg-type]
+    literals = tuple(Literal(v, t) for v, t in args)
     return value_of(Call(fn, literals, kind), ())
 
 
@@ -131,7 +131,7 @@ def test_functions(
     ],
 )
 def test_casts(value: object, source: DataType, target: DataType, want: object) -> None:
-    literal = Literal(value, source)  # type: ignore[arg-type]
+    literal = Literal(value, source)
     if want is None:
         with pytest.raises(BadRowError):
             value_of(Cast(literal, target), ())

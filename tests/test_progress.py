@@ -581,7 +581,7 @@ def test_fine_punctuation_does_not_flood(session: Session) -> None:
             calls.append(lambda: found.calls)
             return found
 
-        made._make_runtime = runtime  # type: ignore[method-assign]
+        made._make_runtime = runtime
         return made.queries[0]
 
     session._run = run

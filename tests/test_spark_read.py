@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+from pyspark.sql import functions
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -515,7 +515,7 @@ def test_unknown_tables_and_columns(spark: Any, tables: Any, tmp_path: Path) -> 
 
 @pytest.mark.spark
 def test_views_are_computed_by_spark(spark: Any, tables: Any, tmp_path: Path) -> None:
-    frame = spark.range(1000).withColumn("g", F.col("id") % 3).repartition(4)
+    frame = spark.range(1000).withColumn("g", functions.col("id") % 3).repartition(4)
     frame.withColumnRenamed("g", 'odd `name."').createOrReplaceTempView("computed")
     assert table_files(spark, "computed") is None
     assert table_schema(spark, "computed").names == ["id", 'odd `name."']
@@ -528,7 +528,7 @@ def test_views_are_computed_by_spark(spark: Any, tables: Any, tmp_path: Path) ->
     first = next(query_batches(spark, "computed", max_rows=10))
     assert first.batch.num_rows == 10
     spark.range(3).select(
-        F.raise_error(F.lit("boom")).cast("int").alias("x")
+        functions.raise_error(functions.lit("boom")).cast("int").alias("x")
     ).createOrReplaceTempView("failing")
     with pytest.raises(CatalogError, match=r"while reading `failing`.*boom"):
         rows(query_batches(spark, "failing"))

@@ -382,7 +382,7 @@ def test_folder_names_are_escaped_as_spark_does(spark: Any) -> None:
 @pytest.mark.spark
 def test_only_fixed_statements_may_be_sent(spark: Any) -> None:
     with pytest.raises(CatalogError, match="only the fixed statements"):
-        spark_sql.run(spark, "DROP TABLE {table}", table="canary")  # type: ignore[arg-type]
+        spark_sql.run(spark, "DROP TABLE {table}", table="canary")
 
 
 @pytest.mark.spark

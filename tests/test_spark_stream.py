@@ -113,7 +113,7 @@ def test_windows_over_a_table_that_grows_close_as_it_does(session: Session) -> N
     assert next(batches).to_pydict() == {"n": [3]}
     append(session, 15, 29)
     assert next(batches).to_pydict() == {"n": [2]}
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     assert query.status == "stopped"
 
 
@@ -184,7 +184,7 @@ def test_a_streaming_frame_is_a_stream(session: Session, spark: Any, tmp_path: P
     assert next(batches).to_pydict() == {"v": ["x", None], "n": [1, 2]}
     pq.write_table(pa.table({"a `b`": [3], "v": ["z"]}), folder / "2.parquet")
     assert next(batches).to_pydict() == {"v": ["z"], "n": [3]}
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     source = source_of(session, "r")
     rows = source.open([])
     assert count(rows, 3) == {"row": 3}

@@ -36,6 +36,7 @@ STREAM = pa.table(
 WINDOW = "s [RANGE 10 SLIDE 10]"
 
 
+# Classes are named as the functions of SQL that they are, and their methods take no self.
 # ruff: noqa: N801, N805
 class own_sum:
     """A sum."""

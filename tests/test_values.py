@@ -1,5 +1,6 @@
 """The values that aggregates over changing relations keep, against lists of Python."""
 
+# Classes are named as the functions of SQL that they are, and their methods take no self.
 # ruff: noqa: N801, N805
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant(*parts: int) -> int:
-    return (datetime(*parts, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)  # type: ignore[arg-type]
+    return (datetime(*parts, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize("zone", ZONES)

@@ -72,10 +72,10 @@ class CumulateTerminal(PaneTerminal):
         pane, if punctuation has passed its end."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         opened, following = kernel.word("open"), kernel.word("next_window")
-        find, close = kernel.word("find_window"), kernel.word("close_window")
+        find = kernel.word("find_window")
         last = self._spans.last_with("heap[0] >> 1") if self.logs else "heap[0] >> 1"
         with body.block(f"while {opened} > 0 and ({last}) < {following}:"):
-            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+            self._give_back()
         with body.block(f"if {opened} == 0:"):
             body.line("break")
         body.lines("v = heap[0] >> 1", "gathered = -1")
@@ -87,9 +87,8 @@ class CumulateTerminal(PaneTerminal):
         with body.block(f"if {kernel.word('watermark')} < {self._spans.end('v')}:"):
             body.line("break")
         body.line(f"w = 2 * ({self._spans.last_with('v')}) + 1")
-        self._open_window(leave="break")
-        body.lines(f"{following} = v", f"{closing} = slot", f"{group} = 0")
-        body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
+        self._open_leaving(closing, group)
+        body.line(f"{following} = v")
 
     def _window_of_slot(self) -> None:
         self.writer.kernel.body.line(f"w = {self.writer.kernel.word('next_window')}")

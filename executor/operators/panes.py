@@ -133,6 +133,11 @@ class PaneTerminal(AggregateTerminal):
         with body.block(f"if {kernel.word('watermark')} < {self._end_of('v')}:"):
             body.line("break")
         body.line(f"w = 2 * v * {self._slide_panes} + 1")
+        self._open_leaving(closing, group)
+
+    def _open_leaving(self, closing: str, group: str) -> None:
+        """Region ``w`` is that of the window that leaves; nothing has been merged into it."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
         self._open_window(leave="break")
         body.lines(f"{closing} = slot", f"{group} = 0")
         body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
@@ -140,12 +145,17 @@ class PaneTerminal(AggregateTerminal):
     def _purge(self) -> None:
         """Gives back the regions whose last window has left."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        find, close = kernel.word("find_window"), kernel.word("close_window")
         with body.block(f"while {kernel.word('open')} > 0:"):
             last = self._last_window("(heap[0] >> 1)")
             with body.block(f"if {last} >= {kernel.word('next_window')}:"):
                 body.line("break")
-            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """The first region of the heap."""
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        find, close = kernel.word("find_window"), kernel.word("close_window")
+        body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
 
     def _window_of_slot(self) -> None:
         self.writer.kernel.body.line(f"w = (window_ids[slot] >> 1) // {self._slide_panes}")
@@ -153,24 +163,24 @@ class PaneTerminal(AggregateTerminal):
     def _complete(self) -> None:
         """Merges the panes of the window in ``slot`` into it; the kernel may leave between two
         groups."""
+        merging = self.writer.kernel.word("merging")
+        at = f"2 * (w * {self._slide_panes} + {merging})"
+        self._merge_regions(self._range_panes, f"source = {at}")
+
+    def _merge_regions(self, count: str, *source: str) -> None:
+        """Merges so many regions, where they are there, into the one in ``slot``; the lines
+        ``source`` set the id of the next one."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
         merging, merged = kernel.word("merging"), kernel.word("merged")
-        find = kernel.word("find_window")
         body.lines(*REGION, "count = counts[slot]")
-        with body.block(f"while {merging} < {self._range_panes}:"):
-            at = f"2 * (w * {self._slide_panes} + {merging})"
-            body.line(f"source = call_operator({find}, desc, {at})")
-            self._merge_found()
+        with body.block(f"while {merging} < {count}:"):
+            body.lines(*source)
+            body.line(f"source = call_operator({kernel.word('find_window')}, desc, source)")
+            with body.block("if source >= 0:"):
+                self._merge_region()
+            with body.block("if status != 0:"):
+                body.line("break")
             body.lines(f"{merged} = 0", f"{merging} += 1")
-        with body.block("if status != 0:"):
-            body.line("break")
-
-    def _merge_found(self) -> None:
-        """Merges the region in ``source``, if there is one; leaves the loop where the kernel has
-        to."""
-        body = self.writer.kernel.body
-        with body.block("if source >= 0:"):
-            self._merge_region()
         with body.block("if status != 0:"):
             body.line("break")
 

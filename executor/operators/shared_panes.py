@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.expressions import Code
-from cql.executor.operators.grouping import REGION
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.spans import Spans
 from cql.executor.unit import INFINITY, NEVER
@@ -126,19 +125,16 @@ class SharedPaneTerminal(PaneTerminal):
             body.line("break")
         body.lines(f"{kernel.word('query')} = leaving", f"{kernel.word('first_pane')} = w")
         body.line(f"w = {_LEAVING}")
-        self._open_window(leave="break")
-        body.lines(f"{closing} = slot", f"{group} = 0")
-        body.lines(f"{kernel.word('merging')} = 0", f"{kernel.word('merged')} = 0")
+        self._open_leaving(closing, group)
 
     def _purge(self) -> None:
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        find, close = kernel.word("find_window"), kernel.word("close_window")
         with body.block(f"while {kernel.word('open')} > 0:"):
             body.line(f"pane = heap[0] // {self._ids}")
             for q in range(self._ids - 1):
                 with body.block(f"if {self._last_of(q, 'pane')} >= {self._following(q)}:"):
                     body.line("break")
-            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+            self._give_back()
 
     def _window_of_slot(self) -> None:
         """``w`` is the first pane of the window, ``panes`` how many it has."""
@@ -152,18 +148,9 @@ class SharedPaneTerminal(PaneTerminal):
     def _complete(self) -> None:
         """Merges the window's panes, and at last what late rows brought to it by itself; the kernel
         may leave between two groups."""
-        body, kernel = self.writer.kernel.body, self.writer.kernel
-        merging, merged = kernel.word("merging"), kernel.word("merged")
-        body.lines(*REGION, "count = counts[slot]")
-        with body.block(f"while {merging} <= panes:"):
-            body.line(f"source = {self._ids} * (w + {merging})")
-            with body.block(f"if {merging} == panes:"):
-                body.line(f"source = {self._ids} * w + 1 + leaving")
-            body.line(f"source = call_operator({kernel.word('find_window')}, desc, source)")
-            self._merge_found()
-            body.lines(f"{merged} = 0", f"{merging} += 1")
-        with body.block("if status != 0:"):
-            body.line("break")
+        merging = self.writer.kernel.word("merging")
+        pane, late = f"{self._ids} * (w + {merging})", f"{self._ids} * w + 1 + leaving"
+        self._merge_regions("panes + 1", f"source = {pane} if {merging} < panes else {late}")
 
     def _window_bounds(self) -> None:
         body = self.writer.kernel.body

@@ -51,19 +51,17 @@ class SubtractTerminal(PaneTerminal):
         with body.block(f"if {kernel.word('watermark')} < {self._end_of('v')}:"):
             body.line("break")
         body.line(f"w = {RUN}")
-        self._open_window(leave="break")
-        body.lines(f"{closing} = slot", f"{group} = 0", f"{kernel.word('next_window')} = v")
-        body.lines(f"{kernel.word('stage')} = {_BEGIN}", f"{kernel.word('merged')} = 0")
+        self._open_leaving(closing, group)
+        body.lines(f"{kernel.word('next_window')} = v", f"{kernel.word('stage')} = {_BEGIN}")
 
     def _purge(self) -> None:
         """Gives back the panes that have left RUN, and what late rows brought to windows that began
         with them."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        find, close = kernel.word("find_window"), kernel.word("close_window")
         with body.block(f"while {kernel.word('open')} > 0:"):
             with body.block(f"if (heap[0] >> 1) >= {kernel.word('front')}:"):
                 body.line("break")
-            body.line(f"call_operator({close}, desc, call_operator({find}, desc, heap[0]))")
+            self._give_back()
 
     def _window_of_slot(self) -> None:
         """The window that leaves is the next one until it has left."""

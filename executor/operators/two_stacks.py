@@ -68,9 +68,8 @@ class TwoStacksTerminal(PaneTerminal):
         with body.block(f"if {kernel.word('watermark')} < {self._end_of('v')}:"):
             body.line("break")
         body.line(f"w = 2 * v * {self._slide_panes} + 1")
-        self._open_window(leave="break")
-        body.lines(f"{closing} = slot", f"{group} = 0")
-        body.lines(f"{kernel.word('stage')} = {_BEGIN}", f"{kernel.word('merged')} = 0")
+        self._open_leaving(closing, group)
+        body.line(f"{kernel.word('stage')} = {_BEGIN}")
 
     def _complete(self) -> None:
         """Puts the groups of the window in ``slot`` together, step by step: the groups of one
