@@ -12,13 +12,13 @@ from cql import types as t
 from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
-from cql.errors import did_you_mean
+from cql.errors import BindError, did_you_mean
 from cql.planner import aggregates, functions, literals
 from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
-from cql.planner.scope import WINDOW_NAMES, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.scope import OVER, WINDOW_NAMES, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
 from cql.types import DataType
 
@@ -193,12 +193,12 @@ class ExprBinder:
                 return self._function(node)
         raise self.binder.unsupported(f"{_shown(node)} in an expression", node)
 
-    def condition(self, node: Node) -> Expr:
-        """A boolean expression."""
+    def condition(self, node: Node, part: str | None = None) -> Expr:
+        """A boolean expression, of the clause or of a ``part`` of one of its expressions."""
         bound = self.bind(node)
         if bound.type not in (t.BOOLEAN, t.NULL):
             raise self.binder.error(
-                f"{self.clause} needs a condition, not a value of type {bound.type}", node
+                f"{part or self.clause} needs a condition, not a value of type {bound.type}", node
             )
         return functions.cast(bound, t.BOOLEAN, bound.pos)
 
@@ -211,7 +211,10 @@ class ExprBinder:
         if names_window and self.scope.window and not self.scope.has(node.name.lower()):
             raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
         first = self.aliases == "first"
-        return self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)
+        found = self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)
+        if self.row is not None and self.clause in _BEFORE_OVER and self.row.holds_over(found):
+            raise before_over(self.binder, self.clause, node)  # an alias
+        return found
 
     def _dot(self, node: exp.Dot) -> Expr:
         """``window(ts, '1 minute').start``; nothing else has parts."""
@@ -257,7 +260,7 @@ class ExprBinder:
         conditions: list[Expr] = []
         for branch in node.args["ifs"]:
             if tested is None:
-                conditions.append(replace_clause(self, "WHEN").condition(branch.this))
+                conditions.append(self.condition(branch.this, "WHEN"))
             else:
                 args = [tested, self.bind(branch.this)]
                 conditions.append(functions.resolve("eq", args, self.binder.pos(branch)))
@@ -373,7 +376,7 @@ class ExprBinder:
             raise self.binder.error("an aggregate is ordered inside or WITHIN GROUP", within)
         where = None
         if where_node is not None:
-            where = replace_clause(self._inside_aggregate(), "FILTER").condition(where_node)
+            where = replace(self._inside_aggregate(), clause="FILTER").condition(where_node)
         mine = self.binder.context.aggregate(name)
         pos = self.binder.pos(call)
         if mine is not None:
@@ -467,12 +470,7 @@ class ExprBinder:
     def _over(self, node: exp.Window) -> Expr:
         """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""
         if self.clause in _BEFORE_OVER:
-            raise self.binder.error(
-                f"{self.clause} cannot hold a function with OVER: it is computed before",
-                node,
-                hint="compute it in a subquery in FROM: FROM (SELECT …, ROW_NUMBER() OVER (…) AS n"
-                " …) WHERE n <= 3",
-            )
+            raise before_over(self.binder, self.clause, node)
         inner: Node = node.this
         while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
             inner = inner.this
@@ -484,10 +482,11 @@ class ExprBinder:
         arguments = [a for a in function_arguments(inner) if not isinstance(a, exp.Star)]
         if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
             arguments = list(arguments[0].expressions)
-        args = [self.bind(a) for a in arguments]
+        inside = replace(self, clause=OVER)
+        args = [inside.bind(a) for a in arguments]
         return self._extra(
             Extra(
-                "OVER",
+                OVER,
                 printed(node),
                 self._over_type(inner, name, args),
                 "ROW_NUMBER() OVER (… ORDER BY …) is, without a frame"
@@ -521,11 +520,12 @@ class ExprBinder:
         named = node.args.get("alias")
         if named is not None:
             window = self._named_window(node, named.name)
-        partition = tuple(self.bind(part) for part in window.args.get("partition_by") or ())
+        inside = replace(self, clause=OVER)
+        partition = tuple(inside.bind(part) for part in window.args.get("partition_by") or ())
         order = window.args.get("order")
         keys = []
         for ordered in order.expressions if order else ():
-            expr = self.bind(ordered.this)
+            expr = inside.bind(ordered.this)
             check_ordered(expr, "ORDER BY", None)
             descending, nulls_first = direction(ordered)
             keys.append(SortKey(expr, descending, nulls_first))
@@ -542,16 +542,22 @@ class ExprBinder:
         return found
 
 
+def before_over(binder: Binder, clause: str, node: Node) -> BindError:
+    """``clause`` holds a function with OVER, be it by an alias."""
+    return binder.error(
+        f"{clause} cannot hold a function with OVER: it is computed before",
+        node,
+        hint="compute it in a subquery in FROM: FROM (SELECT …, ROW_NUMBER() OVER (…) AS n"
+        " …) WHERE n <= 3",
+    )
+
+
 def direction(ordered: Node) -> tuple[bool, bool]:
     """Whether a key of ORDER BY descends, and whether NULL comes first: Spark's order is first when
     ascending, last when descending, unless written."""
     descending = bool(ordered.args.get("desc"))
     written = ordered.args.get("nulls_first")
     return descending, (not descending) if written is None else bool(written)
-
-
-def replace_clause(binder: ExprBinder, clause: str) -> ExprBinder:
-    return replace(binder, clause=clause)
 
 
 def parameter(binder: Binder, node: exp.Expr) -> Literal:
@@ -586,7 +592,7 @@ def function_name(node: exp.Expr) -> str:
 
 
 #: What is computed before a function with OVER has its value.
-_BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate")
+_BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate", OVER)
 
 #: The parts of a time that EXTRACT takes, and the functions that they are.
 _EXTRACT = {

@@ -18,7 +18,7 @@ from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
 from cql.errors import Position
 from cql.planner import bind_window
-from cql.planner.bind_expr import AUXILIARY, ExprBinder, direction, parameter
+from cql.planner.bind_expr import AUXILIARY, ExprBinder, before_over, direction, parameter
 from cql.planner.bind_expr import printed as column_name
 from cql.planner.bind_from import From, as_column, bind_from, numbered
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
@@ -272,6 +272,8 @@ def _group_key(block: Block, node: exp.Expr) -> None:
     item = _ordinal(block, node, "GROUP BY")
     if item is not None:
         expr, name = item.expr, item.name
+        if block.parts.row.holds_over(expr):
+            raise before_over(block.binder, "GROUP BY", node)
     else:
         expr = block.clause("GROUP BY", aliases="last").bind(node)
         name = expr.name if isinstance(expr, Column) else column_name(node)

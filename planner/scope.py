@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from cql.errors import Position, did_you_mean
 from cql.planner.context import Binder, Env, match_name
-from cql.planner.expr import Column, Expr, Literal
+from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import from_python
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, SortKey
 from cql.types import BIGINT, DataType
@@ -26,6 +26,8 @@ AGGREGATES = 1_000_000
 WINDOW = 2_000_000
 EXTRAS = 3_000_000
 OUTER = 4_000_000
+#: What the columns of functions with OVER are called in refusals.
+OVER = "OVER"
 #: ``window.start`` and the pseudo-columns are the same.
 #: What Spark names the window of a query.
 WINDOW_NAMES = ("window", "session_window")
@@ -148,6 +150,11 @@ class Row:
         self.extras.append(extra)
         at = EXTRAS + len(self.extras) - 1
         return Column(at, extra.name, extra.type, True, extra.pos)
+
+    def holds_over(self, expr: Expr) -> bool:
+        """Whether a function with OVER is in ``expr``."""
+        found = (i - EXTRAS for i in columns_of(expr) if EXTRAS <= i < OUTER)
+        return any(self.extras[at].clause == OVER for at in found)
 
 
 @dataclass(slots=True)
