@@ -223,21 +223,16 @@ class Query:
         return self._rows()
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        run = self._begin()
-        batches = run.batches()
-        try:
-            with self.late_output(run):
-                for batch in batches:
-                    if batch.num_rows:
-                        self._row_count += batch.num_rows
-                        yield batch
-        except BaseException as error:
-            self._end(error)
-            raise
-        else:
-            self._end(None)
-        finally:
-            _close(batches)
+        with self.running() as run:
+            batches = run.batches()
+            try:
+                with self.late_output(run):
+                    for batch in batches:
+                        if batch.num_rows:
+                            self._row_count += batch.num_rows
+                            yield batch
+            finally:
+                _close(batches)
 
     @contextlib.contextmanager
     def late_output(self, run: Run) -> Iterator[None]:
@@ -351,9 +346,11 @@ class Query:
                 "a SELECT has no target to run into",
                 hint="iterate over it, or start an INSERT INTO a table",
             )
-        run = self._begin()
         self._thread = threading.Thread(
-            target=self._insert_in_background, args=(run,), name=f"cql {self.name}", daemon=True
+            target=self._insert_in_background,
+            args=self._begin_insert(),
+            name=f"cql {self.name}",
+            daemon=True,
         )
         self._thread.start()
         return self
@@ -402,8 +399,16 @@ class Query:
 
     def insert(self) -> Query:
         """Runs an INSERT here, to its end. Interrupted or failed, a bounded one leaves nothing."""
-        self._insert(self._begin())
+        self._insert(*self._begin_insert())
         return self
+
+    def _begin_insert(self) -> tuple[Run, Publisher, contextlib.ExitStack]:
+        """A run, where its rows go, and what ends both. What it writes into is open from here on,
+        so that the tables it makes can be read as soon as it is said to run."""
+        with contextlib.ExitStack() as stack:
+            run = stack.enter_context(self.running())
+            publisher = stack.enter_context(self.publishing(run))
+            return run, publisher, stack.pop_all()
 
     def _finish_insert(self) -> None:
         if self._status == "ready":
@@ -414,25 +419,22 @@ class Query:
                 self._must_end()
             self.await_termination()
 
-    def _insert_in_background(self, run: Run) -> None:
+    def _insert_in_background(
+        self, run: Run, publisher: Publisher, running: contextlib.ExitStack
+    ) -> None:
         try:
-            self._insert(run)
+            self._insert(run, publisher, running)
         except Exception:  # ``exception`` and ``await_termination`` hand it over
             return
 
-    def _insert(self, run: Run) -> None:
-        batches = run.batches()
-        try:
-            with self.publishing(run) as publisher:
+    def _insert(self, run: Run, publisher: Publisher, running: contextlib.ExitStack) -> None:
+        with running:
+            batches = run.batches()
+            try:
                 for batch in batches:
                     publisher.write(batch)
-        except BaseException as error:
-            self._end(error)
-            raise
-        else:
-            self._end(None)
-        finally:
-            _close(batches)
+            finally:
+                _close(batches)
 
     @contextlib.contextmanager
     def publishing(self, run: Run) -> Iterator[Publisher]:
@@ -446,11 +448,11 @@ class Query:
                 publisher.abandon()
 
     @contextlib.contextmanager
-    def running_as(self, run: Run) -> Iterator[None]:
-        """While ``run``, a part of the run of several queries, is this one's."""
-        self._begin(lambda: run)
+    def running(self, part: Run | None = None) -> Iterator[Run]:
+        """While a run, or a ``part`` of the run of several queries, is this one's."""
+        run = self._begin(part)
         try:
-            yield
+            yield run
         except BaseException as error:
             self._end(error)
             raise
@@ -463,7 +465,7 @@ class Query:
 
     # ----------------------------------------------------------------- about the latest run
 
-    def _begin(self, new: Callable[[], Run] | None = None) -> Run:
+    def _begin(self, part: Run | None) -> Run:
         with self._lock:
             if self._status == "running":
                 raise RunError(f"query {self.name} is running already", hint="stop() it first")
@@ -472,7 +474,7 @@ class Query:
             self._row_count = 0
             self._status = "running"
         try:
-            run = (new or self._recipe.run)()
+            run = self._recipe.run() if part is None else part
         except BaseException as error:
             self._end(error)
             raise

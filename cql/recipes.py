@@ -77,12 +77,17 @@ def target(
     *,
     create: bool | None = None,
 ) -> Target:
-    """Where rows of ``schema`` go; ``create`` None makes a table where there is none."""
+    """Where rows of ``schema`` go; ``create`` None makes a table where there is none. What is
+    published by epochs is a table from the start: whoever looks before the first row finds it."""
 
     def sink() -> Sink:
         try:
             new = catalog.find(name) is None if create is None else create
-            return catalog.sink(name, schema, create=new)
+            made = catalog.sink(name, schema, create=new)
+            if new and epoch is not None:
+                made.begin()
+                made.commit()
+            return made
         except CqlError as error:
             error.position = error.position or pos
             raise

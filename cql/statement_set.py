@@ -75,28 +75,28 @@ class StatementSet:
         Closing the iterator ends the run."""
         yield from self._rows(*self._begin())
 
-    def _begin(self) -> tuple[RunOfAll, contextlib.ExitStack]:
-        """A run, and what ends it: from here on each query can be stopped."""
+    def _begin(self) -> tuple[RunOfAll, dict[int, Publisher], contextlib.ExitStack]:
+        """A run, where the rows of each INSERT go, and what ends all: from here on each query can
+        be stopped, and the tables that it makes can be read."""
         run = self._new_run()
+        writers: dict[int, Publisher] = {}
         with contextlib.ExitStack() as stack:
             for query, part in zip(self.queries, run.queries, strict=True):
-                stack.enter_context(query.running_as(part))
+                stack.enter_context(query.running(part))
             self._run = run
-            return run, stack.pop_all()
+            for number, (query, part) in enumerate(zip(self.queries, run.queries, strict=True)):
+                if query.is_insert:
+                    writers[number] = stack.enter_context(query.publishing(part))
+                else:
+                    stack.enter_context(query.late_output(part))
+            return run, writers, stack.pop_all()
 
     def _rows(
-        self, run: RunOfAll, running: contextlib.ExitStack
+        self, run: RunOfAll, writers: dict[int, Publisher], running: contextlib.ExitStack
     ) -> Iterator[tuple[Query, pa.RecordBatch]]:
         results = run.results()
         try:
-            with running as stack:
-                writers: dict[int, Publisher] = {}
-                for number, part in enumerate(run.queries):
-                    query = self.queries[number]
-                    if query.is_insert:
-                        writers[number] = stack.enter_context(query.publishing(part))
-                    else:
-                        stack.enter_context(query.late_output(part))
+            with running:
                 for number, batch in results:
                     if number in writers:
                         writers[number].write(batch)
@@ -191,9 +191,11 @@ class StatementSet:
         """The latest run: a line for each query."""
         return "\n".join(f"{q.name}: {q.summary()}" for q in self.queries)
 
-    def _in_background(self, run: RunOfAll, running: contextlib.ExitStack) -> None:
+    def _in_background(
+        self, run: RunOfAll, writers: dict[int, Publisher], running: contextlib.ExitStack
+    ) -> None:
         try:
-            for _ in self._rows(run, running):
+            for _ in self._rows(run, writers, running):
                 pass
         except Exception:  # each query keeps it, and ``await_termination`` hands it over
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -203,6 +205,53 @@ def test_nothing_is_kept_of_a_run_that_fails_or_is_left(session: Session) -> Non
 
 
 WINDOW = "[RANGE 10 SLIDE 10]"
+LATE = f"SELECT count(*) AS n FROM s {WINDOW} LATE OUTPUT INTO kept"
+
+
+def names_of(session: Session, table: str) -> list[str]:
+    query = session.sql(f"SELECT * FROM {table}")
+    assert isinstance(query, Query)
+    assert query.to_arrow().num_rows == 0
+    return query.columns
+
+
+@pytest.mark.parametrize("how", ["insert", "create", "set", "select"])
+def test_over_endless_input_its_table_is_there_from_the_start(session: Session, how: str) -> None:
+    """Whoever looks before the first late row finds it, empty."""
+    go = threading.Event()
+
+    def numbers() -> Iterator[dict[str, Any]]:
+        yield from ({"t": t, "k": 1} for t in (1, 30))
+        go.wait(30)
+
+    session.create_stream("s", numbers, ordered_by="t", bounded=False)
+    session.sql("CREATE TABLE counts (n BIGINT)")
+    try:
+        if how == "insert":
+            session.sql(f"INSERT INTO counts {LATE}")
+        elif how == "create":
+            session.sql(f"CREATE TABLE made AS {LATE}; INSERT INTO made SELECT 1 AS n WHERE false")
+        elif how == "set":
+            session.sql(f"EXECUTE STATEMENT SET BEGIN INSERT INTO counts {LATE}; END")
+        else:
+            first = session.sql(LATE)
+            assert isinstance(first, Query)
+            with contextlib.closing(first.batches()) as batches:
+                next(batches)
+                assert names_of(session, "kept") == ["t", "k"]
+        assert names_of(session, "kept") == ["t", "k"]
+    finally:
+        go.set()
+
+
+def test_nothing_is_made_where_planning_fails(session: Session) -> None:
+    session.create_stream("s", lambda: iter([{"t": 1}]), ordered_by="t", bounded=False)
+    session.sql("CREATE TABLE counts (m DATE)")
+    for text in (f"INSERT INTO nowhere {LATE}", f"INSERT INTO counts {LATE}", f"{LATE} WITH x"):
+        with pytest.raises(CqlError):
+            session.sql(text)
+    session.sql(LATE)  # lazy: it has not started
+    assert session.catalog.find(("kept",)) is None
 
 
 @pytest.mark.parametrize(
