@@ -39,15 +39,19 @@ _Place = tuple[tuple[str, ...], int]
 def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
     """The plans with their common parts as common objects; ``panes``: also those of windows that
     differ in RANGE, SLIDE and OFFSET only."""
-    shared = _scans(plans)
+    # A common part stands where the first query wrote it; an error is told at its place, so those
+    # that fail for bad rows come before those that keep them.
+    order = sorted(range(len(plans)), key=lambda k: plans[k].keep_bad_rows)
+    shared = _scans([plans[k] for k in order])
     known: list[Physical] = []
     roots = []
-    for plan in plans:
+    for k in order:
         mentions: Counter[tuple[str, ...]] = Counter()
-        roots.append(_joined(plan.root, shared, mentions, known))
+        roots.append(_joined(plans[k].root, shared, mentions, known))
     if panes:
         roots = share_windows(roots)
-    return Together(tuple(replace(p, root=r) for p, r in zip(plans, roots, strict=True)))
+    placed = dict(zip(order, roots, strict=True))
+    return Together(tuple(replace(p, root=placed[k]) for k, p in enumerate(plans)))
 
 
 def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:

@@ -254,6 +254,49 @@ def test_bad_rows_are_those_of_a_query(tables: Session) -> None:
     assert made.queries[1].progress().bad == made.queries[1].bad_rows().num_rows == 0
 
 
+SHARED = {
+    "SELECT ts, 1 / y AS z FROM s": "1 / y",
+    "SELECT 1 / 1 AS one, ts FROM s WHERE 1 / y > 0": "1 / y",
+    "SELECT sum(1 / y) AS z, window_end FROM s [RANGE 40 SLIDE 40]": "1 / y",
+    "SELECT 1 / (count(*) - 1) AS z, window_end FROM s [RANGE 1 SLIDE 1]": "1 / (count(*) - 1)",
+}
+
+
+@pytest.mark.parametrize("text", SHARED)
+@pytest.mark.parametrize("keeping", [(True, False), (True, True, False), (False, True)])
+def test_an_error_is_told_at_the_query_that_fails(
+    session: Session, text: str, keeping: tuple[bool, ...]
+) -> None:
+    """Though another query, which keeps such rows, shares what meets them."""
+    lines = [text + (" ON BAD ROW KEEP" if keeps else " ON BAD ROW FAIL") for keeps in keeping]
+    fails = keeping.index(False)
+    with pytest.raises(CqlError, match="division by zero") as caught:
+        session.together(";\n".join(lines)).to_arrow()
+    assert caught.value.line == fails + 1
+    assert caught.value.column == text.index(SHARED[text]) + 1
+
+
+def test_windows_that_share_panes_fail_where_the_query_fails(session: Session) -> None:
+    text = "SELECT sum(1 / y) AS z, window_end FROM s [RANGE {r} SLIDE 10]"
+    made = session.together(
+        f"{text.format(r=10)} ON BAD ROW KEEP;\n  {text.format(r=40)} ON BAD ROW FAIL"
+    )
+    assert "Shared" in made.explain()
+    with pytest.raises(CqlError, match="division by zero") as caught:
+        made.to_arrow()
+    assert (caught.value.line, caught.value.column) == (2, 14)
+
+
+def test_an_unreadable_row_is_told_at_the_query_that_fails(session: Session) -> None:
+    times = pa.array([1000, 2001, 3000], pa.timestamp("ns"))  # no microsecond holds the second
+    session.create_stream("u", pa.table({"ts": times, "k": ["a", "b", "c"]}), ordered_by="ts")
+    with pytest.raises(CqlError, match="row 1, column ts") as caught:
+        session.together(
+            "SELECT k FROM u ON BAD ROW KEEP;\nSELECT k, ts FROM u ON BAD ROW FAIL"
+        ).to_arrow()
+    assert (caught.value.line, caught.value.column) == (2, 19)
+
+
 def test_late_output_is_that_of_a_query(tables: Session) -> None:
     window = "SELECT count(*) AS n, window_end FROM s [RANGE {0} SLIDE {0}]"
     alone = []
