@@ -37,7 +37,9 @@ HOSTILE = [
 ]
 
 
-def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+    code: str, tmp_path: Path, *, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A fresh interpreter in an empty working folder, with its own cache and warnings as errors."""
     place = tmp_path / "cwd"
     place.mkdir(exist_ok=True)
@@ -54,7 +56,7 @@ def run_python(code: str, tmp_path: Path, **environment: str) -> subprocess.Comp
         text=True,
         cwd=place,
         env=kept,
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
 
@@ -115,6 +117,7 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
         print("JAVA_HOME" in os.environ, "SPARK_HOME" in os.environ)
         """,
         tmp_path,
+        timeout=900,  # four JVMs after one another, of 9 s of processor time each
         PATH=programs_without_java(tmp_path),
     )
     assert done.returncode == 0, done.stderr
