@@ -92,8 +92,6 @@ class QueryRun:
         """Keeps the answers: what they are made of is let go."""
         relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
         instants = [op.last for op in relations if op.last is not None]
-        if all(op.first is None for op in relations):
-            instants = []  # punctuation alone: aggregates without keys show their row at 0
         self._over = _Over(
             self.progress(),
             self.metrics(),

@@ -269,7 +269,10 @@ def _aggregate(node: Aggregate, time: DataType, lower: Lower) -> Physical:
             inner, entered = told, len(exprs)
     end = _ends(inner)
     ends = end if end is not None and end < keys else None
-    return ChangeAggregateExec(inner, keys, tuple(calls), node.names, method, ends, why, entered)
+    begins = _beginning(inner.schema[-2].type)
+    return ChangeAggregateExec(
+        inner, keys, tuple(calls), node.names, method, ends, why, entered, begins
+    )
 
 
 def _ends(node: Physical) -> int | None:
@@ -428,7 +431,7 @@ def _from_ever(node: Physical) -> Physical:
     row (count 0) from the beginning."""
     match node:
         case ChangeAggregateExec():
-            since = None if node.keys else _beginning(node.schema[-2].type)
+            since = None if node.keys else node.beginning
             return replace(node, input=_from_ever(node.input), since=since)
         case (
             FilterExec()

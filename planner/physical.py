@@ -331,7 +331,8 @@ class ChangeAggregateExec:
     they came ("two_stacks"), or in any order ("rescan"). ``ends`` is the key from which on no row
     of a group follows. ``entered`` is the column that says when a row entered, where a row that
     leaves must be told from others with the same values. Without keys there is a row from the
-    instant ``since`` on; None: from the first one of the windows below."""
+    instant ``since`` on; None: from the first one of the windows below, or where they have none
+    from the ``beginning`` on."""
 
     input: Physical
     keys: int
@@ -341,6 +342,7 @@ class ChangeAggregateExec:
     ends: int | None = None
     why: str = ""
     entered: int | None = None
+    beginning: int = 0
     since: int | None = None
 
     @property

@@ -38,6 +38,10 @@ from cql.window import WindowKind
 
 Bag = list[tuple[Any, ...]]
 
+#: The instant before those of streams: tables hold from there on, and the row of an aggregate
+#: without keys whose input has no rows.
+BEGINNING = -(1 << 62)
+
 
 def is_relation(node: Logical) -> bool:
     """Whether ``node`` is a bag that rows also leave: a window without SLIDE, and what is made of
@@ -129,11 +133,12 @@ class Relations:
 
     def _first(self, node: Logical) -> float:
         """The first instant: an aggregate without keys has its row from there on, in a subquery
-        from ever."""
+        from ever, as where nothing comes or something has been there from the beginning."""
         if self._asking:
             return -math.inf
         if id(node) not in self._firsts:
-            self._firsts[id(node)] = min(self.instants(node), default=-math.inf)
+            first = min(self.instants(node), default=-math.inf)
+            self._firsts[id(node)] = -math.inf if self.at(node, BEGINNING) else first
         return self._firsts[id(node)]
 
     def members(self, node: Windowed) -> list[tuple[int, tuple[Any, ...]]]:
@@ -349,11 +354,10 @@ class Relations:
     # -- changes and streams ---------------------------------------------------------------------
 
     def changes(self, node: Logical) -> list[tuple[int, tuple[Any, ...], int]]:
-        """(instant, row, weight): the net difference of each instant to the one before. Without any
-        instant, an aggregate without keys has its row at 0."""
+        """(instant, row, weight): the net difference of each instant to the one before."""
         found = []
         before: Bag = []
-        for now in self.instants(node) or [0]:
+        for now in [BEGINNING, *self.instants(node)]:
             rows = self.at(node, now)
             found += [(now, row, n) for row, n in _difference(before, rows)]
             before = rows

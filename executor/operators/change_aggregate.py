@@ -28,11 +28,11 @@ from cql.executor.operators.value_logs import (
     piece,
 )
 from cql.executor.operators.weights import weights_of
-from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, Unit, stored_dtype
+from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.model import Schema
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.physical import ChangeAggregateExec
+from cql.planner.physical import ChangeAggregateExec, bounded
 from cql.planner.python_values import to_python
 
 #: Entries that one change may need beside its own: the group's two, and one to compute in.
@@ -54,6 +54,7 @@ class ChangeAggregateOperator(InstantOperator):
         super().__init__(name, schema, len(schema) - 2, output, len(output) - 2, workspace)
         self.node = node
         self.windows = windows
+        self._ends = bounded(node.input)
         self._keys = Schema(schema.fields[: node.keys])
         self._types = [f.type for f in self._keys]
         self._index = GroupIndex(self._types)
@@ -127,12 +128,26 @@ class ChangeAggregateOperator(InstantOperator):
 
     _failed = False
     _begun = False
+    _promised = NEVER
+
+    @property
+    def _has_row(self) -> bool:
+        return bool(self.node.keys or (self._groups["shown"].size and self._groups["shown"][0]))
 
     def at_end(self) -> State:
-        """An aggregate without keys has a row, whatever came."""
-        if self.node.keys or (self._groups["shown"].size and self._groups["shown"][0]):
+        """An aggregate without keys has a row, whatever came; where nothing did, from the
+        beginning."""
+        if self._has_row:
             return no_rows(self.output)
-        return self._run(no_rows(self.schema), np.zeros(1, np.int64), idle=True)
+        first = max(self.node.beginning, self._promised)
+        return self._run(no_rows(self.schema), np.array([first], np.int64), idle=True)
+
+    def _promise(self) -> None:
+        """Only the end of the input tells that the row was there from the beginning; an input
+        without an end is not waited for."""
+        if self._has_row or not self._ends:
+            self._promised = self.passed
+            super()._promise()
 
     def advance(self, rows: State, times: Times) -> State:
         if not (self.node.keys or self._begun):

@@ -95,12 +95,16 @@ class InstantOperator(RowsOperator):
         if passed > self.passed:
             self.passed = passed
             self.ready = self._advance()
-            self.promises.append((self.time_out, passed))
+            self._promise()
         if ended:
             self.passed = INFINITY
             self.ready = joined([self.ready, self._advance(), self.at_end()])
             self.promises = [(END_OF_INPUT, INFINITY)]
         return None
+
+    def _promise(self) -> None:
+        """All that follows is of instants that are not over."""
+        self.promises.append((self.time_out, self.passed))
 
     def _wait(self, rows: State) -> None:
         times = self._times(rows)
