@@ -37,14 +37,11 @@ from cql.executor.kernels.windows import (
     RECORDS,
     SLOTS,
     SMALLEST_CLASS,
-    SPARE,
-    SPARES,
-    TABLES,
     WIDTH,
     find_slot,
     free_region,
     index_region,
-    remove_slot,
+    release,
     tag_of,
     take_region,
 )
@@ -200,34 +197,11 @@ def _close(desc: int, slot: int) -> None:
     """Gives back the regions and the slot of a window that has no groups any more; others may end
     before it."""
     d = words(desc, FIRST_TABLE)
-    slots = d[SLOTS]
-    for t in range(d[TABLES]):
-        block = desc + 8 * (FIRST_TABLE + t * BLOCK)
-        table = words(block, BLOCK)
-        base = words(table[BASES], slots)[slot]
-        free_region(block, base, words(table[CLASSES_AT], slots)[slot])
-    ids, heap, n = words(d[IDS], slots), words(d[HEAP], slots), d[OPEN]
-    window = ids[slot]
-    remove_slot(words(d[PLACES_AT], 2 * slots), ids, 2 * slots - 1, window)
-    i = 0
-    while heap[i] != window:
-        i += 1
-    value = heap[n - 1]
-    while i > 0 and heap[(i - 1) >> 1] > value:
-        heap[i] = heap[(i - 1) >> 1]
-        i = (i - 1) >> 1
-    while 2 * i + 1 < n - 1:
-        child = 2 * i + 1
-        if child + 1 < n - 1 and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[i] = heap[child]
-        i = child
-    heap[i] = value
-    words(d[SPARES], slots)[d[SPARE]] = slot
-    d[SPARE] += 1
-    d[OPEN] -= 1
+    heap, window = words(d[HEAP], d[SLOTS]), words(d[IDS], d[SLOTS])[slot]
+    place = 0
+    while heap[place] != window:
+        place += 1
+    release(desc, slot, place)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)

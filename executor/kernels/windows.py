@@ -49,16 +49,38 @@ TABLE = (
     "hashed",  # the first so many are the words of the hash
     "nulls",  # of each entry: its NULL keys, hashed if there are any (address 0: none can be NULL)
     "usual",  # the class that the latest window to close would have fitted into
+    "direct",  # 1: an entry's place is the low bits of its first word, without a tag; else hashed
+    "strays",  # entries of the latest region that found their places taken, if it is direct
 )
 SLOTS, OPEN, SPARE, PLACES_AT, IDS, HEAP, SPARES, TABLES = range(len(DIRECTORY))
-ENTRIES, BASES, CLASSES_AT, COUNTS, INDEX, HEADS, TOP, RECORDS, WIDTH, HASHED, NULLS, USUAL = range(
-    len(TABLE)
-)
+(
+    ENTRIES,
+    BASES,
+    CLASSES_AT,
+    COUNTS,
+    INDEX,
+    HEADS,
+    TOP,
+    RECORDS,
+    WIDTH,
+    HASHED,
+    NULLS,
+    USUAL,
+    DIRECT,
+    STRAYS,
+) = range(len(TABLE))
 FIRST_TABLE = len(DIRECTORY)
 BLOCK = len(TABLE)
 
 #: The functions that generated kernels reach by address.
-CALLED = ("open_window", "find_window", "grow_region", "close_window", "empty_region")
+CALLED = (
+    "open_window",
+    "find_window",
+    "grow_region",
+    "close_window",
+    "empty_region",
+    "hash_again",
+)
 
 NO_SLOT = -1  # open_window: the directory is full; -2 - t: table t lacks room
 
@@ -121,11 +143,13 @@ def heap_push(heap: Any, n: int, value: int) -> None:
     heap[i] = value
 
 
-@njit("void(int64[::1], int64)", cache=True)
-def heap_pop(heap: Any, n: int) -> None:
-    """Removes the smallest of ``n`` values (it stands at 0)."""
+@njit("void(int64[::1], int64, int64)", cache=True)
+def heap_remove(heap: Any, n: int, i: int) -> None:
+    """Removes the value at ``i`` of ``n``; the smallest stands at 0."""
     value = heap[n - 1]
-    i = 0
+    while i > 0 and heap[(i - 1) >> 1] > value:
+        heap[i] = heap[(i - 1) >> 1]
+        i = (i - 1) >> 1
     while True:
         child = 2 * i + 1
         if child >= n - 1:
@@ -204,27 +228,35 @@ def index_region(block: int, base: int, size_class: int, n: int) -> None:
     mask = (PLACES << size_class) - 1
     for i in range(n):
         record = width * (base + i)
-        h = hash_start(records[record])
-        for k in range(1, t[HASHED]):
-            h = hash_next(h, records[record + k])
-        if t[NULLS] != 0 and nulls[base + i] != 0:
-            h = hash_next(h, nulls[base + i])
-        code = hash_end(h)
-        p = (code >> 8) & mask
+        p, tag = records[record] & mask, 0
+        if t[DIRECT] == 0:
+            h = hash_start(records[record])
+            for k in range(1, t[HASHED]):
+                h = hash_next(h, records[record + k])
+            if t[NULLS] != 0 and nulls[base + i] != 0:
+                h = hash_next(h, nulls[base + i])
+            code = hash_end(h)
+            p, tag = (code >> 8) & mask, tag_of(code, size_class + 1)
         while index[p] != 0:
             p = (p + 1) & mask
-        index[p] = tag_of(code, size_class + 1) | (i + 1)
+        index[p] = tag | (i + 1)
+
+
+@njit("void(int64, int64)", cache=True)
+def _index_slot(block: int, slot: int) -> None:
+    t = words(block, BLOCK)
+    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
+    index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
+    for i in range(index.size):
+        index[i] = 0
+    index_region(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
 
 
 @njit("void(int64, int64[::1])", cache=True)
 def index_again(block: int, slots: Any) -> None:
     """Rebuilds the indexes of those open windows, after the words of their hashes changed."""
-    t = words(block, BLOCK)
     for slot in slots:
-        base = words(t[BASES], slot + 1)[slot]
-        size_class = words(t[CLASSES_AT], slot + 1)[slot]
-        as_i32(t[INDEX] + 4 * PLACES * base, PLACES << size_class)[:] = 0
-        index_region(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
+        _index_slot(block, slot)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -270,9 +302,9 @@ def find_window(desc: Any, window: Any) -> Any:
     return find_slot(words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), 2 * slots - 1, window)
 
 
-@cfunc("int64(int64, int64)", nopython=True, cache=True)
-def close_window(desc: Any, slot: Any) -> Any:
-    """Gives back the regions and the slot of the window that the heap has on top."""
+@njit("void(int64, int64, int64)", cache=True)
+def release(desc: int, slot: int, place: int) -> None:
+    """Gives back the regions and the slot of the window that stands at ``place`` in the heap."""
     d = words(desc, FIRST_TABLE)
     slots = d[SLOTS]
     for t in range(d[TABLES]):
@@ -280,16 +312,37 @@ def close_window(desc: Any, slot: Any) -> Any:
         table = words(block, BLOCK)
         base = words(table[BASES], slots)[slot]
         free_region(block, base, words(table[CLASSES_AT], slots)[slot])
-        usual = SMALLEST_CLASS
-        while (1 << usual) < words(table[COUNTS], slots)[slot]:
-            usual = _larger(usual)
-        table[USUAL] = usual
     ids = words(d[IDS], slots)
     remove_slot(words(d[PLACES_AT], 2 * slots), ids, 2 * slots - 1, ids[slot])
-    heap_pop(words(d[HEAP], slots), d[OPEN])
+    heap_remove(words(d[HEAP], slots), d[OPEN], place)
     words(d[SPARES], slots)[d[SPARE]] = slot
     d[SPARE] += 1
     d[OPEN] -= 1
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def close_window(desc: Any, slot: Any) -> Any:
+    """Gives back the regions and the slot of the window that the heap has on top."""
+    d = words(desc, FIRST_TABLE)
+    for t in range(d[TABLES]):
+        table = words(desc + 8 * (FIRST_TABLE + t * BLOCK), BLOCK)
+        usual = SMALLEST_CLASS
+        while (1 << usual) < words(table[COUNTS], d[SLOTS])[slot]:
+            usual = _larger(usual)
+        table[USUAL] = usual
+    release(desc, slot, 0)
+    return 0
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def hash_again(desc: Any, _: Any) -> Any:
+    """The groups of all open windows are looked up by hashes from now on."""
+    d, block = words(desc, FIRST_TABLE), desc + 8 * FIRST_TABLE
+    words(block, BLOCK)[DIRECT] = 0
+    slots = d[SLOTS]
+    places, ids, heap = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), words(d[HEAP], slots)
+    for i in range(d[OPEN]):
+        _index_slot(block, find_slot(places, ids, 2 * slots - 1, heap[i]))
     return 0
 
 

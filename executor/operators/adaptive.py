@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from cql.executor.kernels.windows import PLACES
 from cql.executor.operators.buffered import BufferedTerminal
 from cql.executor.operators.grouping import REGION
-from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY
 from cql.planner.physical import WindowOperator
@@ -48,15 +47,11 @@ class AdaptiveTerminal(BufferedTerminal):
         BufferedTerminal.before_rows(self)
         self.writer.kernel.body.line(f"mode = {self._word('mode')}")
 
-    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        self.writer.kernel.body.line(f"{self._word('fresh')} += 1")
-        BufferedTerminal._one_window(self, scope, t, arguments)
-
     def _before_pane(self, arguments: list[str | None]) -> None:
         """WID: the row goes into each of its windows; no later row is known to go there too."""
         body = self.writer.kernel.body
         with body.block(f"if mode == {_WID}:"):
-            body.line("own = NEVER")
+            body.lines("own = NEVER", f"{self._word('fresh')} += skip == 0")
             self._each_window(arguments)
 
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
@@ -65,6 +60,7 @@ class AdaptiveTerminal(BufferedTerminal):
             BufferedTerminal._take_row(self, arguments, leave)
         with body.block("else:"):
             self._update(arguments, leave)
+        body.line(f"{self._word('fresh')} += 1")
 
     # -- closing ---------------------------------------------------------------------------------
 

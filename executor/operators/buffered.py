@@ -121,7 +121,7 @@ class BufferedTerminal(PaneTerminal):
         body.lines(f"begin = bases{BUFFER}[source]", f"end = counts{BUFFER}[source]")
         with body.block(f"for i in range({merged}, end):"):
             body.lines(f"{merged} = i", "m = uint64(begin + i)")
-            self._hash_of("m", "row_")
+            self._words_of("m", "row_")
             for name, kind in self._values():
                 nonzero = " != 0" if kind.kind is Kind.BOOLEAN else ""
                 body.line(f"{name} = row_{name}[m]{nonzero}")

@@ -36,29 +36,25 @@ class CumulateTerminal(PaneTerminal):
         PaneTerminal.before_rows(self)
         self.writer.kernel.body.line("missed = 0")
 
-    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The pane of the last row is tried first."""
+    def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
+        """The row's pane. What a straggler missed holds for it alone."""
         writer, spans = self.writer, self._spans
         body, late = writer.kernel.body, writer.kernel.counter("late_pairs")
-        with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
-            body.line("span = 0")
-            writer.mark_straggler()
-            writer.check_event_time(scope, t)
-            body.line(f"w0 = {spans.first(t)}")
-            body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
-            body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
-            body.lines(WITHIN_BOUNDS, "v = w0")
-            with body.block("if late_at >= 0:"):
-                self._own_watermark(spans.window.wa or 0)
-                with body.block(f"if {spans.end('w0')} <= own:"):
-                    body.lines(f"v = {spans.first('own')}", f"w1 = {spans.last_with('w0')}")
-                    with body.block("if v > w1:"):
-                        body.lines(f"{late} += w1 + 1 - w0", "continue")
-            body.line("w = 2 * v")
-            self._open_window(leave="break")
-            body.line("missed = v - w0")
-            with body.block("if missed == 0:"):
-                body.line("span = high - low")
+        writer.mark_straggler()
+        writer.check_event_time(scope, t)
+        body.line(f"w0 = {spans.first(t)}")
+        body.line(f"low = {spans.at(f'w0 * {spans.slide}')}")
+        body.line(f"high = {spans.at(f'(w0 + 1) * {spans.slide}')}")
+        body.lines(WITHIN_BOUNDS, "v = w0")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(spans.window.wa or 0)
+            with body.block(f"if {spans.end('w0')} <= own:"):
+                body.lines(f"v = {spans.first('own')}", f"w1 = {spans.last_with('w0')}")
+                with body.block("if v > w1:"):
+                    body.lines(f"{late} += w1 + 1 - w0", "continue")
+        body.line("w = 2 * v")
+        self._open_window(leave="break")
+        body.lines("missed = v - w0", "alone = missed", "span = high - low")
 
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         """A row that the kernel must leave for, and tries again, counts once."""

@@ -61,6 +61,10 @@ class GroupwiseTerminal(AggregateTerminal):
         assert isinstance(key, Column)
         return key.index
 
+    @property
+    def _direct(self) -> bool:
+        return False  # groups that leave are looked up by the library
+
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
         names = ("after", "before", "of_value", "of_null")
         return tuple((name, "int64") for name in names)

@@ -257,6 +257,7 @@ class StageOperator:
             self._resize_entries(table, INITIAL_ENTRIES)
             self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
+            self._set("direct" + suffix, int(table.direct))
         self._slots_open(INITIAL_SLOTS)
         following = [name for name in self._slots if name.startswith("next_window")]
         for name in ("watermark", "promised", "front", "back", *following):

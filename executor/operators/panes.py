@@ -63,26 +63,24 @@ class PaneTerminal(AggregateTerminal):
 
     # -- one row ---------------------------------------------------------------------------------
 
-    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The pane of the last row is tried first."""
+    def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
+        """The row's pane."""
         writer, window = self.writer, self.node.window
         assert window is not None
         body, spans = writer.kernel.body, Spans(writer, window)
-        with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
-            body.line("span = 0")
-            writer.mark_straggler()
-            writer.check_event_time(scope, t)
-            body.line(f"pane = {spans.unit(t)} // {self._pane}")
-            with body.block("if late_at >= 0:"):
-                self._own_watermark(window.wa or 0)
-                with body.block(f"if {self._first_end('pane')} <= own:"):
-                    self._each_window(arguments)
-            self._before_pane(arguments)
-            body.line(f"w = {self._ids} * pane")
-            self._open_window(leave="break")
-            body.line(f"low = {spans.at(f'pane * {self._pane}')}")
-            body.line(f"high = {spans.at(f'(pane + 1) * {self._pane}')}")
-            body.lines(WITHIN_BOUNDS, "span = high - low")
+        writer.mark_straggler()
+        writer.check_event_time(scope, t)
+        body.line(f"pane = {spans.unit(t)} // {self._pane}")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(window.wa or 0)
+            with body.block(f"if {self._first_end('pane')} <= own:"):
+                self._each_window(arguments)
+        self._before_pane(arguments)
+        body.line(f"w = {self._ids} * pane")
+        self._open_window(leave="break")
+        body.line(f"low = {spans.at(f'pane * {self._pane}')}")
+        body.line(f"high = {spans.at(f'(pane + 1) * {self._pane}')}")
+        body.lines(WITHIN_BOUNDS, "span = high - low")
 
     def _before_pane(self, arguments: list[str | None]) -> None:
         """A row that goes elsewhere goes on to the next one."""
@@ -195,7 +193,7 @@ class PaneTerminal(AggregateTerminal):
             self._merge_set(k)
 
     def _merge_group(self) -> None:
-        self._hash_of("m")
+        self._words_of("m")
         self._find_group(["break"])
         if self.distinct or self.logs:
             self.writer.kernel.body.line("into[m] = int64(g) - base")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,14 @@ class RowTerminal:
     def resumes_inside(self) -> bool:
         """Whether a row has several windows, so that a kernel can leave between two of them."""
         return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
+
+    @property
+    def in_runs(self) -> bool:
+        """Whether ``run_rows`` writes the loop over rows."""
+        return False
+
+    def run_rows(self, row: Callable[[RowTerminal], None]) -> None:
+        raise NotImplementedError
 
     def row_exprs(self) -> list[Expr]:
         return []

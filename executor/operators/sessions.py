@@ -80,6 +80,14 @@ class SessionTerminal(AggregateTerminal):
         self.writer.kernel.window_constants[layout.slot("gap")] = node.window.gap or 0
 
     @property
+    def in_runs(self) -> bool:
+        return False
+
+    @property
+    def _direct(self) -> bool:
+        return False
+
+    @property
     def asks_stragglers(self) -> Asks:
         return "each row"
 

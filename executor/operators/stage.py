@@ -181,6 +181,8 @@ class StageWriter:
                     with body.block("if status != 0 or stop == n or j == capacity:"):
                         body.line("break")
                     body.lines("first = stop", "stop = min(n, first + capacity - j)")
+            elif terminal.in_runs:
+                terminal.run_rows(self._row_of_run)
             else:
                 self._row_loop(terminal)
             terminal.end_rows(phase)
@@ -210,6 +212,10 @@ class StageWriter:
             with body.block("if status == 0:"):
                 body.line("status, detail, detail_row, i = refused")
 
+    def _row_of_run(self, terminal: RowTerminal) -> None:
+        self.kernel.body.line("r = uint64(i)")
+        self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
+
     def _choose(self, filter_: FilterExec, spare: int) -> None:
         """A loop that only notes which rows pass, where output column ``spare`` will have their
         values. It has no branch that could be mispredicted (4 ns a row where half of them pass),
@@ -232,6 +238,11 @@ class StageWriter:
         body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
         self._pass_stragglers("< first")
         body.line(_NEXT_LATE)
+
+    def pass_stragglers(self) -> None:
+        """Those before row ``begin`` have been dropped by a filter."""
+        self._pass_stragglers("< begin")
+        self.kernel.body.line(_NEXT_LATE)
 
     def mark_straggler(self) -> None:
         """Sets ``late_at`` to the first record of a row that is a straggler, else to -1. Rows that

@@ -49,11 +49,13 @@ class StageSpec:
 class Table:
     """What each window keeps of one kind: its groups, or values beside them. The names of its words
     in the descriptor end in ``suffix``; entries are records of ``columns``, (name, dtype), of which
-    the first ``hashed`` are looked up (0: it has no index)."""
+    the first ``hashed`` are looked up (0: it has no index), in a ``direct`` one without a hash as
+    long as that goes well."""
 
     suffix: str
     columns: tuple[tuple[str, str], ...]
     hashed: int
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

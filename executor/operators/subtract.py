@@ -111,7 +111,7 @@ class SubtractTerminal(PaneTerminal):
             body.line("begin = bases[source]")
             with body.block(f"for i in range({merged}, counts[source]):"):
                 body.lines(f"{merged} = i", "m = uint64(begin + i)")
-                self._hash_of("m")
+                self._words_of("m")
                 self._find_group(["break"])
                 with body.block(f"if {leaves}:"):
                     body.lines(*(line for code in self._codes for line in code.subtract))

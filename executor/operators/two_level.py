@@ -69,6 +69,10 @@ class TwoLevelTerminal(AggregateTerminal):
     def _low_size(self) -> str:
         return self.writer.window_constant("low_size", places_of(self._flush_of))
 
+    @property
+    def _direct(self) -> bool:
+        return False  # the low level wants a hash anyway
+
     def _word(self, name: str) -> str:
         return self.writer.kernel.word(name)
 
@@ -264,7 +268,7 @@ class TwoLevelTerminal(AggregateTerminal):
             with body.block("if steps <= 0:"):
                 body.lines("paused = True", "break")
             body.line("steps -= 1")
-        self._hash_of("g")
+        self._words_of("g")
         self._look_at(self._place("hashed"))
         with body.block(f"if resident == w and places[uint64({PLACE} * at + 1)] == i:"):
             self._put_out()

@@ -6,12 +6,13 @@ leave in the order of their first row. The window id is compared once per run of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from cql.executor.expressions import Code
-from cql.executor.operators.grouping import GroupingTerminal
+from cql.executor.operators.grouping import WANTS_WINDOW, GroupingTerminal
 from cql.executor.operators.packing import key_value
-from cql.executor.operators.row_terminal import end_of_rows, store_row
+from cql.executor.operators.row_terminal import RowTerminal, end_of_rows, store_row
 from cql.executor.operators.rowscope import NEED_RESULTS
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import (
@@ -44,6 +45,8 @@ WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_
 class AggregateTerminal(GroupingTerminal):
     """Ends a stage with a windowed aggregate; its results run through ``spec.post``."""
 
+    _at_hand: tuple[StageScope, str, list[str | None]] = field(init=False)  # the row: see ``row``
+
     @property
     def _single_window(self) -> bool:
         """A row falls into at most one window."""
@@ -53,6 +56,10 @@ class AggregateTerminal(GroupingTerminal):
     @property
     def in_chunks(self) -> bool:
         return False
+
+    @property
+    def in_runs(self) -> bool:
+        return self._single_window
 
     @property
     def asks_stragglers(self) -> Asks:
@@ -82,9 +89,8 @@ class AggregateTerminal(GroupingTerminal):
             with body.block("while True:"):
                 body.lines("w = 0", "slot = -1")
                 self._open_window(leave="break")
-                body.line("hashed = hash_end(hash_start(0))")
-                for word in range(self._words):
-                    body.line(f"kw{word} = 0")
+                body.lines(*(f"kw{word} = 0" for word in range(self._words)))
+                self._hash_words()
                 self._find_group(["break"])
                 body.line(f"{self.writer.kernel.word('begun')} = 1")
                 body.line("break")
@@ -105,8 +111,12 @@ class AggregateTerminal(GroupingTerminal):
         if any(code.ordered for code in self._codes):
             body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
         if self._single_window:
-            self._one_window(scope, t, arguments)
+            with body.block(f"if unlikely(uint64({t} - low) >= uint64(span)):"):
+                body.lines(f"wanted = {WANTS_WINDOW}", "break")
+            self._adds_groups = False
             self._take_row(arguments, ["break"])
+            self._adds_groups = True
+            self._at_hand = scope, t, arguments
         else:
             self._many_windows(scope, t, arguments)
 
@@ -119,33 +129,66 @@ class AggregateTerminal(GroupingTerminal):
         none = Origin("punct", NOWHERE, Column(0, "", self.node.input.schema[wa].type, False))
         return live.get(wa, none)
 
-    def _one_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
-        """The window of the last row is tried first: runs of rows share one."""
+    def run_rows(self, row: Callable[[RowTerminal], None]) -> None:
+        """Runs of rows share a window: event times from ``low`` on, ``span`` of them. A row that is
+        elsewhere, is a straggler or has a new group leaves the inner loop, and comes again when its
+        window is open or its group is there. Without calls, that loop has its values in registers
+        (7.5 -> 6.2 ns a row of a count and a sum by 1,000 keys)."""
+        writer = self.writer
+        body = writer.kernel.body
+        body.lines("begin = first", "wanted = 0", "alone = 0")
+        with body.block("while True:"):
+            body.line("end = stop")
+            if self.asks_stragglers:
+                with body.block("if begin > next_late:"):
+                    writer.pass_stragglers()
+                with body.block("if begin == next_late:"):
+                    body.line("span = 0")
+                one = "begin == next_late or alone != 0"
+                body.line(f"end = min(stop, begin + 1 if {one} else next_late)")
+            body.line("i = begin - 1")
+            with body.block("while i < end - 1:"):  # a range would have a counter of its own
+                body.line("i += 1")
+                row(self)
+            with body.block("if wanted == 0:"):
+                with body.block("if status != 0 or end == stop:"):
+                    body.line("break")
+                body.lines("begin = end", "span = 0 if alone != 0 else span", "alone = 0")
+                body.line("continue")
+            body.lines("begin = i + 1", f"wants_window = wanted == {WANTS_WINDOW}", "wanted = 0")
+            with body.block("if wants_window:"):
+                body.line("span = 0")
+                self._enter_window(*self._at_hand)
+            with body.block("else:"):
+                self._find_group(["break"])
+            body.line("begin = i")
+
+    def _enter_window(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
+        """Opens the window of a row, and tells for which rows that holds; ``continue`` goes on to
+        the next row."""
         writer, window = self.writer, self.node.window
         body = writer.kernel.body
         if window is None:
-            with body.block("if slot < 0:"):
-                body.line("w = 0")
-                self._open_window(leave="break")
+            body.line("w = 0")
+            self._open_window(leave="break")
+            body.line("span = 1")
             return
         spans = Spans(writer, window)
-        with body.block(f"if unlikely((uint64({t} - low) >= uint64(span)) | (i >= next_late)):"):
-            body.line("span = 0")
-            writer.mark_straggler()
-            writer.check_event_time(scope, t)
-            body.lines(f"w = {spans.last(t)}", f"low = {spans.start('w')}")
-            body.line(f"we = {spans.end('w')}")
-            if window.slide != window.range:
-                between = writer.kernel.counter("between_windows")
-                with body.block(f"if {t} >= we:"):
-                    body.lines(f"{between} += 1", "continue")
-            late = writer.kernel.counter("late_pairs")
-            with body.block("if late_at >= 0:"):
-                self._own_watermark(window.wa or 0)
-                with body.block("if we <= own:"):
-                    body.lines(f"{late} += 1", "continue")
-            self._open_window(leave="break")
-            body.lines("high = we", WITHIN_BOUNDS, "span = high - low")
+        writer.mark_straggler()
+        writer.check_event_time(scope, t)
+        body.lines(f"w = {spans.last(t)}", f"low = {spans.start('w')}")
+        body.line(f"we = {spans.end('w')}")
+        if window.slide != window.range:
+            between = writer.kernel.counter("between_windows")
+            with body.block(f"if {t} >= we:"):
+                body.lines(f"{between} += 1", "continue")
+        late = writer.kernel.counter("late_pairs")
+        with body.block("if late_at >= 0:"):
+            self._own_watermark(window.wa or 0)
+            with body.block("if we <= own:"):
+                body.lines(f"{late} += 1", "continue")
+        self._open_window(leave="break")
+        body.lines("high = we", WITHIN_BOUNDS, "span = high - low")
 
     def _many_windows(self, scope: StageScope, t: str, arguments: list[str | None]) -> None:
         writer, window = self.writer, self.node.window
