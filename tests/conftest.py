@@ -16,6 +16,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several processes (``-n 2 --dist loadgroup``) share one Spark session: one of them has it."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     counts = "full" if config.getoption(_FULL) else "default"
     return f"seed: {config.getoption(_SEED)} (repeat with --seed N), counts: {counts}"

@@ -167,7 +167,8 @@ def test_the_setup_commands() -> None:
     first, second = setup_commands()
     assert first.startswith("python3 -m venv .venv && .venv/bin/pip install -q -e '.[demo]' && ")
     assert first.endswith(".venv/bin/cql demo")
-    assert second == ".venv/bin/pip install -q -e '.[test]' && .venv/bin/pytest -q"
+    install = ".venv/bin/pip install -q -e '.[test]' && "
+    assert second == f"{install}.venv/bin/pytest -q -n 2 --dist loadgroup"
     extras = set(re.findall(r"\.\[(\w+)\]", f"{first} {second}"))
     assert extras <= set(project["optional-dependencies"])
     assert project["readme"] == README.name
