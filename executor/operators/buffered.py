@@ -78,6 +78,10 @@ class BufferedTerminal(PaneTerminal):
 
     # -- one row ---------------------------------------------------------------------------------
 
+    @property
+    def _one_group(self) -> bool:
+        return False  # a row goes to no group yet
+
     def _take_row(self, arguments: list[str | None], leave: list[str]) -> None:
         """Appends the row to its pane."""
         body, table = self.writer.kernel.body, len(self.tables) - 1

@@ -73,6 +73,10 @@ class TwoLevelTerminal(AggregateTerminal):
     def _direct(self) -> bool:
         return False  # the low level wants a hash anyway
 
+    @property
+    def _one_group(self) -> bool:
+        return False
+
     def _word(self, name: str) -> str:
         return self.writer.kernel.word(name)
 

@@ -113,9 +113,9 @@ class AggregateTerminal(GroupingTerminal):
         if self._single_window:
             with body.block(f"if unlikely(uint64({t} - low) >= uint64(span)):"):
                 body.lines(f"wanted = {WANTS_WINDOW}", "break")
-            self._adds_groups = False
+            self._in_run = True
             self._take_row(arguments, ["break"])
-            self._adds_groups = True
+            self._in_run = False
             self._at_hand = scope, t, arguments
         else:
             self._many_windows(scope, t, arguments)
@@ -133,7 +133,7 @@ class AggregateTerminal(GroupingTerminal):
         """Runs of rows share a window: event times from ``low`` on, ``span`` of them. A row that is
         elsewhere, is a straggler or has a new group leaves the inner loop, and comes again when its
         window is open or its group is there. Without calls, that loop has its values in registers
-        (7.5 -> 6.2 ns a row of a count and a sum by 1,000 keys)."""
+        (7.4 -> 7.0 ns a row of a count and a sum by 1,000 keys)."""
         writer = self.writer
         body = writer.kernel.body
         body.lines("begin = first", "wanted = 0", "alone = 0")
@@ -146,10 +146,20 @@ class AggregateTerminal(GroupingTerminal):
                     body.line("span = 0")
                 one = "begin == next_late or alone != 0"
                 body.line(f"end = min(stop, begin + 1 if {one} else next_late)")
+            if self._one_group:
+                body.line("kw0 = 0")
+                with body.block("if span != 0 and count == 0:"):
+                    self._find_group(["break"])
+                with body.block("if span != 0:"):
+                    body.line("g = uint64(base)")
+                    body.lines(*(f"{name}_ = {name}[g]" for name in self._states))
             body.line("i = begin - 1")
             with body.block("while i < end - 1:"):  # a range would have a counter of its own
                 body.line("i += 1")
                 row(self)
+            if self._one_group:
+                with body.block("if span != 0:"):
+                    body.lines(*(f"{name}[g] = {name}_" for name in self._states))
             with body.block("if wanted == 0:"):
                 with body.block("if status != 0 or end == stop:"):
                     body.line("break")
