@@ -21,9 +21,9 @@ from benchmarks import (
     machine,
     punctuation,
     q4,
-    q4_spark,
     skew,
     sliding,
+    spark_tables,
     split,
 )
 from benchmarks.figure import Figure
@@ -33,9 +33,10 @@ from benchmarks.harness import Benchmark, Options
 Make = Callable[[int | None, Path | None], Benchmark]
 BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4": (q4.q4,),
-    "q4-spark": (q4_spark.q4_spark,),
+    "q4-spark": (spark_tables.q4_spark,),
     "bids": (bids.q1, bids.q2),
     "q9": (sliding.q9, sliding.q9_groups),
+    "q9-spark": (spark_tables.q9_spark,),
     "overlap": (sliding.overlap,),
     "several": (sliding.several,),
     "first": (first.first,),

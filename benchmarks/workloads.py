@@ -38,7 +38,7 @@ FIXED: Mapping[str, Mapping[str, Answer]] = {
 }
 
 _FOLDER = Path(__file__).parent / "data"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,9 @@ def links(n: int) -> Workload:
 
     Answers, each over the windows that hold a packet: ``count`` of (window_start, count) of 5
     minutes by 1; ``groups`` of (window_start, srcIP, count, sum, min and max of len), the same
-    windows; ``fine`` of (window_start, srcIP, count, sum), 5 minutes by 5 seconds; ``tumbling`` of
-    the same columns, 5 minutes."""
+    windows; ``closed``, the same without those that end later than 30 s before the last packet;
+    ``fine`` of (window_start, srcIP, count, sum), 5 minutes by 5 seconds; ``tumbling`` of the same
+    columns, 5 minutes."""
     rng = np.random.default_rng(2)
     sources = np.sort(rng.choice(2**31, 1000, replace=False)).astype(np.int32)
     parts = []
@@ -186,9 +187,12 @@ def links(n: int) -> Workload:
     order = np.argsort(ts + np.where(link == 3, LATE, 0), kind="stable")
     link, group, length, ts = link[order], group[order], length[order], ts[order]
     columns = {"link": link, "srcIP": sources[group], "len": length, "ts": ts}
+    made = _windows(ts, SLIDE, group, length, sources)
+    closed = made[0] + RANGE <= ts.max() - LATE
     answers = {
         "count": checksum(*_windows(ts, SLIDE, None, length, sources)[:2]),
-        "groups": checksum(*_windows(ts, SLIDE, group, length, sources)),
+        "groups": checksum(*made),
+        "closed": checksum(*(c[closed] for c in made)),
         "fine": checksum(*_windows(ts, FINE, group, length, sources)[:4]),
         "tumbling": checksum(*_windows(ts, RANGE, group, length, sources)[:4]),
     }

@@ -100,9 +100,10 @@ def separate(
                 at = attribute.column
                 parts.append(_promises(dropped, own, data[at], masks[at], k, attribute, numbers))
     told = _told(block, attributes, rows, dropped)
-    if len(parts) != 1 or told.size:
-        parts = [_in_order([*parts, told])]
-    return Separated(rows, dropped, parts[0], parts[0].size // MARK)
+    if told.size or not parts:
+        parts.append(told)
+    records = parts[0] if len(parts) == 1 else _in_order(parts)
+    return Separated(rows, dropped, records, records.size // MARK)
 
 
 def _promises(

@@ -27,11 +27,11 @@ from benchmarks import (
     machine,
     punctuation,
     q4,
-    q4_spark,
     run,
     skew,
     sliding,
     soak,
+    spark_tables,
     split,
     workloads,
 )
@@ -96,10 +96,11 @@ def test_bids(make: Any, data: Path, options: Options) -> None:
 
 
 @pytest.mark.spark
-def test_q4_spark(spark: Any, data: Path, options: Options) -> None:
-    record = measured(q4_spark.q4_spark(ROWS, data, spark), options)
-    assert names(record) == ["ours", "spark structured streaming"]
-    assert record["limits"][0]["value"] > 0
+@pytest.mark.parametrize("make", [spark_tables.q4_spark, spark_tables.q9_spark])
+def test_beside_spark(make: Any, spark: Any, data: Path, options: Options) -> None:
+    record = measured(make(ROWS, data, spark), options)
+    assert {spark_tables.OURS, spark_tables.SPARK} <= set(names(record))
+    assert all(limit["value"] > 0 for limit in record["limits"])
     assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("bench_")]
 
 

@@ -1,0 +1,242 @@
+"""Q4 and Q9 from a Spark table into a Spark table, beside Spark Structured Streaming.
+
+Both read one table of parquet files and write one; both run with the JVM warm, with Java's default
+compiler and collector (the lean ones that we would start with ourselves slow Spark down). Spark
+gets the whole table as one batch, which is its fastest. Its append mode keeps the last windows
+back, so its answer is that of the closed ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import cql
+from benchmarks import machine, q4, sliding
+from benchmarks.harness import Benchmark, Contender, Limit, Ratio
+from benchmarks.ours import integers
+from benchmarks.workloads import (
+    FULL,
+    LATE,
+    SECOND,
+    Answer,
+    Workload,
+    checksum,
+    links,
+    load,
+    packets,
+    parquet_parts,
+)
+
+JAVA = "-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC"
+SETTINGS = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": JAVA}
+PEAK = "peak Python MB"
+OURS, SPARK = "ours", "spark structured streaming"
+IN_MEMORY = "ours, from memory to Arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A query over the rows of ``make``, which may come ``slack`` seconds late; ``streaming`` is
+    the same of a stream of Spark that has its watermark. ``columns`` are those of the result, of
+    which the first ``compared`` count; ``answer`` is that of all windows."""
+
+    name: str
+    title: str
+    make: Callable[[int], Workload]
+    query: str
+    columns: str
+    compared: int
+    answer: str
+    streaming: Callable[[Any], Any]
+    slack: int = 0
+
+    def of_table(self, made: Any) -> Answer:
+        return checksum(*(integers(made.column(i)) for i in range(self.compared)))
+
+
+def _counted(stream: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return (
+        stream.groupBy(f.window("ts", "10 seconds"), "srcIP", "destIP")
+        .agg(f.count("*").alias("packets"))
+        .select(f.col("window.start").alias("window_start"), "srcIP", "destIP", "packets")
+    )
+
+
+def _slid(stream: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    measures = [
+        f.count("*").alias("packets"),
+        f.sum("len").alias("total"),
+        f.min("len").alias("least"),
+        f.max("len").alias("most"),
+        f.avg("len").alias("mean"),
+    ]
+    grouped = stream.groupBy(f.window("ts", "5 minutes", "1 minute"), "srcIP").agg(*measures)
+    names = ("srcIP", "packets", "total", "least", "most", "mean")
+    return grouped.select(f.col("window.start").alias("window_start"), *names)
+
+
+Q4 = Work(
+    "q4-spark",
+    "Q4 from a Spark table into a Spark table",
+    packets,
+    q4.QUERY,
+    "window_start TIMESTAMP, srcIP INT, destIP INT, packets BIGINT",
+    4,
+    "counts",
+    _counted,
+)
+#: The three links in one table, as they arrive. avg is not compared: a double.
+Q9 = Work(
+    "q9-spark",
+    "5 minutes by 1, count, sum, min, max and avg by 1,000 addresses, Spark tables",
+    links,
+    sliding.GROUPS.replace("A UNION B UNION C AS m", "m"),
+    "window_start TIMESTAMP, srcIP INT, packets BIGINT, total BIGINT, least INT, most INT,"
+    " mean DOUBLE",
+    6,
+    "groups",
+    _slid,
+    LATE // SECOND,
+)
+
+
+def q4_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
+    """``spark`` is a session to run in; by default one is started here and stopped at the end."""
+    limits = [Limit(OURS, 1000, PEAK)]
+    return _beside_spark(Q4, rows, folder, spark, {}, [Ratio(OURS, SPARK, 10)], limits)
+
+
+def q9_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
+    """Also from memory to Arrow, on one thread: the query of ``q9``."""
+    memory = sliding.Links(sliding.GROUPS, load(links, rows or FULL, folder))
+    own = Contender(IN_MEMORY, memory.run, Q9.of_table, notes=memory.notes, pinned=True)
+    ratios = [Ratio(IN_MEMORY, SPARK, 30), Ratio(OURS, SPARK)]
+    return _beside_spark(Q9, rows, folder, spark, {IN_MEMORY: own}, ratios, [])
+
+
+def _beside_spark(
+    work: Work,
+    rows: int | None,
+    folder: Path | None,
+    spark: Any,
+    more: Mapping[str, Contender],
+    ratios: list[Ratio],
+    limits: list[Limit],
+) -> Benchmark:
+    from cql.catalog import spark_session
+
+    size = rows or FULL
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        # Elsewhere, so that the data never counts as memory of this process.
+        files, answers = other.submit(parquet_parts, work.make, size, folder).result()
+    scratch = Path(tempfile.mkdtemp(prefix="cql-benchmark-"))
+    own = spark is None
+    spark = spark_session.start(SETTINGS, scratch / "warehouse") if own else spark
+    # A table of its own name: a session that was given may hold others.
+    spark.catalog.createTable(_SOURCE, path=str(files), source="parquet")
+    ours, theirs = _Ours(spark, work), _Streaming(spark, work, scratch)
+
+    def close() -> None:
+        for side in (ours, theirs):
+            side.drop()
+        spark.catalog.dropTable(_SOURCE)
+        if own:
+            spark_session.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    return Benchmark(
+        work.name,
+        f"{work.title}: {size:,} packets, warm JVM",
+        size,
+        answers[work.answer],
+        [
+            Contender(OURS, ours.run, ours.answer, ours.prepare, notes=ours.notes),
+            *more.values(),
+            Contender(SPARK, theirs.run, theirs.answer, theirs.prepare, expected=answers["closed"]),
+        ],
+        ratios,
+        limits,
+        bandwidth=False,
+        close=close,
+    )
+
+
+_SOURCE = "bench_source"
+
+
+class _Side:
+    """Each run writes into a new and empty table, made before the clock starts."""
+
+    def __init__(self, spark: Any, work: Work, prefix: str) -> None:
+        self._spark = spark
+        self._work = work
+        self._names: Callable[[], str] = map(f"{prefix}_{{}}".format, itertools.count()).__next__
+        self._target: str | None = None
+
+    def answer(self, _: Any) -> Answer:
+        return self._work.of_table(self._spark.table(self._target).toArrow())
+
+    def drop(self) -> None:
+        if self._target is not None:
+            self._spark.catalog.dropTable(self._target)
+            self._target = None
+
+
+class _Ours(_Side):
+    def __init__(self, spark: Any, work: Work) -> None:
+        super().__init__(spark, work, "bench_ours")
+        self._session = cql.connect(spark=spark)
+        slack = f"{work.slack} seconds" if work.slack else None
+        self._session.create_stream("m", _SOURCE, ordered_by="ts", slack=slack, replace=True)
+
+    def prepare(self) -> None:
+        self.drop()
+        self._target = self._names()
+        self._session.sql(f"CREATE TABLE {self._target} ({self._work.columns})")
+        machine.forget_peak()
+
+    def run(self) -> Any:
+        return self._session.sql(f"INSERT INTO {self._target} {self._work.query}")
+
+    def notes(self, _: Any) -> Mapping[str, float]:
+        return {PEAK: machine.peak_mb()}
+
+    def drop(self) -> None:
+        if self._target is not None:
+            self._session.sql(f"DROP TABLE {self._target}")
+            self._target = None
+
+
+class _Streaming(_Side):
+    def __init__(self, spark: Any, work: Work, scratch: Path) -> None:
+        super().__init__(spark, work, "bench_streaming")
+        self._scratch = scratch
+
+    def prepare(self) -> None:
+        self.drop()
+        self._target = self._names()
+
+    def run(self) -> None:
+        assert self._target is not None
+        stream = self._spark.readStream.table(_SOURCE)
+        watermarked = stream.withWatermark("ts", f"{self._work.slack} seconds")
+        query = (
+            self._work.streaming(watermarked)
+            .writeStream.outputMode("append")
+            .option("checkpointLocation", str(self._scratch / f"checkpoint-{self._target}"))
+            .trigger(availableNow=True)
+            .toTable(self._target, format="parquet")
+        )
+        query.awaitTermination()
