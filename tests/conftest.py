@@ -18,12 +18,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several processes (``-n 2 --dist loadgroup``) share one Spark session: one of them has it."""
+    """Of several processes (``-n 2 --dist loadgroup``) one has the Spark session; the other tests
+    of a file stay together, so that a kernel is compiled once."""
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        on_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if on_spark else item.path.name))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

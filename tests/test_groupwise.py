@@ -41,9 +41,9 @@ def by_value(index: int) -> Shape:
 @pytest.mark.parametrize("index", range(SHAPES))
 def test_random_cases(index: int, full: bool) -> None:
     outcomes: Counter[str] = Counter()
-    for turn in range(200 if full else 6):
+    for turn in range(200 if full else 4):
         outcomes[check(case_of(by_value(index), turn))] += 1
-    assert outcomes["same"] > 2
+    assert outcomes["same"] > 1
 
 
 # What leaves when ---------------------------------------------------------------------------------
