@@ -148,6 +148,20 @@ def test_windows_share_panes_and_a_scan(session: Session) -> None:
     assert made.explain("mermaid").count("SharedPaneAggregate") == 1
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_shared_panes_are_open_when_the_first_null_comes() -> None:
+    """The kernel is another one from there on, the state is the same."""
+    rows = [{"ts": n - 300, "k": None if n > 400 and n % 5 == 0 else n % 3} for n in range(600)]
+    table = pa.Table.from_pylist(rows)
+    with Session(False) as session:
+        # A function: nothing is known of its batches beforehand.
+        session.create_stream("s", table.to_batches, ordered_by="ts", slack=3)
+        made = session.together(";".join(WINDOWS))
+        for text, together in zip(WINDOWS, made.to_arrow(), strict=True):
+            alone = session.sql(text).to_arrow()
+            assert sorted(map(repr, together.to_pylist())) == sorted(map(repr, alone.to_pylist()))
+
+
 @pytest.mark.parametrize(("name", "value"), [("shared_windows", False), ("window_operator", "wid")])
 def test_each_can_have_its_own_state(session: Session, name: str, value: Any) -> None:
     session.set(name, value)

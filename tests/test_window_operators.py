@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -142,3 +143,35 @@ def test_windows_change_over_as_groups_drift(seed: int, morsel_rows: int) -> Non
                 assert counted["to_buffered"] >= 2
     assert answers[0][1][-1] > 100
     assert answers[0] == answers[1]
+
+
+#: Groups are looked up by the low bits of their keys as long as these tell them apart.
+KEYS = {
+    "close to each other": [7_000_000 - k for k in range(3000)],
+    "far from each other": [(k - 1500) << 20 for k in range(3000)],
+    "random": [random.Random(k).randrange(-(2**63), 2**63) for k in range(3000)],
+}
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("operator", ["wid", "panes", "two_stacks", "subtract", "buffered"])
+@pytest.mark.parametrize("name", KEYS)
+def test_groups_are_found_whatever_their_keys(name: str, operator: str, seed: int) -> None:
+    """Windows are open when the operator begins to hash, and when the first NULL comes."""
+    rng = random.Random(seed)
+    keys: list[int | None] = [
+        *rng.choices(KEYS[name][:40], k=3000),
+        *rng.choices(KEYS[name], k=6000),
+    ]
+    rows = [(n // 20 + rng.randrange(9), key) for n, key in enumerate(keys)]
+    rows += [(n // 20, rng.choice([None, *KEYS[name]])) for n in range(9000, 300_000, 40)]
+    ts, keys = (list(column) for column in zip(*rows, strict=True))
+    table = pa.table({"ts": ts, "k": pa.array(keys, pa.int64())})
+    expected = Counter((10 * w, k) for t, k in rows for w in range((t - 20) // 10 + 1, t // 10 + 1))
+    with cql.connect(False, window_operator=operator, morsel_rows=256) as session:
+        # A function: nothing is known of its batches beforehand.
+        session.create_stream("s", table.to_batches, ordered_by="ts", slack=10, unit="seconds")
+        text = "SELECT window_start, k, count(*) AS n FROM s [RANGE 20 SLIDE 10 WA ts] GROUP BY k"
+        found = session.sql(text).to_arrow().to_pylist()
+    assert Counter({(row["window_start"], row["k"]): row["n"] for row in found}) == expected
+    assert len(found) == len(expected)

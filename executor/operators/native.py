@@ -53,39 +53,6 @@ _ONES.flags.writeable = False  # every query points to it
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
 BUFFERS = "the rows between its operators"
-_SCALARS = (
-    "open",
-    "spare",
-    "watermark",
-    "closing",
-    "closing_group",
-    "emitted",
-    "promised",
-    "begun",
-    "next_window",
-    "finished",
-    "mode",
-    "proposed",
-    "fresh",
-    "judged_windows",
-    "judged_groups",
-    "merging",
-    "merged",
-    "used",
-    "free",
-    "born",
-    "stage",
-    "front",
-    "back",
-    "group_at",
-    "group_begun",
-    "asked_value",
-    "asked_null",
-    "asked_from",
-    "asked_to",
-    "asked_slot",
-    "live",
-)
 
 
 @dataclass(slots=True)
@@ -179,8 +146,7 @@ class StageOperator:
 
         if assume_valid == self.spec.assume_valid:
             return
-        counters = self.counters()
-        scalars = self.scalars()
+        words = self.scalars()
         self.spec = replace(self.spec, assume_valid=assume_valid)
         self.code = write_stage(self.spec)
         self._slots = self.code.kernel.layout.slots
@@ -188,8 +154,8 @@ class StageOperator:
         self.address = self._compile(self.code)
         self.workspace.dictionary.account(self.tables.nbytes, 0)
         self.tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
-        for name, value in {**counters, **scalars}.items():
-            self.descriptor[self._slots[name]] = value
+        for name, value in words.items():
+            self._set(name, value)
         self._bind_constants()
         self.allocate_host()
         self._counted = self._counting()
@@ -375,8 +341,8 @@ class StageOperator:
         return np.repeat(bases - before, counts) + np.arange(counts.sum())
 
     def scalars(self) -> dict[str, int]:
-        """State that lives in the descriptor itself."""
-        return {n: int(self.descriptor[self._slots[n]]) for n in _SCALARS if n in self._slots}
+        """The words of the descriptor: state, counts, constants and addresses."""
+        return {name: int(self.descriptor[slot]) for name, slot in self._slots.items()}
 
     # -- what a runtime asks ---------------------------------------------------------------------
 

@@ -349,10 +349,6 @@ class SessionOperator(StageOperator):
         if self.needs_refresh:  # results may be new codes
             self.refresh()
 
-    def scalars(self) -> dict[str, int]:
-        names = session_logs.scalars(self.code.logs)
-        return super().scalars() | {n: int(self.descriptor[self._slots[n]]) for n in names}
-
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._map_constants(change)
         self._logs.map_codes(change)

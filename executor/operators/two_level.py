@@ -321,9 +321,6 @@ class TwoLevelOperator(StageOperator):
         descriptor, slots = super()._counting()
         return descriptor, {**slots, LONGEST: self._slots[LONGEST]}
 
-    def scalars(self) -> dict[str, int]:
-        return {**super().scalars(), **{n: int(self.descriptor[self._slots[n]]) for n in _STATE}}
-
     def _allocate_windows(self) -> None:
         super()._allocate_windows()
         assert self.spec.aggregate is not None
