@@ -8,6 +8,7 @@ notice changes in functions of other files, hence the hash of the library in the
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib.util
 import os
@@ -223,12 +224,26 @@ def _import(name: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with deep_stack():  # numba follows a chain of branches by recursion
+        # numba follows a chain of branches by recursion.
+        with deep_stack(), _without_collection():
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """A compilation makes millions of objects and keeps them to its end: the collector would look
+    at them, and at all others of the process, again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def prune(folder: Path, limit: int = MAX_CACHE_BYTES) -> None:

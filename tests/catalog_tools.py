@@ -4,13 +4,15 @@ move."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
+import pytest
 
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, Source
@@ -33,6 +35,19 @@ class FakeClock:
         self.events = [e for e in self.events if e[0] > self.time]
         for _, action in due:
             action()
+
+
+@contextmanager
+def blocks_of_eight() -> Iterator[None]:
+    """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
+    from cql.catalog import blocks, iterables, rows, text
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (blocks, iterables):
+            patch.setattr(module, "BLOCK_ROWS", 8)
+        for other in (rows, text, blocks, iterables):
+            patch.setattr(other, "TOGETHER", 4)
+        yield
 
 
 def drain(reader: Reader, *, keep: bool = False) -> list[Block]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from catalog_tools import blocks_of_eight
 from spark_fixtures import spark
 
 __all__ = ["spark"]
@@ -45,11 +48,6 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
-    from cql.catalog import blocks, iterables, rows, text
-
-    for module in (blocks, iterables):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 8)
-    for other in (rows, text, blocks, iterables):
-        monkeypatch.setattr(other, "TOGETHER", 4)
+def small_blocks() -> Iterator[None]:
+    with blocks_of_eight():
+        yield

@@ -17,9 +17,11 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from catalog_tools import blocks_of_eight
 from naive import evaluate
 from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_compare import assert_same
@@ -84,6 +86,7 @@ class Case:
     keep_bad: bool
     settings: Mapping[str, Any] = field(default_factory=dict)
     functions: tuple[Any, ...] = ()  # of the user
+    piecewise: bool = False  # in blocks of 8 rows, of which nothing is known beforehand
 
     @property
     def text(self) -> str:
@@ -93,7 +96,7 @@ class Case:
         """The case for a person: query, parameters, settings, and the rows while they are few."""
         lines = [f"case {self.seed}", f"  {self.text}"]
         lines += [f"  :{name} = {value!r}" for name, value in self.params.items()]
-        lines.append(f"  settings {dict(self.settings)}")
+        lines.append(f"  settings {dict(self.settings)}{' piecewise' * self.piecewise}")
         for stream in self.streams:
             schema = SCHEMAS[stream.name]
             lines.append(
@@ -130,7 +133,15 @@ def case_of(made: Shape, seed: int) -> Case:
     keep = rng.random() < 0.85
     settings |= operator_settings(rng, made)
     settings |= order_settings(rng, made)
-    return Case(f"{made.index}:{seed}", made, streams, params, keep, settings)
+    piecewise = draw_piecewise(rng, made, streams)
+    return Case(f"{made.index}:{seed}", made, streams, params, keep, settings, (), piecewise)
+
+
+def draw_piecewise(rng: random.Random, made: Shape, streams: Sequence[Stream]) -> bool:
+    """Blocks of several inputs come in turns, so that their size decides the order of rows."""
+    inputs = re.findall(r"\b(?:FROM|UNION|ALL|EXCEPT|INTERSECT|JOIN|,) (\w+)\b", made.text)
+    mentioned = sum(name in TIMES for name in inputs)
+    return rng.random() < 0.4 and mentioned == len(streams) == 1 and bool(streams[0].rows)
 
 
 def legal_operators(made: Shape) -> list[str]:
@@ -267,7 +278,7 @@ def open_session(case: Case) -> cql.Session:
         most = stream.max_advance
         session.create_stream(
             stream.name,
-            to_table(stream),
+            to_table(stream).to_batches if case.piecewise else to_table(stream),
             ordered_by="t",
             slack=_length(stream, stream.slack),
             max_advance=None if most is None else _length(stream, most),
@@ -301,7 +312,8 @@ def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
     """Rows, late pairs, bad rows, and stragglers that were left out."""
     from cql.session import CqlWarning
 
-    with open_session(case) as session, warnings.catch_warnings():
+    blocks = blocks_of_eight() if case.piecewise else nullcontext()
+    with blocks, open_session(case) as session, warnings.catch_warnings():
         warnings.simplefilter("ignore", CqlWarning)  # SLIDE larger than RANGE is meant
         query = session.sql(case.text, **case.params)
         assert isinstance(query, Query)

@@ -16,7 +16,7 @@ from naive_compare import difference, storage_rows
 from naive_order import Order
 from naive_relations import BEGINNING
 from naive_rows import Run
-from random_cases import MORSELS, RUNTIMES, Case, check, logical_plan, open_session
+from random_cases import MORSELS, RUNTIMES, Case, check, draw_piecewise, logical_plan, open_session
 from random_data import DAY, SCHEMAS, TIMES, Stream, random_stream, ticks
 from random_shapes import Shape
 
@@ -159,7 +159,9 @@ def case_of(text: str, rng: random.Random) -> Case:
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel
-    return Case(f"0:{text}", Shape(0, text, used, ()), streams, {}, True, settings)
+    shape = Shape(0, text, used, ())
+    piecewise = draw_piecewise(rng, shape, streams)
+    return Case(f"0:{text}", shape, streams, {}, True, settings, (), piecewise)
 
 
 def _is_input(words: list[str], i: int) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from random_cases import MORSELS, RUNTIMES, Case, check, operator_settings
+from random_cases import MORSELS, RUNTIMES, Case, check, draw_piecewise, operator_settings
 from random_data import Stream, random_stream
 from random_shapes import Shape
 
@@ -542,7 +542,8 @@ def case_of(text: str, names: str, functions: Sequence[Any], rng: random.Random)
     if "own_odd" not in text:
         settings |= operator_settings(rng, shape)
     streams = tuple(_some_rows(rng, name) for name in names)
-    return Case(f"0:{text}", shape, streams, {}, True, settings, (*functions, NULLS))
+    piecewise = draw_piecewise(rng, shape, streams)
+    return Case(f"0:{text}", shape, streams, {}, True, settings, (*functions, NULLS), piecewise)
 
 
 def _some_rows(rng: random.Random, name: str) -> Stream:
