@@ -174,6 +174,14 @@ def _larger(size_class: int) -> int:
     return size_class + (2 if size_class < FOURFOLD_BELOW else 1)
 
 
+@njit(inline="always")
+def _clear_index(t: Any, base: int, size_class: int) -> None:
+    # From 0 upwards in words of 64 bits: a loop that becomes a memset.
+    index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
+    for i in range(index.size):
+        index[i] = 0
+
+
 @njit("int64(int64, int64)", cache=True)
 def take_region(block: int, size_class: int) -> int:
     """Base of a free region of 2^class entries with a cleared index, -1 if the slab is too small.
@@ -191,12 +199,8 @@ def take_region(block: int, size_class: int) -> int:
         if base + size > t[ENTRIES]:
             return -1
         top[0] = base + size
-    if t[INDEX] == 0:
-        return base
-    # From 0 upwards in words of 64 bits: a loop that becomes a memset.
-    index = words(t[INDEX] + 4 * PLACES * base, PLACES * size // 2)
-    for i in range(index.size):
-        index[i] = 0
+    if t[INDEX] != 0:
+        _clear_index(t, base, size_class)
     return base
 
 
@@ -246,9 +250,7 @@ def index_region(block: int, base: int, size_class: int, n: int) -> None:
 def _index_slot(block: int, slot: int) -> None:
     t = words(block, BLOCK)
     base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
-    index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
-    for i in range(index.size):
-        index[i] = 0
+    _clear_index(t, base, size_class)
     index_region(block, base, size_class, words(t[COUNTS], slot + 1)[slot])
 
 
@@ -378,9 +380,6 @@ def grow_region(block: Any, slot: Any) -> Any:
 def empty_region(block: Any, slot: Any) -> Any:
     """Takes all entries out of a window's region of one table; the region stays as large."""
     t = words(block, BLOCK)
-    base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
-    index = words(t[INDEX] + 4 * PLACES * base, (PLACES << size_class) // 2)
-    for i in range(index.size):
-        index[i] = 0
+    _clear_index(t, words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot])
     words(t[COUNTS], slot + 1)[slot] = 0
     return 0

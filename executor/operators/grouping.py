@@ -64,7 +64,7 @@ class GroupingTerminal(RowTerminal):
     _words: int = 1
     _codes: list[AggregateCode] = field(default_factory=list)
     _compares_nulls: bool = False  # whether a NULL key can come in this variant of the kernel
-    _in_run: bool = False  # in the loop over rows of ``AggregateTerminal.run_rows``
+    _in_run: bool = False  # in the loop over rows of ``AggregateTerminal.each_row``
 
     def __post_init__(self) -> None:
         node, layout = self.node, self.writer.kernel.layout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -93,14 +92,6 @@ class RowTerminal:
         """Whether a row has several windows, so that a kernel can leave between two of them."""
         return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
 
-    @property
-    def in_runs(self) -> bool:
-        """Whether ``run_rows`` writes the loop over rows."""
-        return False
-
-    def run_rows(self, row: Callable[[RowTerminal], None]) -> None:
-        raise NotImplementedError
-
     def row_exprs(self) -> list[Expr]:
         return []
 
@@ -120,6 +111,9 @@ class RowTerminal:
         if not any(isinstance(s, BucketExec) for s in spec.steps):
             with body.block("if stop > first + capacity - j:"):
                 body.line("stop = first + capacity - j")
+
+    def each_row(self) -> None:
+        self.writer.each_row(self)
 
     def row(self, scope: StageScope) -> None:
         body, spec = self.writer.kernel.body, self.writer.spec

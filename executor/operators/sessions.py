@@ -80,10 +80,6 @@ class SessionTerminal(AggregateTerminal):
         self.writer.kernel.window_constants[layout.slot("gap")] = node.window.gap or 0
 
     @property
-    def in_runs(self) -> bool:
-        return False
-
-    @property
     def _direct(self) -> bool:
         return False
 
@@ -118,6 +114,9 @@ class SessionTerminal(AggregateTerminal):
         for word, (name, dtype) in enumerate(table.columns):
             at = f"{records} + {8 * word}, {n}, {8 * len(table.columns)}"
             kernel.declare(name, f"{FIELDS[dtype]}({at})")
+
+    def each_row(self) -> None:
+        self.writer.each_row(self)
 
     def row(self, scope: StageScope) -> None:
         writer, node = self.writer, self.node

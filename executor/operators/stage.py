@@ -175,17 +175,20 @@ class StageWriter:
             if terminal.asks_stragglers:
                 self._first_straggler()
             terminal.before_rows()
-            if terminal.in_chunks:
-                with body.block("while True:"):
-                    self._row_loop(terminal)
-                    with body.block("if status != 0 or stop == n or j == capacity:"):
-                        body.line("break")
-                    body.lines("first = stop", "stop = min(n, first + capacity - j)")
-            elif terminal.in_runs:
-                terminal.run_rows(self._row_of_run)
-            else:
-                self._row_loop(terminal)
+            terminal.each_row()
             terminal.end_rows(phase)
+
+    def each_row(self, terminal: RowTerminal) -> None:
+        """The loop over rows, in chunks where their output has room for few."""
+        if not terminal.in_chunks:
+            self._row_loop(terminal)
+            return
+        body = self.kernel.body
+        with body.block("while True:"):
+            self._row_loop(terminal)
+            with body.block("if status != 0 or stop == n or j == capacity:"):
+                body.line("break")
+            body.lines("first = stop", "stop = min(n, first + capacity - j)")
 
     def _row_loop(self, terminal: RowTerminal) -> None:
         body, scope, steps = self.kernel.body, StageScope(self, level=0), self.spec.steps
@@ -212,7 +215,8 @@ class StageWriter:
             with body.block("if status == 0:"):
                 body.line("status, detail, detail_row, i = refused")
 
-    def _row_of_run(self, terminal: RowTerminal) -> None:
+    def row(self, terminal: RowTerminal) -> None:
+        """The steps of row ``i``."""
         self.kernel.body.line("r = uint64(i)")
         self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
 
