@@ -254,6 +254,8 @@ def _group_by(block: Block) -> None:
     parts.grouped = True
     if group.args.get("all"):
         for item in parts.items:
+            if parts.row.holds_over(item.expr):
+                raise before_over(block.binder, "GROUP BY ALL", item.node)
             if not _holds_aggregate(item.expr):
                 _add_key(block, item.expr, item.name)
         return

@@ -162,6 +162,7 @@ def test_rows_behind_are_forgotten_where_none_leaves() -> None:
         ("SELECT {} AS n FROM s [ROWS 6] GROUP BY n", "GROUP BY", 69),
         ("SELECT {} AS n FROM s [ROWS 6] GROUP BY 1", "GROUP BY", 69),
         ("SELECT k, {} AS n FROM s [ROWS 6] GROUP BY k, t HAVING n < 3", "HAVING", 84),
+        ("SELECT k, {} AS n, count(*) FROM s [ROWS 6] GROUP BY ALL", "GROUP BY ALL", 11),
         ("SELECT rank() OVER (ORDER BY {}) FROM s [ROWS 6]", "OVER", 30),
     ],
 )
