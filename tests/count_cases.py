@@ -42,7 +42,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -417,8 +416,8 @@ def turn(name: str, count: Count, most_permuted: int, *, sets: int = TURN) -> It
 
 def run(
     counts: Counts, shapes: Sequence[str], cases: int, permuted: int, *, turn_of: int = TURN
-) -> None:
-    """Turns until both counts are reached."""
+) -> Iterator[None]:
+    """Turns until both counts are reached; yields after each."""
     resting: set[str] = set()
     while counts.cases < cases or counts.permuted < permuted:
         name = _next(counts, [s for s in shapes if s not in resting], counts.cases / max(cases, 1))
@@ -434,8 +433,6 @@ def run(
             print(f"\nFAILURE {failure}", flush=True)
             if " rests: " in failure:
                 resting.add(name)
-        gc.collect()
-        gc.freeze()  # machine code stays
         counts.save()
         took = time.process_time() - begun
         print(
@@ -444,6 +441,7 @@ def run(
             f" {len(counts.failures)} failures",
             flush=True,
         )
+        yield
 
 
 def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
@@ -453,22 +451,6 @@ def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
     if len(begun) < len(shapes) and len(begun) <= share * len(shapes):
         return next(name for name in shapes if name not in counts.shapes)
     return min(begun, key=lambda name: counts.shapes[name].sets, default=None)
-
-
-def quicker_compiler() -> None:
-    """numba compares and hashes its flags, all of them, at every call that it types, and formats
-    log lines that nobody reads: a quarter of the time that a kernel takes to compile."""
-    from numba.core import ssa
-    from numba.core.targetconfig import TargetConfig
-
-    same = TargetConfig.__eq__
-
-    def equal(self: Any, other: Any) -> Any:
-        return self is other or same(self, other)
-
-    TargetConfig.__eq__ = equal
-    TargetConfig.__hash__ = lambda self: hash(type(self))
-    ssa._logger = SimpleNamespace(debug=lambda *_: None)
 
 
 def again(name: str) -> int:
@@ -512,9 +494,10 @@ def main(args: list[str]) -> int:
             print(name, base.shape.text, profiles(name, base.shape))
         return 0
     faulthandler.enable()
-    quicker_compiler()
     counts = Counts(given.state)
-    run(counts, shapes, given.cases, given.permuted)
+    for _ in run(counts, shapes, given.cases, given.permuted):
+        gc.collect()
+        gc.freeze()  # machine code stays
     print(counts.summary())
     return 1 if counts.failures else 0
 

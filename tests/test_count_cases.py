@@ -75,11 +75,11 @@ def test_permutations_make_no_stragglers(seed: int) -> None:
 def test_counts_go_on(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     counts = Counts(path)
-    count_cases.run(counts, ["drawn/1"], 4, 0, turn_of=1)
+    list(count_cases.run(counts, ["drawn/1"], 4, 0, turn_of=1))
     assert (counts.cases, counts.failures) == (4, [])
     again = Counts(path)
     assert vars(again) == vars(counts)
-    count_cases.run(again, ["drawn/1"], 8, 1, turn_of=1)
+    list(count_cases.run(again, ["drawn/1"], 8, 1, turn_of=1))
     assert again.shapes["drawn/1"].sets >= 2
     assert again.permuted
 
@@ -101,5 +101,5 @@ def test_all_of_them(full: bool) -> None:
     if not full:
         pytest.skip("with --full")
     counts = Counts(None)
-    count_cases.run(counts, names(), 100_000, 10_000)
+    list(count_cases.run(counts, names(), 100_000, 10_000))
     assert not counts.failures, counts.summary()

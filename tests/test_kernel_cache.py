@@ -36,7 +36,8 @@ def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
 
     assert groups.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
     folder = Path(groups.__file__).parent
-    known = {f"cql.executor.{name.removesuffix('.py')}" for name in (*CONSTANTS, "numba_cache")}
+    of_numba = ("numba_cache", "numba_speed")
+    known = {f"cql.executor.{name.removesuffix('.py')}" for name in (*CONSTANTS, *of_numba)}
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cql."):

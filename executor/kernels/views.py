@@ -20,6 +20,8 @@ from numba.extending import (
     register_model,
 )
 
+from cql.executor.numba_speed import is_plain
+
 
 class View(types.Type):
     """The values of one dtype at an address."""
@@ -52,6 +54,7 @@ class _FieldModel(models.StructModel):
 
 
 make_attribute_wrapper(View, "size", "size")
+is_plain(View)
 
 
 @infer_global(operator.getitem)
