@@ -98,10 +98,14 @@ class Text:
 
     @contextlib.contextmanager
     def block(self, opening: str | None = None) -> Iterator[None]:
+        """Lines one level deeper; none are a block, too."""
         if opening is not None:
             self.line(opening)
         self._depth += 1
+        before = len(self._lines)
         yield
+        if len(self._lines) == before:
+            self.line("pass")
         self._depth -= 1
 
     def mark(self) -> int:

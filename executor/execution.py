@@ -24,6 +24,7 @@ from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
 from cql.executor.operators.late_rows import LateRowsOperator
+from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.union import UnionOperator
@@ -221,21 +222,40 @@ class Execution:
 
     def _admissions(self) -> Iterator[None]:
         """Admits units until every input has ended; yields after each."""
-        assert self.graph is not None
         assert self._runtime is not None
-        ones = int(self.workspace.ones.ctypes.data)
-        for node, edge in self.graph.constants:
-            for unit in units_of(node, self.workspace.dictionary, self._rows, ones):
-                self._refresh()
-                self._runtime.admit(unit, edge)
-                yield
-        alive = set(range(len(self.feeds)))
         for feed in self.feeds:
             if feed.lag:
                 with _told_at(feed.source):
                     feed.load(None)
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
+        for ahead in self._turns():
+            self._runtime.settle()
+            yield from self._constants(ahead)
+            alive = {k for k, f in enumerate(self.feeds) if f.source.ahead == ahead}
+            yield from self._read(alive, timers, holding)
+
+    def _turns(self) -> list[int]:
+        """What subqueries ask is read before what asks them."""
+        assert self.graph is not None
+        ahead = {f.source.ahead for f in self.feeds}
+        return sorted(ahead | {node.ahead for node, _ in self.graph.constants}, reverse=True)
+
+    def _constants(self, ahead: int) -> Iterator[None]:
+        assert self.graph is not None
+        assert self._runtime is not None
+        ones = int(self.workspace.ones.ctypes.data)
+        for node, edge in self.graph.constants:
+            if node.ahead != ahead:
+                continue
+            for unit in units_of(node, self.workspace.dictionary, self._rows, ones):
+                self._refresh()
+                self._runtime.admit(unit, edge)
+                yield
+
+    def _read(self, alive: set[int], timers: Timers, holding: Holding) -> Iterator[None]:
+        """Admits what the inputs ``alive`` give, until they have ended."""
+        assert self._runtime is not None
         while alive and not self._stop:
             if is_due(self.workspace):
                 self._compact()
@@ -434,7 +454,7 @@ class Execution:
         return self.feeds[k].source, loaded.place(row)
 
     def _reached(self, k: int, name: str) -> StageOperator | None:
-        """The operator of that name, if only unions and projections lie between it and feed k."""
+        """The operator of that name, if only what passes every row lies between it and feed k."""
         assert self.graph is not None
         waiting = [self.graph.entries[k]]
         while waiting:
@@ -448,7 +468,7 @@ class Execution:
                 projects = all(isinstance(step, ProjectExec) for step in operator.spec.steps)
                 passes = projects and not operator.spec.aggregate
             else:
-                passes = isinstance(operator, UnionOperator)
+                passes = isinstance(operator, UnionOperator | LookupOperator)
             if passes:
                 waiting += self.graph.edges[edge.target]
         return None

@@ -10,6 +10,7 @@ from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.late_rows import LateRowsOperator
+from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.relation import RelationOperator, relation_operator
@@ -31,6 +32,7 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     FilterExec,
     LateRowsExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -161,7 +163,7 @@ def build(
 
 
 #: What gives no unit that a sink could take.
-_FED = SourceExec | ValuesExec | UnionExec | SlackExec
+_FED = SourceExec | ValuesExec | UnionExec | SlackExec | LookupExec
 
 
 def _ways(roots: Sequence[Physical]) -> dict[int, int]:
@@ -251,6 +253,16 @@ class _Builder:
                 )
                 index = self._add(late, node.schema, node.schema, owned=frozenset())
                 self._edge(node.input, below, index, 0)
+                return index
+            case LookupExec():
+                below, asked = (self._operator_below(child) for child in inputs(node))
+                lookup = LookupOperator(f"lookup#{len(self.graph.operators)}", node, self.workspace)
+                answer = frozenset((node.width,))
+                index = self._add(
+                    lookup, node.schema, node.input.schema, owned=answer, stragglers=True
+                )
+                self._edge(node.input, below, index, 0)
+                self._edge(node.query, asked, index, 1)
                 return index
             case (
                 SortExec()

@@ -93,8 +93,7 @@ class Feed:
 
     def __post_init__(self) -> None:
         spec, schema = self.source.relation.stream, self.source.schema
-        found = [(schema.find(p.column), p) for p in (spec.progress if spec else ())]
-        progressing = [(column, p) for column, p in found if column is not None]
+        progressing = self.source.progress
         first = cut.CUTTER + cut.COLUMN * len(schema)
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
         self.cutter[cut.COLUMNS], self.cutter[cut.ATTRIBUTES] = len(schema), len(progressing)

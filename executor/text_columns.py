@@ -17,6 +17,7 @@ from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -84,6 +85,8 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
         case ArrivalExec() | BucketExec() | NumberExec():
             inner = len(node.input.schema)
             return _origin(node.input, column, order) if column < inner else None
+        case LookupExec():
+            return _origin(node.input, column, order) if column < node.width else None
         case UnionExec():
             found: set[Place] = set()
             for child in node.inputs:
@@ -120,6 +123,11 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
+        case LookupExec():
+            keys = {c for c in _text(node.input.schema) if c >= node.width}
+            passed = {c for c in needed if c < node.width}
+            _demand(node.input, passed | keys, order, encoded)
+            _demand(node.query, keys, order, encoded)
         case MergeUnionExec():  # rows that wait outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeAlias
 
 from sqlglot import exp
@@ -309,10 +310,16 @@ class ExprBinder:
         if isinstance(node, exp.Escape):
             like, escape = node.this, [self.bind(node.expression)]
         name = "ilike" if isinstance(like, exp.ILike) else "like"
-        args = [self.bind(like.this), self.bind(like.expression), *escape]
-        pos = self.binder.pos(like)
-        made = functions.resolve(name, args, pos)
-        return functions.resolve("not", [made], pos) if like.args.get("negate") else made
+        pos, patterns, joined = self.binder.pos(like), [like.expression], "or"
+        several = like.expression
+        if isinstance(several, exp.Anonymous) and several.name.upper() in ("ANY", "SOME", "ALL"):
+            patterns = several.expressions
+            joined = "and" if several.name.upper() == "ALL" else "or"
+        this = self.bind(like.this)
+        made = [functions.resolve(name, [this, self.bind(p), *escape], pos) for p in patterns]
+        if like.args.get("negate"):  # each of them: NOT LIKE ANY is true where one does not match
+            made = [functions.resolve("not", [one], pos) for one in made]
+        return reduce(lambda a, b: functions.resolve(joined, [a, b], pos), made)
 
     # ------------------------------------------------------------------ functions
 

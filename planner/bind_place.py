@@ -27,8 +27,8 @@ from cql.planner.logical import (
     Unsupported,
     Windowed,
 )
-from cql.planner.properties import progressing
-from cql.planner.relations import as_relation, clock, is_constant, is_relation
+from cql.planner.properties import is_bounded, is_constant, progressing
+from cql.planner.relations import as_relation, clock, is_relation
 from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
@@ -64,7 +64,7 @@ class OrderItem:
 class Parts:
     """A SELECT, clause by clause. ``plan`` is its FROM; expressions are over the virtual row.
 
-    ``by_window``: GROUP BY names the window or one of its columns."""
+    ``by_window``: GROUP BY names the window, by itself or by its columns ``window_keys``."""
 
     node: exp.Select
     plan: Logical
@@ -77,6 +77,7 @@ class Parts:
     keys: list[Expr] = field(default_factory=list)
     key_names: list[str] = field(default_factory=list)
     by_window: bool = False
+    window_keys: list[tuple[Column, str]] = field(default_factory=list)
     having: Expr | None = None
     having_node: exp.Expr | None = None
     distinct: bool = False
@@ -169,7 +170,7 @@ def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logica
     partition = [placed(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
     ends = [c for c in columns if c in progressing(plan)]
-    changing = is_relation(plan) or (not ends and not is_constant(plan))
+    changing = is_relation(plan) or not ends
     if ranked is None or not (ends or changing) or len(columns) < len(partition):
         schema = Schema((*plan.schema, Field(extra.name, extra.type)))
         return Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
@@ -432,6 +433,8 @@ def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
         bound = distinct(binder, bound, parts.node)
     if parts.has_sort:
         in_windows = output.in_windows and not parts.distinct
+        if in_windows and not parts.limit and not parts.offset:
+            in_windows = not is_bounded(bound.plan)
         end = len(parts.items) + WINDOW_COLUMNS.index("window_end") if in_windows else None
         at_node = parts.order_node or parts.node
         sort = Sort(bound.plan, tuple(keys), parts.limit, parts.offset, end, binder.pos(at_node))

@@ -38,7 +38,7 @@ from cql.planner.scope import (
 )
 from cql.planner.signature import check_ordered
 from cql.types import BIGINT
-from cql.window import Window
+from cql.window import Window, WindowKind
 
 
 @dataclass(slots=True)
@@ -252,6 +252,20 @@ def _group_by(block: Block) -> None:
             raise block.binder.unsupported(clause, group, "UNION ALL of several GROUP BY")
     parts = block.parts
     parts.grouped = True
+    _keys(block, group)
+    if parts.window is not None and parts.window_keys and not parts.by_window:
+        # Windows of CUMULATE that begin together differ: their beginning is a key like any other.
+        by_start = all(expr.index == WINDOW for expr, _ in parts.window_keys)
+        several = parts.window.window.kind is WindowKind.CUMULATE
+        if not (by_start and several) or parts.window.origin == "bracket":
+            parts.by_window = True
+        else:
+            parts.keys += [expr for expr, _ in parts.window_keys]
+            parts.key_names += [name for _, name in parts.window_keys]
+
+
+def _keys(block: Block, group: exp.Expr) -> None:
+    parts = block.parts
     if group.args.get("all"):
         for item in parts.items:
             if parts.row.holds_over(item.expr):
@@ -267,6 +281,8 @@ def _group_key(block: Block, node: exp.Expr) -> None:
     if isinstance(node, GroupWindow):
         block.parts.by_window = True
         return
+    if isinstance(node, exp.Tuple) and not node.expressions:
+        return  # GROUP BY (): one group
     if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
         raise block.binder.unsupported(
             "ROLLUP, CUBE and GROUPING SETS", node, "UNION ALL of several GROUP BY"
@@ -288,7 +304,7 @@ def _add_key(block: Block, expr: Expr, name: str) -> None:
     """A key; the window's own columns are implied and add none."""
     parts = block.parts
     if isinstance(expr, Column) and WINDOW <= expr.index < EXTRAS:
-        parts.by_window = True
+        parts.window_keys.append((expr, name))
     elif expr not in parts.keys:
         parts.keys.append(expr)
         parts.key_names.append(name)

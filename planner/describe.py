@@ -18,6 +18,7 @@ from cql.planner.physical import (
     BucketExec,
     FilterExec,
     LateRowsExec,
+    LookupExec,
     OnTimeExec,
     Physical,
     ProjectExec,
@@ -56,6 +57,9 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return replace(node, input=describe(node.input, wanted))
         case ProjectExec():
             return replace(node, input=describe(node.input, _of_project(node, wanted)))
+        case LookupExec():
+            below = {c: b for c, b in wanted.items() if c < node.width}
+            return replace(node, input=describe(node.input, below), query=describe(node.query))
         case BucketExec():
             width = len(node.input.schema)
             below = {c: b for c, b in wanted.items() if c < width}

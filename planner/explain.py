@@ -286,6 +286,10 @@ def _physical_line(node: Node) -> Line:
             keys = node.input.schema.names[len(node.fields) - 1 :][: node.keys]
             text = f"{node.kind} {', '.join(keys)}".strip()
             return Line("SubqueryJoin", text, (node.why, state))
+        case ph.LookupExec():
+            asked = ", ".join(node.input.schema.names[node.width :][: node.keys])
+            state = "state: the keys of the subquery, or its value"
+            return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
             return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))

@@ -15,6 +15,7 @@ from cql.planner.expr import Column
 from cql.planner.physical import (
     FilterExec,
     LateRowsExec,
+    LookupExec,
     MergeUnionExec,
     NumberExec,
     Physical,
@@ -45,6 +46,7 @@ _CONSUMERS = {
     SlackExec: "SET slack",
     NumberExec: "a window of ROWS",
     SubqueryJoinExec: "a subquery",
+    LookupExec: "a subquery",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",

@@ -37,23 +37,28 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     Changes,
     FilterExec,
+    LookupExec,
     OnTimeExec,
     Physical,
     ProjectExec,
     RelationExec,
     RowNumberExec,
     SetOperationExec,
+    SourceExec,
     StreamExec,
     SubqueryJoinExec,
     TopExec,
     UnionExec,
+    ValuesExec,
     bounded,
+    inputs,
     progressing,
+    with_input,
 )
-from cql.planner.properties import progressing as logical_progress
-from cql.planner.relations import is_constant, sees_relation
+from cql.planner.properties import is_constant
+from cql.planner.relations import sees_relation
 from cql.types import BIGINT, DataType, Kind
-from cql.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.window import MAX_EVENT_TIME, WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -375,21 +380,20 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
 
 
 def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
-    """Over a stream, where the subquery never changes: still a stream, its rows in the order of
-    their times."""
-    child = lower(node.input)
-    wa = next(iter(logical_progress(node.input)), None)
-    if wa is None:
-        left = _from_the_beginning(child, BIGINT, node)
-    else:
-        kept = OnTimeExec(child, wa, "stragglers are left out: the stream leaves in order")
-        left = RelationExec(kept, Window(WindowKind.UNBOUNDED, wa), "no row ever leaves")
-    joined = _subquery_join(node, left, left.schema[-2].type, lower)
-    exprs: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(node.schema)]
-    if wa is not None:
-        instant = _of_change(joined)[0]
-        exprs[wa] = coercion.cast(instant, node.schema[wa].type, None)
-    return ProjectExec(joined, tuple(exprs), node.schema.names, "rows again")
+    """Over a stream, where the subquery never changes: still that stream."""
+    query = _ahead(_from_ever(changes(node.query, BIGINT, lower)))
+    sides = _sides(
+        node, lower(node.input), (Literal(0, BIGINT),), query, _of_change(query)[1:], (WEIGHT,)
+    )
+    why = "tables answer: they are read before the first row"
+    return LookupExec(*sides, node.kind, len(node.keys), node.schema.fields[-1], why, node.pos)
+
+
+def _ahead(node: Physical) -> Physical:
+    """``node``, its sources read before those of what asks it."""
+    if isinstance(node, SourceExec | ValuesExec):
+        return replace(node, ahead=node.ahead + 1)
+    return with_input(node, tuple(map(_ahead, inputs(node))))
 
 
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
@@ -401,28 +405,40 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
             hint="give the input a window: FROM s [NOW] asks once, when a row comes",
         )
     right = _from_ever(changes(node.query, time, lower))
-    fields = node.input.schema.fields
-    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
-    asked = len(node.keys) or int(node.kind == "scalar")
-    said = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(right.schema)][:asked]
-    names = (*node.input.schema.names, *(f"key_{k}" for k in range(asked)), "side", TIME, WEIGHT)
-    keys: list[Expr] = list(node.keys) or [Literal(None, c.type) for c in said]
-    one = (*columns, *keys, Literal(0, BIGINT), *_of_change(left))
-    nothing = (Literal(None, f.type) for f in fields)
-    other = (*nothing, *said, Literal(1, BIGINT), *_of_change(right))
-    sides = (
-        ProjectExec(left, one, names, "computes the keys"),
-        ProjectExec(right, other, names, "what the subquery holds"),
-    )
+    more = ("side", TIME, WEIGHT)
+    one, other = (Literal(0, BIGINT), *_of_change(left)), (Literal(1, BIGINT), *_of_change(right))
+    sides = _sides(node, left, one, right, other, more)
+    names = sides[0].names
     union = UnionExec(sides, names, "changes of both sides, as they come")
     why = (
         "a table answers: complete before the first row"
         if constant
         else "rows whose answer changes leave, and come again with the new one"
     )
-    answer = node.schema.fields[-1]
-    return SubqueryJoinExec(
-        union, node.kind, len(node.keys), (*fields, answer), constant, why, node.pos
+    fields = (*node.input.schema.fields, node.schema.fields[-1])
+    return SubqueryJoinExec(union, node.kind, len(node.keys), fields, constant, why, node.pos)
+
+
+def _sides(
+    node: SubqueryJoin,
+    left: Physical,
+    of_left: tuple[Expr, ...],
+    right: Physical,
+    of_right: tuple[Expr, ...],
+    names: tuple[str, ...],
+) -> tuple[ProjectExec, ProjectExec]:
+    """The rows of the left and those of the subquery with the same columns: those of the left, the
+    keys (or the value of a scalar subquery), and what else each has, by ``names``."""
+    fields = node.input.schema.fields
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields)]
+    asked = len(node.keys) or int(node.kind == "scalar")
+    said = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(right.schema)][:asked]
+    names = (*node.input.schema.names, *(f"key_{k}" for k in range(asked)), *names)
+    keys: list[Expr] = list(node.keys) or [Literal(None, c.type) for c in said]
+    nothing = (Literal(None, f.type) for f in fields)
+    return (
+        ProjectExec(left, (*columns, *keys, *of_left), names, "computes the keys"),
+        ProjectExec(right, (*nothing, *said, *of_right), names, "what the subquery holds"),
     )
 
 

@@ -21,6 +21,7 @@ from cql.planner.physical import (
     BucketExec,
     FilterExec,
     LateRowsExec,
+    LookupExec,
     MergeUnionExec,
     Physical,
     ProjectExec,
@@ -166,6 +167,9 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
             raise AssertionError("not chosen yet")
         case PunctuatedSortExec():
             return _sort(node, choice)
+        case LookupExec():
+            child = _below(node.input, wanted, choice)
+            return replace(node, input=child, query=_below(node.query, None, choice))
         case _:
             child = _below(node.input, _through(node, wanted), choice)
             return with_input(node, (child,))

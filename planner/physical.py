@@ -14,7 +14,7 @@ from typing import TypeAlias
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner import functions
-from cql.planner.catalog import Relation
+from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal, columns_of
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT, INT, DataType
@@ -33,19 +33,31 @@ class Awaited:
 @dataclass(frozen=True, slots=True)
 class SourceExec:
     """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
-    by column, the punctuation that the plan above can use (``planner.describe``); None: any."""
+    by column, the punctuation that the plan above can use (``planner.describe``); None: any.
+    ``ahead``: in how many subqueries it stands that rows are looked up in; sources that stand in
+    more are read to their end before the others."""
 
     relation: Relation
     columns: tuple[int, ...]
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
     awaited: tuple[Awaited, ...] | None = None
+    ahead: int = 0
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
         """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""
         if self.awaited is None:
             return None
         return next((a.boundaries for a in self.awaited if a.column == column), ())
+
+    @property
+    def progress(self) -> tuple[tuple[int, Progress], ...]:
+        """The columns that progress, as they are declared."""
+        spec, whole = self.relation.stream, self.relation.schema
+        found = [(whole.find(p.column), p) for p in (spec.progress if spec else ())]
+        return tuple(
+            (self.columns.index(c), p) for c, p in found if c is not None and c in self.columns
+        )
 
     @property
     def schema(self) -> Schema:
@@ -58,11 +70,13 @@ class SourceExec:
 
 @dataclass(frozen=True, slots=True)
 class ValuesExec:
-    """Rows of constants; by default the one row without columns that SELECT without FROM reads."""
+    """Rows of constants; by default the one row without columns that SELECT without FROM reads.
+    ``ahead`` as for a source."""
 
     schema: Schema = NO_COLUMNS
     rows: tuple[tuple[Literal, ...], ...] = ((),)
     why: str = ""
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +456,35 @@ class SubqueryJoinExec:
 
 
 @dataclass(frozen=True, slots=True)
+class LookupExec:
+    """What a subquery over tables says of each row of a stream (``logical.SubqueryJoin``): rows
+    pass as they come. Both inputs have the columns of the stream, the ``keys`` (or the value of a
+    scalar subquery), and a weight."""
+
+    input: Physical
+    query: Physical
+    kind: str
+    keys: int
+    answer: Field
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def asked(self) -> int:
+        """Columns of the subquery that count."""
+        return self.keys or int(self.kind == "scalar")
+
+    @property
+    def width(self) -> int:
+        """Columns of the stream."""
+        return len(self.input.schema) - self.asked - 1
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema.fields[: self.width], self.answer))
+
+
+@dataclass(frozen=True, slots=True)
 class SortExec:
     """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
     ``offset``; ``window_end`` None: the whole input, at its end. ``number`` appends the place of
@@ -481,6 +524,7 @@ Physical: TypeAlias = (
     | ArrivalExec
     | RelationExec
     | SubqueryJoinExec
+    | LookupExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -529,6 +573,8 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return ()
         case UnionExec() | MergeUnionExec():
             return node.inputs
+        case LookupExec():
+            return (node.input, node.query)
         case _:
             return (node.input,)
 
@@ -577,13 +623,13 @@ def progressing(node: Physical) -> tuple[int, ...]:
     """Output columns on which punctuation flows, in ascending order."""
     match node:
         case SourceExec():
-            spec = node.relation.stream
-            declared = {p.column.lower() for p in spec.progress} if spec else set()
-            return tuple(i for i, f in enumerate(node.schema) if f.name.lower() in declared)
+            return tuple(sorted(column for column, _ in node.progress))
         case ValuesExec():
             return ()
         case FilterExec() | OnTimeExec() | LateRowsExec():
             return progressing(node.input)
+        case LookupExec():
+            return tuple(c for c in progressing(node.input) if c < node.width)
         case (
             ArrivalExec()
             | RelationExec()
@@ -637,6 +683,8 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
         case FilterExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
             return window_columns(node.input)
+        case LookupExec():
+            return tuple(c for c in window_columns(node.input) if c < node.width)
         case ProjectExec():
             live = window_columns(node.input)
             return tuple(
@@ -672,6 +720,8 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return node
         case UnionExec() | MergeUnionExec():
             return replace(node, inputs=new)
+        case LookupExec():
+            return replace(node, input=new[0], query=new[1])
         case _:
             return replace(node, input=new[0])
 

@@ -63,8 +63,11 @@ def progressing(node: Logical) -> Progressing:
         case SetOperation():
             return {}
         case SubqueryJoin():
+            below = progressing(node.input)
+            if is_constant(node.query):
+                return below
             # rows leave in the order of one time: that of the instants
-            return dict([*progressing(node.input).items()][:1])
+            return dict([*below.items()][:1])
         case Number():
             live = progressing(node.input)
             return {**live, len(node.input.schema): ProgressInfo(None, "the order of arrival")}
@@ -81,6 +84,22 @@ def progressing(node: Logical) -> Progressing:
             return _of_join(node)
         case Unsupported():
             return _of_unsupported(node)
+
+
+def is_bounded(node: Logical) -> bool:
+    """Whether its input ends."""
+    if isinstance(node, Scan):
+        return node.relation.bounded
+    return all(is_bounded(i) for i in inputs(node))
+
+
+def is_constant(node: Logical) -> bool:
+    """Whether nothing below progresses: tables hold from the beginning."""
+    match node:
+        case Windowed():
+            return False
+        case _:
+            return not progressing(node) and all(is_constant(i) for i in inputs(node))
 
 
 def _of_scan(node: Scan) -> Progressing:
@@ -167,8 +186,10 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
 def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
     match node:
-        case Windowed() | SetOperation() | SubqueryJoin() | Join() | Unsupported():
+        case Windowed() | SetOperation() | Join() | Unsupported():
             return False
+        case SubqueryJoin():
+            return is_constant(node.query) and _only_comes(node.input)
         case Aggregate() if node.window is not None:
             return True
         case _:

@@ -24,9 +24,8 @@ from cql.planner.logical import (
     SubqueryJoin,
     Union,
     Windowed,
-    inputs,
 )
-from cql.planner.properties import progressing
+from cql.planner.properties import is_constant, progressing
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
@@ -58,15 +57,6 @@ def is_relation(node: Logical) -> bool:
             return is_relation(node.input) or not is_constant(node.query)
         case _:
             return False
-
-
-def is_constant(node: Logical) -> bool:
-    """Whether nothing below progresses: tables hold from the beginning."""
-    match node:
-        case Windowed():
-            return False
-        case _:
-            return not progressing(node) and all(is_constant(i) for i in inputs(node))
 
 
 def is_append_only(node: Logical) -> bool:

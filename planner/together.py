@@ -31,8 +31,8 @@ from cql.planner.physical import (
     with_input,
 )
 
-#: A relation, and which mention of it in its query.
-_Place = tuple[tuple[str, ...], int]
+#: A relation, ``SourceExec.ahead``, and which such mention of it in its query.
+_Place = tuple[tuple[str, ...], int, int]
 
 
 @deep_stack()
@@ -46,7 +46,7 @@ def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
     known: list[Physical] = []
     roots = []
     for k in order:
-        mentions: Counter[tuple[str, ...]] = Counter()
+        mentions: Counter[tuple[tuple[str, ...], int]] = Counter()
         roots.append(_joined(plans[k].root, shared, mentions, known))
     if panes:
         roots = share_windows(roots)
@@ -58,16 +58,16 @@ def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
     """Each scan with the columns that some query reads."""
     found: dict[_Place, list[SourceExec]] = {}
     for plan in plans:
-        mentions: Counter[tuple[str, ...]] = Counter()
+        mentions: Counter[tuple[tuple[str, ...], int]] = Counter()
         for source in sources(plan.root):
             found.setdefault(_place(source, mentions), []).append(source)
     return {place: _scan(given) for place, given in found.items()}
 
 
-def _place(source: SourceExec, mentions: Counter[tuple[str, ...]]) -> _Place:
-    name = source.relation.name
+def _place(source: SourceExec, mentions: Counter[tuple[tuple[str, ...], int]]) -> _Place:
+    name = source.relation.name, source.ahead
     mentions[name] += 1
-    return name, mentions[name]
+    return *name, mentions[name]
 
 
 def _scan(given: list[SourceExec]) -> SourceExec:
@@ -89,7 +89,7 @@ def _scan(given: list[SourceExec]) -> SourceExec:
 def _joined(
     node: Physical,
     shared: dict[_Place, SourceExec],
-    mentions: Counter[tuple[str, ...]],
+    mentions: Counter[tuple[tuple[str, ...], int]],
     known: list[Physical],
 ) -> Physical:
     """``node`` over shared scans; the node that is ``known`` to do the same, if there is one."""
@@ -119,7 +119,7 @@ def _same(one: Physical, other: Physical) -> bool:
     if type(one) is not type(other):
         return False
     for f in fields(one):
-        if f.name in ("input", "inputs") or not f.compare:
+        if f.name in ("input", "inputs", "query") or not f.compare:
             continue
         if getattr(one, f.name) != getattr(other, f.name):
             return False

@@ -48,7 +48,6 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
-from cql.window import Window, WindowKind
 
 
 def evaluate(
@@ -218,20 +217,12 @@ def _each_once(node: Windowed, run: Run) -> list[Row]:
 
 
 def _looked_up(node: SubqueryJoin, run: Run) -> list[Row]:
-    """What a table says of each row of a stream that is no straggler, in the order of time."""
-    found = relations_of(run)
-    stream = _rows(node.input, run)
-    timed = (k for row in stream for k, mark in enumerate(row.marks) if mark is not None)
-    wa = next(timed, None)
-    if wa is None:
-        rows = [row.values for row in stream]
-    else:
-        window = Windowed(node.input, Window(WindowKind.UNBOUNDED, wa))
-        rows = [row for _, row in found.members(window)]
-    said = found.answers(node, rows, found.at(node.query, 0))
-    width = len(node.schema)
+    """What tables say of each row of a stream, late ones too."""
+    found, stream = relations_of(run), _rows(node.input, run)
+    said = found.answers(node, [row.values for row in stream], found.at(node.query, 0))
     return [
-        Row((*r, x), (NEVER,) * width, k) for k, (r, x) in enumerate(zip(rows, said, strict=True))
+        replace(row, values=(*row.values, answer), marks=(*row.marks, None) if row.marks else ())
+        for row, answer in zip(stream, said, strict=True)
     ]
 
 

@@ -575,3 +575,145 @@ def test_integers_and_dates(session: Session) -> None:
     }
     shape = ", ".join(f"{text} AS c{n}" for n, text in enumerate(expected))
     assert dict(zip(expected, shown(session, f"SELECT {shape}")[0], strict=True)) == expected
+
+
+# ------------------------------------------------- Spark: in-subquery, exists-subquery, group-by
+
+DOUBLED = {"a": [1, 1, 2, 3, None, 3], "b": ["x", "x", "y", "y", None, "z"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a FROM d WHERE a IN (SELECT a FROM d)",
+        "SELECT a, b FROM d WHERE a NOT IN (SELECT a FROM d WHERE b = 'x')",
+        "SELECT b FROM d WHERE EXISTS (SELECT 1 FROM d AS i WHERE i.b = d.b AND i.a > 1)",
+        "SELECT b FROM d WHERE NOT EXISTS (SELECT 1 FROM d AS i WHERE i.b = d.b AND i.a > 1)",
+        "SELECT b, (SELECT max(a) FROM d) AS m FROM d",
+        "SELECT b, (SELECT a FROM d WHERE a > 9) AS m FROM d",
+        "SELECT count(*), sum(a) FROM d WHERE a IN (SELECT a FROM d WHERE b = 'y')",
+        "SELECT b, count(*) FROM d WHERE a IN (SELECT a FROM d) GROUP BY b",
+        "SELECT a IN (SELECT a FROM d WHERE a IS NOT NULL) AS i, b FROM d",
+        "SELECT a IN (SELECT a FROM d WHERE a IS NULL) AS i, b FROM d",
+        "SELECT a FROM d WHERE a IN (SELECT a FROM d WHERE b IN (SELECT b FROM d WHERE a > 2))",
+        "SELECT a FROM d UNION ALL SELECT a FROM d WHERE a IN (SELECT a FROM d WHERE a > 1)",
+        "SELECT 1 AS one FROM d HAVING count(*) > 1",
+        "SELECT 1 AS one FROM d HAVING true",
+        "SELECT 1 AS one FROM d WHERE a > 9 HAVING 1 = 1",
+        "SELECT 1 AS one FROM d HAVING false",
+        "SELECT count(*) FROM d GROUP BY ()",
+        "SELECT b, row_number() OVER (PARTITION BY b ORDER BY a, b) AS n FROM d WHERE a < 3",
+        "SELECT DISTINCT a FROM d",
+        "SELECT b FROM d WHERE b LIKE ANY ('x%', '%z')",
+    ],
+)
+def test_tables_as_in_duckdb(session: Session, text: str) -> None:
+    import duckdb
+
+    table = pa.table(DOUBLED)
+    session.register_table("d", table)
+    with duckdb.connect() as other:
+        other.register("d", table)
+        # DuckDB has no LIKE ANY over a list
+        expected = other.sql(text.replace("LIKE ANY ('x%', '%z')", "SIMILAR TO 'x.*|.*z'"))
+        rows = ordered([tuple(row) for row in expected.fetchall()])
+    assert shown(session, text) == rows
+
+
+def test_a_subquery_over_a_table_leaves_a_stream_as_it_is(session: Session) -> None:
+    """Equal rows count each, late ones where no window has ended, and rows keep their order."""
+    session.register_table("good", pa.table({"k": ["a", "a", "c"]}))
+    columns = {"t": [1, 7, 4, 4, 12, 3], "k": ["a", "a", "a", "a", "b", "a"]}
+    stream(session, "s", columns)
+    condition = "k IN (SELECT k FROM good)"
+    plain = "SELECT count(*) AS c, window_end FROM s [RANGE 10 SLIDE 10] WHERE "
+    assert shown(session, plain + condition) == shown(session, plain + "k IN ('a', 'c')")
+    assert shown(session, plain + condition) == [(4, 10)]
+    found = session.sql(f"SELECT t FROM s WHERE {condition}").to_arrow()
+    assert found.column("t").to_pylist() == [1, 7, 4, 4, 3]
+    counted = f"SELECT count(*) AS c, window_end FROM s [ROWS 3 SLIDE 3] WHERE {condition}"
+    assert shown(session, counted) == [(2, 6), (3, 3)]
+
+
+# --------------------------------------------------- Flink and Spark: GROUP BY the window alone
+
+
+@pytest.mark.parametrize(
+    "operator", ["auto", "wid", "panes", "two_stacks", "subtract", "buffered", "two_level"]
+)
+@pytest.mark.parametrize("slide", [2, 10])
+def test_grouped_by_the_window_alone(session: Session, operator: str, slide: int) -> None:
+    stream(session, "s", {"t": [1, 2, 11, 35]})
+    session.set("window_operator", operator)
+    text = f"SELECT window_start AS w FROM s [RANGE 10 SLIDE {slide}] GROUP BY window_start"
+    starts = {w for t in (1, 2, 11, 35) for w in range(-50, 50, slide) if w <= t < w + 10}
+    assert session.sql(text).to_arrow().column("w").to_pylist() == sorted(starts)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT DISTINCT t / 10 AS d FROM s", [(0,), (1,), (3,)]),
+        ("SELECT t / 10 AS d FROM s GROUP BY t / 10", [(0,), (1,), (3,)]),
+        ("SELECT window_end FROM s [ROWS 2 SLIDE 2] GROUP BY window_end", [(2,), (4,)]),
+        (
+            "SELECT window_start FROM TABLE(SESSION(TABLE s, DESCRIPTOR(t), 5))"
+            " GROUP BY window_start, window_end",
+            [(1,), (11,), (35,)],
+        ),
+        (
+            "SELECT window_end FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(t), 5, 10))"
+            " GROUP BY window_start, window_end",
+            [(10,), (15,), (20,), (40,), (5,)],
+        ),
+        # Windows that begin together: one group of the rows of all of them.
+        (
+            "SELECT window_start, count(*) AS c"
+            " FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(t), 5, 10)) GROUP BY window_start",
+            [(0, 4), (10, 2), (30, 1)],
+        ),
+    ],
+)
+def test_groups_without_aggregates(session: Session, text: str, rows: Rows) -> None:
+    stream(session, "s", {"t": [1, 2, 11, 35]})
+    assert shown(session, text) == rows
+
+
+def test_results_of_windows_in_any_order(session: Session) -> None:
+    """Without LIMIT, ORDER BY orders the result of bounded input as a whole."""
+    stream(session, "s", {"t": [1, 2, 3, 11, 12, 25], "k": ["a", "b", "a", "b", "b", "a"]})
+    text = "SELECT k, count(*) AS c, window_end AS e FROM s [RANGE 10 SLIDE 10] GROUP BY k"
+    found = session.sql(f"{text} ORDER BY e DESC, c").to_arrow().to_pylist()
+    assert [(r["e"], r["c"]) for r in found] == [(30, 1), (20, 2), (10, 1), (10, 2)]
+    found = session.sql(f"{text} ORDER BY c DESC, e").to_arrow().to_pylist()
+    assert [(r["c"], r["e"]) for r in found] == [(2, 10), (2, 20), (1, 10), (1, 30)]
+    found = session.sql(f"{text} ORDER BY c DESC LIMIT 1").to_arrow().to_pylist()
+    assert [(r["e"], r["k"]) for r in found] == [(10, "a"), (20, "b"), (30, "a")]
+
+
+def test_columns_that_differ_in_case(session: Session) -> None:
+    stream(session, "s", {"t": [1, 2, 3], "T": [9, 8, 7]})
+    for text, expected in (
+        ('"T" AS x FROM s ORDER BY "T"', [7, 8, 9]),
+        ('"T" AS x FROM s', [9, 8, 7]),
+    ):
+        query = session.sql(f"SELECT {text}")
+        assert query.to_arrow()["x"].to_pylist() == expected
+        assert sum(query.late()["count"].to_pylist()) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT k FROM s SORT BY k", "SORT BY is not supported"),
+        ("SELECT k FROM s DISTRIBUTE BY k", "DISTRIBUTE BY is not supported"),
+        ("SELECT k FROM s MINUS SELECT k FROM s", "MINUS is not supported"),
+        ("SELECT * FROM s PIVOT (sum(t) FOR k IN ('a'))", "PIVOT is not supported"),
+        ("SELECT k FROM s WHERE t = ANY (SELECT t FROM s)", "ANY over a query is not supported"),
+        ("SELECT k FROM s WHERE t > ALL (SELECT t FROM s)", "ALL over a query is not supported"),
+    ],
+)
+def test_what_is_refused_is_named(session: Session, text: str, message: str) -> None:
+    stream(session, "s", {"t": [1], "k": ["a"]})
+    with pytest.raises(CqlError, match=message):
+        session.sql(text)

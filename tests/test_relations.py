@@ -142,6 +142,13 @@ STREAMS = (
     "SELECT k, q FROM n WHERE k IN (SELECT * FROM (VALUES (1), (2), (NULL)) AS x (k)) OR q > 5",
     "SELECT s, sum(q) AS q, window_end FROM n [RANGE 20 SLIDE 10]"
     " WHERE k NOT IN (SELECT * FROM (VALUES (1), (2)) AS x (k)) GROUP BY s",
+    "SELECT k FROM n WHERE k IN (SELECT * FROM (VALUES (1), (1), (3)) AS x (k))",
+    "SELECT count(*) AS c, k IN (SELECT * FROM (VALUES (1), (2)) AS x (k)) AS there, window_end"
+    " FROM n [RANGE 20 SLIDE 5] GROUP BY there",
+    "SELECT count(*) AS c, window_end FROM n [ROWS 4 SLIDE 2]"
+    " WHERE EXISTS (SELECT 1 FROM (VALUES ('a'), ('b')) AS x (s) WHERE x.s = n.s)",
+    "SELECT k, (SELECT max(k) FROM (VALUES (1), (7)) AS x (k)) AS most FROM n",
+    "SELECT k FROM n [ROWS 3] WHERE k IN (SELECT * FROM (VALUES (1), (2)) AS x (k))",
     "SELECT ISTREAM(k, q) FROM n [NOW] WHERE q > (SELECT avg(q) FROM n [RANGE 30])",
     "SELECT * FROM n [RANGE 5]",
     "SELECT k, s FROM a [NOW] WHERE q > 2",

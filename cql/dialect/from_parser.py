@@ -577,6 +577,14 @@ class FromParser(BaseParser):
             self.refuse("FETCH is not supported", hint="LIMIT n, OFFSET m")
         if self.word_is("LATERAL", "VIEW"):
             self.refuse("LATERAL VIEW is not supported")
+        for word in ("SORT", "CLUSTER", "DISTRIBUTE"):
+            if self.word_is(word, "BY"):
+                self.refuse(f"{word} BY is not supported", hint="ORDER BY orders the whole result")
+        if self.word_is("PIVOT") and self._next.token_type == TokenType.L_PAREN:
+            hint = "sum(v) FILTER (WHERE k = 'a') AS a, … makes a column of each value"
+            self.refuse("PIVOT is not supported", hint=hint)
+        if self.word_is("MINUS") and self._next.token_type in (TokenType.SELECT, TokenType.ALL):
+            self.refuse("MINUS is not supported", hint="EXCEPT does the same")
 
     def _parse_version(self) -> exp.Version | None:
         """``FOR SYSTEM_TIME AS OF a.ts``."""

@@ -212,6 +212,9 @@ def _misplaced(node: exp.Expr) -> str | None:
     """What sqlglot reads although it means nothing where it stands."""
     parent = node.parent
     if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
+        if isinstance(parent, exp.Anonymous) and str(parent.this).upper() in ("ANY", "SOME", "ALL"):
+            name = str(parent.this).upper()
+            return f"{name} over a query is not supported: x IN (SELECT …), x > (SELECT max(…) …)"
         if isinstance(parent, exp.Func) and not isinstance(parent, exp.Exists):
             return "a query as an argument needs parentheses of its own"
     elif isinstance(node, exp.Anonymous):

@@ -94,3 +94,14 @@ def index_groups(ids: Any, table: Any, keys: Any) -> None:
         while table[place] != 0:
             place = (place + 1) & mask
         table[place] = ids[i] + 1
+
+
+@njit("void(int64[:, ::1], int64[::1], int64[:, ::1], int64[::1])", nogil=True, cache=True)
+def look_up_groups(wanted: Any, table: Any, keys: Any, ids: Any) -> None:
+    """``ids[i]`` is the id of row i of ``wanted``, -1 where there is none."""
+    mask = table.size - 1
+    for i in range(wanted.shape[0]):
+        place = _hash(wanted, i) & mask
+        while table[place] != 0 and not _same(keys, table[place] - 1, wanted, i):
+            place = (place + 1) & mask
+        ids[i] = table[place] - 1

@@ -73,6 +73,12 @@ class GroupIndex:
         kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
         return ids, fresh
 
+    def found(self, words: Words) -> Words:
+        """The id of each line, -1 of one that has none."""
+        ids = np.empty(words.shape[0], np.int64)
+        kernel.look_up_groups(words, self._table, self._keys, ids)
+        return ids
+
     def give_back(self, ids: Words) -> None:
         kernel.free_groups(ids, self._table, self._keys, self._free, self._control)
 

@@ -1,0 +1,166 @@
+"""EXISTS, IN and scalar subqueries over tables: what they say of each row of a stream.
+
+Rows pass by reference, late ones too, and the answer is a column more. Nothing waits: the subquery
+has been read when the first row comes (``SourceExec.ahead``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.egress import view_address
+from cql.executor.expressions import ErrorSite
+from cql.executor.operators.groups import key_words
+from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
+from cql.executor.operators.rows import take
+from cql.executor.operators.weights import RowIndex
+from cql.executor.unit import (
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    END_OF_INPUT,
+    EPOCH,
+    ERROR,
+    HEADER,
+    PORT,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLERS,
+    Unit,
+    data_word,
+    mask_word,
+    stored_dtype,
+)
+from cql.model import Schema
+from cql.planner.physical import LookupExec
+
+_PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS]
+QUERY = 1  # the port; 0 is the stream
+
+Mask = npt.NDArray[np.bool_]
+Values = npt.NDArray[Any]
+
+
+class LookupOperator(PythonOperator):
+    """State: the rows of the subquery, each once, and how often it is there."""
+
+    def __init__(self, name: str, node: LookupExec, workspace: Workspace) -> None:
+        super().__init__(name)
+        self.node = node
+        self.workspace = workspace
+        self.rows = 0
+        self._input = node.input.schema
+        asked = self._input.fields[node.width : node.width + node.asked]
+        self._asked = RowIndex(Schema(asked), "count")
+        self._there: Mask | None = None  # which ids, without those that hold NULL; when complete
+        self._any = self._nulls = False  # whether there are rows at all, and some that hold NULL
+
+    @property
+    def state_bytes(self) -> int:
+        return self._asked.nbytes
+
+    def counters(self) -> dict[str, int]:
+        groups = int(self._asked.index.live.size)
+        return {"rows_in": self.rows, "rows_out": self.rows, "groups": groups}
+
+    def error(self, unit: Unit) -> ErrorSite:
+        return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self._asked.map_codes(change)
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        if unit.words[PORT] == QUERY:
+            out.words[[ROWS, STRAGGLERS, PUNCTUATIONS]] = 0
+            out.words[SERIAL] = unit.words[SERIAL]
+            self._learn(unit)
+            ends = unit.punctuations[: PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])]
+            return self._complete(unit) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
+        self._pass(unit, out)
+        n = int(unit.words[ROWS])
+        self.rows += n
+        answer, valid = self._answer(unit, n)
+        data, mask = out.data[self.node.width], out.masks[self.node.width]
+        assert data is not None
+        data[:n] = answer
+        if mask is not None:
+            mask[:n] = valid
+        return DONE
+
+    def _pass(self, unit: Unit, out: Unit) -> None:
+        columns = slice(HEADER, HEADER + 2 * self.node.width)
+        out.words[_PASSED] = unit.words[_PASSED]
+        out.words[columns] = unit.words[columns]
+        size = PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])
+        out.punctuations[:size] = unit.punctuations[:size]
+
+    # -- the subquery ----------------------------------------------------------------------------
+
+    def _learn(self, unit: Unit) -> None:
+        n = int(unit.words[ROWS])
+        if not n:
+            return
+        before = self._asked.nbytes
+        ids, fresh = self._asked.ids(self._keys(unit, n), n)
+        count = self._asked.counts["count"]
+        count[ids[fresh]] = 0
+        weights = int(unit.words[data_word(len(self._input) - 1)])
+        np.add.at(count, ids, view_address(weights, np.dtype(np.int64), n))
+        self.workspace.resize(before, self._asked.nbytes, self.name)
+
+    def _complete(self, unit: Unit) -> int:
+        """The subquery has been read."""
+        count = self._asked.counts["count"].copy()
+        free = np.ones(count.size, bool)
+        free[self._asked.index.live] = False
+        count[free] = 0
+        null = np.zeros(count.size, bool)
+        for c in range(len(self._asked.types)):
+            null |= self._asked.rows[f"m{c}"][: count.size] == 0
+        there = count > 0
+        self._any, self._nulls = bool(there.any()), bool((there & null).any())
+        self._there = there if self.node.kind == "scalar" else there & ~null
+        if self.node.kind == "scalar" and count[there].sum() > 1:
+            unit.words[DETAIL], unit.words[DETAIL_ROW] = 0, 0
+            return ERROR
+        return DONE
+
+    def _answer(self, unit: Unit, n: int) -> tuple[Values, Values]:
+        """Of each row: the answer, and whether it is known."""
+        there = self._there
+        assert there is not None
+        if self.node.kind == "scalar":
+            which = np.flatnonzero(there)
+            if not which.size:
+                return np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+            rows = take(self._asked.rows, np.repeat(which, n))
+            return rows["c0"], rows["m0"]
+        keys = self._keys(unit, n)
+        words = key_words(keys, range(self.node.keys), self._asked.types, n)
+        ids = self._asked.index.found(words)
+        found = np.zeros(n, bool)
+        found[ids >= 0] = there[ids[ids >= 0]]
+        if self.node.kind == "exists":
+            return found, np.ones(n, np.uint8)
+        null = np.zeros(n, bool)
+        for c in range(self.node.keys):
+            null |= keys[f"m{c}"] == 0
+        found &= ~null
+        return found, found | ~np.where(null, self._any, self._nulls)
+
+    def _keys(self, unit: Unit, n: int) -> State:
+        keys: State = {}
+        for c, field in enumerate(self._asked.schema):
+            column, dtype = self.node.width + c, stored_dtype(field.type.storage)
+            keys[f"c{c}"] = view_address(int(unit.words[data_word(column)]), dtype, n)
+            mask = int(unit.words[mask_word(column)])
+            keys[f"m{c}"] = view_address(mask, np.dtype(np.uint8), n)
+        return keys
