@@ -116,13 +116,11 @@ def resolve_aggregate(
     usage = _USAGE[fn][0]
     least, most = _arity(fn)
     if not least <= len(args) <= most:
-        hint = (
-            "count of several columns: count(CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN 1 END)"
-        )
+        pairs = "count(*) FROM (SELECT DISTINCT a, b FROM …)"
         raise BindError(
             f"{name} takes {_NUMBERS[most]}, not {len(args)}",
             position=pos,
-            hint=hint if fn == "count" and args else f"usage: {usage}",
+            hint=pairs if fn == "count" and args else f"usage: {usage}",
         )
     if distinct and not args:
         raise BindError("count(DISTINCT *) counts nothing that has a name", position=pos,

@@ -394,9 +394,16 @@ class ExprBinder:
                 raise self.binder.error(f"{name} takes no {word}", call, f"usage: {mine.usage}")
             made = mine.resolve(given.args, given.distinct, where, pos)
         else:
+            args = given.args
+            if name == "count" and len(args) > 1 and not given.distinct:
+                # the rows that have all of them
+                known = [functions.resolve("is_not_null", [arg], pos) for arg in args]
+                conditions = [where, *known] if where is not None else known
+                where = reduce(lambda a, b: functions.resolve("and", [a, b], pos), conditions)
+                args = []
             made = aggregates.resolve_aggregate(
                 name,
-                given.args,
+                args,
                 given.distinct,
                 where,
                 pos,

@@ -635,6 +635,14 @@ def test_a_subquery_over_a_table_leaves_a_stream_as_it_is(session: Session) -> N
     assert shown(session, counted) == [(2, 6), (3, 3)]
 
 
+def test_count_of_several_columns(session: Session) -> None:
+    """Spark's count.sql: the rows that have all of them."""
+    columns = {"a": [1, 1, 2, None, None], "b": [1, None, 2, 3, None]}
+    session.register_table("d", pa.table(columns))
+    text = "SELECT count(a, b), count(b, a) FILTER (WHERE a > 1), count(1, a), count(2, 1) FROM d"
+    assert shown(session, text) == [(2, 1, 3, 5)]
+
+
 # --------------------------------------------------- Flink and Spark: GROUP BY the window alone
 
 
