@@ -227,13 +227,10 @@ class Execution:
             if feed.lag:
                 with _told_at(feed.source):
                     feed.load(None)
-        timers = self.timers = Timers(self.feeds, self._clock)
-        holding = self.holding = Holding(self.feeds, self._clock)
         for ahead in self._turns():
             self._runtime.settle()
             yield from self._constants(ahead)
-            alive = {k for k, f in enumerate(self.feeds) if f.source.ahead == ahead}
-            yield from self._read(alive, timers, holding)
+            yield from self._read({k for k, f in enumerate(self.feeds) if f.source.ahead == ahead})
 
     def _turns(self) -> list[int]:
         """What subqueries ask is read before what asks them."""
@@ -253,9 +250,12 @@ class Execution:
                 self._runtime.admit(unit, edge)
                 yield
 
-    def _read(self, alive: set[int], timers: Timers, holding: Holding) -> Iterator[None]:
-        """Admits what the inputs ``alive`` give, until they have ended."""
+    def _read(self, alive: set[int]) -> Iterator[None]:
+        """Admits what the inputs ``alive`` give, until they have ended. Silence counts from now
+        on."""
         assert self._runtime is not None
+        timers = self.timers = Timers(self.feeds, self._clock)
+        holding = self.holding = Holding(self.feeds, self._clock)
         while alive and not self._stop:
             if is_due(self.workspace):
                 self._compact()

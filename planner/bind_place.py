@@ -165,13 +165,14 @@ def _with_extras(
 
 def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logical:
     """ROW_NUMBER() over partitions that end, which a column that progresses tells, or over a
-    relation, be it that of all rows of a stream so far; nothing else with OVER can run."""
+    relation, be it that of a table or of all rows of a stream so far; nothing else with OVER can
+    run."""
     ranked = extra.ranked
     partition = [placed(e) for e in ranked.partition] if ranked is not None else []
     columns = [e.index for e in partition if isinstance(e, Column)]
     ends = [c for c in columns if c in progressing(plan)]
     changing = is_relation(plan) or not ends
-    if ranked is None or not (ends or changing) or len(columns) < len(partition):
+    if ranked is None or len(columns) < len(partition):
         schema = Schema((*plan.schema, Field(extra.name, extra.type)))
         return Unsupported((plan,), extra.clause, schema, extra.hint, extra.pos)
     keys = tuple(replace(k, expr=placed(k.expr)) for k in ranked.keys)
