@@ -354,7 +354,10 @@ class _Builder:
         while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
             if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
                 break
-            if isinstance(cursor, BucketExec) and any(isinstance(s, BucketExec) for s in post):
+            # What is late for a window is known when the row has left the Bucket.
+            if isinstance(cursor, BucketExec) and any(
+                isinstance(s, BucketExec | OnTimeExec | ArrivalExec) for s in post
+            ):
                 break
             post.insert(0, cursor)
             cursor = cursor.input

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, RowScope
+from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import attribute_origins, origins, read_punctuation
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, Table, columns_at
@@ -44,6 +45,7 @@ from cql.planner.physical import (
 if TYPE_CHECKING:
     from cql.executor.operators.logs import Log
     from cql.executor.operators.stage import StageWriter
+    from cql.window import Window
 
 #: Steps that look whether a row is a straggler.
 _ASKING = (OnTimeExec, ArrivalExec)
@@ -92,6 +94,11 @@ class RowTerminal:
         """Whether a row has several windows, so that a kernel can leave between two of them."""
         return any(isinstance(s, BucketExec) for s in self.writer.spec.steps)
 
+    @property
+    def _bucket_window(self) -> Window | None:
+        steps = self.writer.spec.steps
+        return next((s.window for s in steps if isinstance(s, BucketExec)), None)
+
     def row_exprs(self) -> list[Expr]:
         return []
 
@@ -130,6 +137,7 @@ class RowTerminal:
         writer = self.writer
         body = writer.kernel.body
         live = origins(writer.spec.steps, attribute_origins(writer.spec))
+        window = self._bucket_window
         with body.block("if late_at >= 0:"):
             out = writer.kernel.declare(
                 "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
@@ -138,10 +146,11 @@ class RowTerminal:
                 body.line(f"attribute = late[{STRAGGLER_WORDS} * e + 1]")
                 body.line(f"value = late[{STRAGGLER_WORDS} * e + 2]")
                 for column, origin in live.items():
-                    if origin.base.startswith("punct_w"):
-                        continue  # the window columns of a bucket: judged by the attribute itself
                     with body.block(f"if attribute == {origin.attribute}:"):
                         body.line("punct = value")
+                        if origin.base.startswith("punct_w") and window is not None:
+                            # the bounds of the first window that ends above the own watermark
+                            body.lines("mine = w", *Spans(writer, window).promise(), "w = mine")
                         body.lines(
                             f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
                             f"{out}[at] = j",
@@ -178,7 +187,7 @@ class RowTerminal:
         writer = self.writer
         body, spec = writer.kernel.body, writer.spec
         live = origins(spec.steps, attribute_origins(spec))
-        window = next((s.window for s in spec.steps if isinstance(s, BucketExec)), None)
+        window = self._bucket_window
         read_punctuation(writer.kernel)
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
             body.lines(
