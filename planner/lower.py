@@ -41,7 +41,9 @@ from cql.planner.lower_relation import changes, for_reading, looked_up, on_time,
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
+    LookupExec,
     NumberExec,
+    OnTimeExec,
     Physical,
     PhysicalPlan,
     ProjectExec,
@@ -55,6 +57,7 @@ from cql.planner.physical import (
     sources,
     window_columns,
 )
+from cql.planner.physical import inputs as below
 from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
@@ -110,7 +113,8 @@ _WINDOW_CLAUSES = {
 
 _NUMBERED = (
     "ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …) numbers the rows of a"
-    " windowed aggregate; over a window without SLIDE it numbers what that holds"
+    " windowed aggregate or of a window function; over a window without SLIDE it numbers what that"
+    " holds"
 )
 _LONELY = {
     WindowKind.SLIDING: "a window with SLIDE",
@@ -361,8 +365,11 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     """A sort of each window's rows that numbers them."""
     child = _lower(node.input, settings)
     assert node.window is not None  # else it is a relation
-    if node.window not in window_columns(child) or not _of_aggregates(child):
-        raise _refusal("OVER without an aggregate in a window below", node.pos, _NUMBERED)
+    if node.window not in window_columns(child) or not _in_windows(child):
+        raise _refusal("OVER without a window below", node.pos, _NUMBERED)
+    if _holds_rows(child):
+        why = f"rows that come after their {child.schema[node.window].name} are left out"
+        child = OnTimeExec(child, node.window, why)
     width = len(child.schema)
     child, keys = _with_keys(child, node.keys)
     others = tuple(c for c in node.partition if c != node.window)
@@ -376,17 +383,24 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
     return ProjectExec(made, (*columns[:width], columns[-1]), names, "drops the sort keys")
 
 
-def _of_aggregates(node: Physical) -> bool:
-    """Whether rows come from windows that have closed: none of them is late."""
+def _in_windows(node: Physical) -> bool:
+    """Whether each row is a result of a window or, by a window function, one of its rows."""
     match node:
-        case WidAggregateExec():
+        case WidAggregateExec() | BucketExec():
             return True
-        case FilterExec() | ProjectExec() | SortExec():
-            return _of_aggregates(node.input)
+        case FilterExec() | ProjectExec() | SortExec() | LookupExec():
+            return _in_windows(node.input)
         case UnionExec():
-            return all(_of_aggregates(i) for i in node.inputs)
+            return all(_in_windows(i) for i in node.inputs)
         case _:
             return False
+
+
+def _holds_rows(node: Physical) -> bool:
+    """Whether some of them are rows: they may come late."""
+    return not isinstance(node, WidAggregateExec) and (
+        isinstance(node, BucketExec) or any(_holds_rows(i) for i in below(node))
+    )
 
 
 def _columns(node: Physical) -> tuple[Column, ...]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from naive_expr import evaluate as value_of
-from naive_order import released
+from naive_order import is_straggler, released
 from naive_rows import Row, Run
 from naive_values import BadRowError, group_key, order_key
 
@@ -50,6 +50,9 @@ def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
     """
     parts: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
+        if node.window is not None and is_straggler(row, node.window):
+            run.late += 1
+            continue
         parts[tuple(group_key(row.values[c]) for c in node.partition)].append(row)
     by_keys = cmp_to_key(partial(compare_rows, node.keys))
     made = []

@@ -147,6 +147,15 @@ STREAMS = (
     " FROM n [RANGE 20 SLIDE 5] GROUP BY there",
     "SELECT count(*) AS c, window_end FROM n [ROWS 4 SLIDE 2]"
     " WHERE EXISTS (SELECT 1 FROM (VALUES ('a'), ('b')) AS x (s) WHERE x.s = n.s)",
+    "SELECT q, window_end, p FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start,"
+    " window_end ORDER BY q DESC, k, v) AS p FROM TABLE(TUMBLE(TABLE n, DESCRIPTOR(t), 10)))"
+    " WHERE p <= 2",
+    "SELECT k, window_start, p FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, k"
+    " ORDER BY q, v) AS p FROM TABLE(HOP(TABLE n, DESCRIPTOR(t), 5, 20))) WHERE p = 1",
+    "SELECT s, count(*) AS c, window_end FROM (SELECT s, window_time AS w FROM"
+    " TABLE(TUMBLE(TABLE n, DESCRIPTOR(t), 10))) [RANGE 20 SLIDE 10 WA w] GROUP BY s",
+    "SELECT w, count(*) AS c FROM (SELECT window_start AS w FROM"
+    " TABLE(HOP(TABLE n, DESCRIPTOR(t), 5, 20))) GROUP BY w",
     "SELECT k, (SELECT max(k) FROM (VALUES (1), (7)) AS x (k)) AS most FROM n",
     "SELECT k FROM n [ROWS 3] WHERE k IN (SELECT * FROM (VALUES (1), (2)) AS x (k))",
     "SELECT ISTREAM(k, q) FROM n [NOW] WHERE q > (SELECT avg(q) FROM n [RANGE 30])",
@@ -157,7 +166,7 @@ NAMES = ("a", "b", "n", "m", "d")
 
 
 def case_of(text: str, rng: random.Random) -> Case:
-    words = text.replace("(", " ").replace(")", " ").split()
+    words = text.replace("(", " ").replace(")", " ").replace(",", " ").split()
     used = tuple(
         dict.fromkeys(w for i, w in enumerate(words) if w in NAMES and _is_input(words, i))
     )

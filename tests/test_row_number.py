@@ -176,11 +176,29 @@ def test_clauses_that_come_before_it(text: str, clause: str, column: int) -> Non
         assert caught.value.column == column
 
 
-def test_rows_of_windows_are_refused() -> None:
+def test_rows_of_window_functions() -> None:
+    """Flink's Window Top-N over a windowing TVF; what comes after its window has no place."""
+    table = pa.table({"t": [1, 2, 12, 3, 4, 14, 11], "v": [3, 9, 7, 5, 4, 8, 6]})
+    text = """
+        SELECT v, window_end AS e, n FROM (
+            SELECT *, row_number() OVER (PARTITION BY window_start, window_end ORDER BY v) AS n
+            FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(t), 10))) WHERE n <= 2"""
+    for slack, expected in (
+        (9, [(3, 10, 1), (4, 10, 2), (6, 20, 1), (7, 20, 2)]),
+        (0, [(3, 10, 1), (9, 10, 2), (6, 20, 1), (7, 20, 2)]),
+    ):
+        for fuse in (True, False):
+            with cql.connect(fuse=fuse) as session:
+                session.create_stream("s", table, ordered_by="t", slack=slack)
+                query = session.sql(text)
+                found = [tuple(row.values()) for row in query.to_arrow().to_pylist()]
+                assert found == expected
+                late = [row["count"] for row in query.late().to_pylist() if row["kind"] == "pairs"]
+                assert sum(late) == (0 if slack else 2)
+
+
+def test_rows_of_no_window_are_refused() -> None:
     with cql.connect() as session:
         session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
-        for source in ("s", "TABLE(TUMBLE(TABLE s, DESCRIPTOR(t), 10))"):
-            by = "t" if source == "s" else "window_end"
-            text = f"SELECT row_number() OVER (PARTITION BY {by} ORDER BY k) AS r FROM {source}"
-            with pytest.raises(NotSupportedError, match="without an aggregate in a window"):
-                session.sql(text)
+        with pytest.raises(NotSupportedError, match="OVER without a window below"):
+            session.sql("SELECT row_number() OVER (PARTITION BY t ORDER BY k) AS r FROM s")
