@@ -129,11 +129,12 @@ class RowTerminal:
                 body.lines("status = 1", "break")
         store_row(self.writer.kernel, scope, spec.output, frozenset(self.by_ref))
         if spec.carry_stragglers:
-            self._carry()
+            self._carry(scope)
         body.line("j += 1")
 
-    def _carry(self) -> None:
-        """A straggler stays one: its own watermark goes along, in the output's attributes."""
+    def _carry(self, scope: StageScope) -> None:
+        """A straggler stays one: its own watermark goes along, in the output's attributes. Of the
+        columns of a Bucket, where the window ends before the first one that ends above it."""
         writer = self.writer
         body = writer.kernel.body
         live = origins(writer.spec.steps, attribute_origins(writer.spec))
@@ -148,16 +149,19 @@ class RowTerminal:
                 for column, origin in live.items():
                     with body.block(f"if attribute == {origin.attribute}:"):
                         body.line("punct = value")
+                        below = "True"
                         if origin.base.startswith("punct_w") and window is not None:
-                            # the bounds of the first window that ends above the own watermark
                             body.lines("mine = w", *Spans(writer, window).promise(), "w = mine")
-                        body.lines(
-                            f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
-                            f"{out}[at] = j",
-                            f"{out}[at + 1] = {column}",
-                            f"{out}[at + 2] = int64({writer.mapped(origin)})",
-                            f"o[{STRAGGLERS}] += 1",
-                        )
+                            below = f"int64({scope.load(column).value}) < own"
+                        body.line(f"own = int64({writer.mapped(origin)})")
+                        with body.block(f"if {below}:"):
+                            body.lines(
+                                f"at = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                                f"{out}[at] = j",
+                                f"{out}[at + 1] = {column}",
+                                f"{out}[at + 2] = own",
+                                f"o[{STRAGGLERS}] += 1",
+                            )
 
     def end_rows(self, phase: int) -> None:
         writer = self.writer
