@@ -46,6 +46,12 @@ class Definitions:
         return None if relation is None else relation.kind
 
     def create_stream(self, bound: st.CreateStream) -> Result:
+        if bound.definition.table is None and bound.definition.format is None:
+            raise BindError(
+                "CREATE STREAM needs to know where its rows come from",
+                position=bound.pos,
+                hint="FROM TABLE t, USING csv OPTIONS (path '…'), or WITH ('connector' = …)",
+            )
         if self._taken(bound, "stream"):
             return done(f"stream {'.'.join(bound.name)} exists already")
         self.catalog.create_stream(bound.name, bound.definition, replace=bound.replace)

@@ -153,6 +153,7 @@ class Execution:
                 nulls.append({i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls})
         fuse = bool(self._settings["fuse"])
         self.graph = build(self._roots, self.workspace, fuse=fuse, nulls=nulls)
+        self.users = self.graph.users()
         ones = self.workspace.ones
         for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
@@ -176,7 +177,6 @@ class Execution:
                 (base, base + ones.nbytes),
             )
             self._egress[unit.address] = q, egress
-        self.users = self.graph.users()
         for operator, users in zip(self.graph.operators, self.users, strict=True):
             if isinstance(operator, LateRowsOperator):
                 (query,) = users

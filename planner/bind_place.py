@@ -434,7 +434,7 @@ def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
         bound = distinct(binder, bound, parts.node)
     if parts.has_sort:
         in_windows = output.in_windows and not parts.distinct
-        if in_windows and not parts.limit and not parts.offset:
+        if in_windows and parts.limit is None:
             in_windows = not is_bounded(bound.plan)
         end = len(parts.items) + WINDOW_COLUMNS.index("window_end") if in_windows else None
         at_node = parts.order_node or parts.node

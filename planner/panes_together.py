@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cql.planner import functions
 from cql.planner.choose import MANY, duration
 from cql.planner.expr import Call, Column, Expr, Literal, substitute
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall
@@ -90,7 +91,15 @@ class _Plain:
             and self.conditions == other.conditions
             and self.keys == other.keys
             and self.window.wa == other.window.wa
+            and self.fallible == other.fallible
         )
+
+    @property
+    def fallible(self) -> frozenset[Expr]:
+        """What its calls compute that can fail: a row that fails there is bad for all that share
+        it."""
+        given = (e for c in self.calls for e in (*c.args, *((c.where,) if c.where else ())))
+        return frozenset(e for e in given if functions.can_fail(e))
 
 
 def _plain(node: WidAggregateExec) -> _Plain:

@@ -697,6 +697,8 @@ def test_results_of_windows_in_any_order(session: Session) -> None:
     assert [(r["c"], r["e"]) for r in found] == [(2, 10), (2, 20), (1, 10), (1, 30)]
     found = session.sql(f"{text} ORDER BY c DESC LIMIT 1").to_arrow().to_pylist()
     assert [(r["e"], r["k"]) for r in found] == [(10, "a"), (20, "b"), (30, "a")]
+    found = session.sql(f"{text} ORDER BY c DESC, e OFFSET 2").to_arrow().to_pylist()
+    assert [(r["c"], r["e"]) for r in found] == [(1, 10), (1, 30)]
 
 
 def test_columns_that_differ_in_case(session: Session) -> None:
@@ -713,6 +715,8 @@ def test_columns_that_differ_in_case(session: Session) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("CREATE STREAM d", "needs to know where its rows come from"),
+        ("CREATE STREAM d (t BIGINT) ORDERED BY t", "needs to know where its rows come from"),
         ("SELECT k FROM s SORT BY k", "SORT BY is not supported"),
         ("SELECT k FROM s DISTRIBUTE BY k", "DISTRIBUTE BY is not supported"),
         ("SELECT k FROM s MINUS SELECT k FROM s", "MINUS is not supported"),

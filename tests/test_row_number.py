@@ -202,3 +202,16 @@ def test_rows_of_no_window_are_refused() -> None:
         session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
         with pytest.raises(NotSupportedError, match="OVER without a window below"):
             session.sql("SELECT row_number() OVER (PARTITION BY t ORDER BY k) AS r FROM s")
+
+
+def test_more_state_than_allowed_is_told() -> None:
+    """Also where a query is refused before its first row."""
+    table = pa.table({"t": range(300_000), "x": range(300_000)})
+    with cql.connect(max_state="5 MB") as session:
+        session.create_stream("s", table, ordered_by="t")
+        query = session.sql("""
+            SELECT k, row_number() OVER (PARTITION BY window_end ORDER BY c) AS n FROM (
+                SELECT x AS k, count(*) AS c, window_end FROM s [RANGE 9999999 SLIDE 9999999]
+                GROUP BY x)""")
+        with pytest.raises(CqlError, match="over max_state"):
+            query.to_arrow()

@@ -441,3 +441,20 @@ def test_the_shell_waits_for_end() -> None:
     assert not is_complete("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1;")
     assert is_complete("EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; END;")
     assert is_complete("SELECT 1;")
+
+
+@pytest.mark.parametrize("other", ["sum(10 / x)", "count(*) FILTER (WHERE 10 / x > 1)"])
+@pytest.mark.parametrize("length", [10, 20])
+def test_rows_that_are_bad_for_one_query_are_not_for_another(other: str, length: int) -> None:
+    """Panes are shared where the same can fail; a policy belongs to its query."""
+    table = pa.table({"t": [0, 5, 12, 3, 15], "k": list("aabba"), "x": [1, 0, 2, 5, 1]})
+    with Session(False) as session:
+        session.create_stream("s", table, ordered_by="t")
+        count = f"SELECT k, count(*) AS n FROM s [RANGE {length} SLIDE {length}] GROUP BY k"
+        fails = f"SELECT k, {other} AS n FROM s [RANGE 10 SLIDE 10] GROUP BY k ON BAD ROW KEEP"
+        alone = [session.sql(text).to_arrow() for text in (count, fails)]
+        both = session.together(f"{count}; {fails}")
+        assert [t.sort_by("k").to_pylist() for t in both.to_arrow()] == [
+            t.sort_by("k").to_pylist() for t in alone
+        ]
+        assert [query.bad_rows().num_rows for query in both.queries] == [0, 1]
