@@ -356,6 +356,13 @@ class Query:
         return self
 
     @property
+    def writes(self) -> frozenset[str]:
+        """The tables that its rows go into, LATE OUTPUT's too."""
+        late = self._recipe.late
+        named = (self._target.name if self._target else None, late.name if late else None)
+        return frozenset(name for name in named if name is not None)
+
+    @property
     def makes(self) -> frozenset[str]:
         """The table that LATE OUTPUT makes, if there is none yet."""
         late = self._recipe.late

@@ -24,6 +24,7 @@ from cql.errors import (
     ParseError,
     PlanError,
     Position,
+    RunError,
     did_you_mean,
     unreachable,
 )
@@ -252,6 +253,8 @@ class Session:
             case st.CreateView():
                 return self._definitions.create_view(bound)
             case st.CreateTable():
+                if bound.replace:
+                    self._not_written(bound.name, bound.pos)
                 made = self._definitions.create_table(bound)
                 if isinstance(made, Result):
                     return made
@@ -259,6 +262,7 @@ class Session:
             case st.CreateConstant():
                 return self._definitions.create_constant(bound)
             case st.Drop():
+                self._not_written(bound.name, bound.pos)
                 return self._definitions.drop(bound)
             case st.Set():
                 return self._set(bound)
@@ -323,6 +327,17 @@ class Session:
         """Queries that run or have run: all that are running, and the latest INSERTs."""
         known = [*self._inserts, *(q for q in list(self._selects) if q.is_active)]
         return sorted((q for q in known if q.status != "ready"), key=lambda q: int(q.name[1:]))
+
+    def _not_written(self, name: Name, pos: Position | None) -> None:
+        """Refuses to take away what a query writes into: its rows would be lost."""
+        table = ".".join(name)
+        for query in self.queries():
+            if query.is_active and table.lower() in {n.lower() for n in query.writes}:
+                raise RunError(
+                    f"query {query.name} writes into {table}",
+                    position=pos,
+                    hint=f"STOP QUERY {query.name} first",
+                )
 
     def latest_query(self) -> Query:
         """The query that SHOW LATE and SHOW BAD ROWS are about; PlanError if there is none."""

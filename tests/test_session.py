@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -610,3 +611,24 @@ def test_on_the_real_engine() -> None:
         running = select(session, "INSERT INTO u SELECT ts FROM r")
         assert running.stop()
         assert running.status == "stopped"
+
+
+def test_a_table_that_a_query_writes_into_stays() -> None:
+    """Its rows would go nowhere."""
+    gate = threading.Event()
+
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"t": 1}
+        gate.wait(60)
+
+    with Session(False) as session:
+        session.create_stream("s", rows(), ordered_by="t", bounded=False)
+        session.sql("CREATE TABLE kept (t BIGINT)")
+        query = session.sql("INSERT INTO kept SELECT t FROM s").start()
+        for text in ("DROP TABLE kept", "CREATE OR REPLACE TABLE Kept (x STRING)"):
+            with pytest.raises(RunError, match=f"query {query.name} writes into") as caught:
+                session.sql(text)
+            assert caught.value.column is not None
+        gate.set()
+        query.stop()
+        session.sql("DROP TABLE kept")
