@@ -624,7 +624,7 @@ def test_a_table_that_a_query_writes_into_stays() -> None:
     with Session(False) as session:
         session.create_stream("s", rows(), ordered_by="t", bounded=False)
         session.sql("CREATE TABLE kept (t BIGINT)")
-        query = session.sql("INSERT INTO kept SELECT t FROM s").start()
+        query = session.sql("INSERT INTO kept SELECT t FROM s")
         for text in ("DROP TABLE kept", "CREATE OR REPLACE TABLE Kept (x STRING)"):
             with pytest.raises(RunError, match=f"query {query.name} writes into") as caught:
                 session.sql(text)
