@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from cql import __version__
-from cql.errors import CqlError, SettingError
+from cql.errors import CqlError, RunError, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,6 +227,10 @@ def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -
         # The reader (head, less) has seen enough; Python must not try to flush the rest.
         sys.stdout = _nowhere()
         return OK
+    except OSError as error:  # a full disk behind a redirection
+        sys.stdout = _nowhere()
+        render.print_error(RunError(f"cannot write the output: {error.strerror or error}"), errors)
+        return FAILED
 
 
 def _nowhere() -> IO[str]:

@@ -134,6 +134,18 @@ class Clauses:
         else:
             yield from (f"PUNCTUATE ON {quoted(c)}" for c in _listed(self.punctuated))
 
+    def check_types(self, data: Any, schema: Schema) -> None:
+        """``schema`` leaves out the Arrow columns of ``data`` that no type fits; BindError if a
+        time is one of them."""
+        columns = [*_listed(self.ordered_by), *(column for column, _ in self._watermarks())]
+        arrow: Any = getattr(data, "schema", None)
+        for column in columns:
+            if schema.find(column) is None and column in getattr(arrow, "names", ()):
+                raise BindError(
+                    f"column {column} is a {arrow.field(column).type}, which no type here holds",
+                    hint="cast it in the data: to int64, or to a timestamp",
+                )
+
     def _watermarks(self) -> Iterator[tuple[str, Slack]]:
         if isinstance(self.watermark, str):
             yield self.watermark, 0 if self.slack is None else self.slack
@@ -185,6 +197,7 @@ def declare(
     if schema is None:
         # the first item of an iterator is a list, and a list has an end
         found = schema_of(name, sample, ends or sample is not data, options)
+        clauses.check_types(sample, found)
     else:
         found = schema
     catalog.local.register(

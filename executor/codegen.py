@@ -207,7 +207,7 @@ def _load(name: str, text: str, folder: Path) -> ModuleType:
         ) from error
     try:
         return _import(name, path)
-    except RecursionError as error:
+    except (RecursionError, IndentationError) as error:  # Python's own limits
         raise RunError(
             "this query is too large to compile",
             hint="fewer CASE branches or columns, or part of them in a query of their own",

@@ -202,6 +202,22 @@ def test_an_unbounded_insert_keeps_the_script_alive(
     assert run.closed
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_full_disk_behind_the_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cql", "-c", "SELECT 1 AS a"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write the output: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_left() -> None:
     """``cql … | head -1`` ends without a traceback."""
     done = subprocess.run(
