@@ -139,6 +139,7 @@ class Query:
         self._thread: threading.Thread | None = None
         self._status = "ready"
         self._exception: BaseException | None = None
+        self._cut_off = False
         self._stop_asked = False
         self._row_count = 0
         self._lock = threading.Lock()
@@ -231,6 +232,8 @@ class Query:
                         if batch.num_rows:
                             self._row_count += batch.num_rows
                             yield batch
+                if self._cut_off:
+                    raise RunError("the session was closed before all rows had been read")
             finally:
                 _close(batches)
 
@@ -392,6 +395,11 @@ class Query:
             thread.join(timeout)
             return not thread.is_alive()
         return not self.is_active
+
+    def cut_off(self) -> None:
+        """Its session closes: whoever reads its rows is told that these are not all."""
+        self._cut_off = True
+        self.stop(timeout=0)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for a query in the background; False if it still runs after ``timeout`` seconds.

@@ -594,7 +594,7 @@ class Session:
         self._closed = True
         running = [q for q in self.queries() if q.is_active]
         for query in running:
-            query.stop(timeout=0)
+            query.cut_off()
         for query in running:
             query.stop()
         self.catalog.close()

@@ -632,3 +632,13 @@ def test_a_table_that_a_query_writes_into_stays() -> None:
         gate.set()
         query.stop()
         session.sql("DROP TABLE kept")
+
+
+def test_rows_that_a_closed_session_does_not_give_are_missed() -> None:
+    session = Session(False)
+    session.create_stream("s", pa.table({"t": range(200_000)}), ordered_by="t")
+    batches = session.sql("SELECT t FROM s").batches()
+    assert next(batches).num_rows
+    session.close()
+    with pytest.raises(RunError, match="closed before all rows had been read"):
+        list(batches)
