@@ -39,11 +39,12 @@ def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) ->
 
 def numbered(node: RowNumber, rows: list[Row], run: Run) -> list[Row]:
     """Each row with its place, from 1, among those that are equal in the partition's columns. Ties
-    are in any order: rows that differ leave the answer open.
+    are in any order: rows that differ leave the answer open. Rows that come after their window have
+    no place.
 
     >>> from naive import evaluate
     >>> from naive_tables import column, stream
-    >>> s = stream("s", "e bigint, k string, v bigint")
+    >>> s = stream("s", "e bigint, k string, v bigint", slack=10)
     >>> top = RowNumber(s, (0, 1), (SortKey(column(s, "v"), True, False),), 0, "n")
     >>> evaluate(top, {"s": [(10, "a", 1), (10, "a", 3), (20, "a", 2), (10, "b", 2)]}).rows
     [(10, 'a', 3, 1), (10, 'a', 1, 2), (20, 'a', 2, 1), (10, 'b', 2, 1)]
