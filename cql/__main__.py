@@ -227,8 +227,10 @@ def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -
         # The reader (head, less) has seen enough; Python must not try to flush the rest.
         sys.stdout = _nowhere()
         return OK
-    except OSError as error:  # a full disk behind a redirection
-        sys.stdout = _nowhere()
+    except OSError as error:
+        if error.filename is not None:  # no stream that is written to
+            raise
+        sys.stdout = _nowhere()  # a full disk behind a redirection
         render.print_error(RunError(f"cannot write the output: {error.strerror or error}"), errors)
         return FAILED
 

@@ -651,3 +651,34 @@ def test_errors_know_their_statement(session: Session) -> None:
     with pytest.raises(RunError) as failed:
         session.sql("SET morsel_rows = 8;\nSELECT 1 /\n n FROM t").to_arrow()
     assert failed.value.line == 2
+
+
+def test_columns_that_differ_in_case(session: Session) -> None:
+    table = pa.table({"t": [1, 2, 3], "T": [9, 8, 7]})
+    session.create_stream("cased", table, ordered_by="t")
+    for text, expected in (
+        ('"T" AS x FROM cased ORDER BY "T"', [7, 8, 9]),
+        ('"T" AS x FROM cased', [9, 8, 7]),
+    ):
+        query = session.sql(f"SELECT {text}")
+        assert query.to_arrow()["x"].to_pylist() == expected
+        assert sum(query.late()["count"].to_pylist()) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE STREAM d", "needs to know where its rows come from"),
+        ("CREATE STREAM d (t BIGINT) ORDERED BY t", "needs to know where its rows come from"),
+        ("SELECT k FROM s SORT BY k", "SORT BY is not supported"),
+        ("SELECT k FROM s DISTRIBUTE BY k", "DISTRIBUTE BY is not supported"),
+        ("SELECT k FROM s MINUS SELECT k FROM s", "MINUS is not supported"),
+        ("SELECT * FROM s PIVOT (sum(t) FOR k IN ('a'))", "PIVOT is not supported"),
+        ("SELECT k FROM s WHERE t = ANY (SELECT t FROM s)", "ANY over a query is not supported"),
+        ("SELECT k FROM s WHERE t > ALL (SELECT t FROM s)", "ALL over a query is not supported"),
+    ],
+)
+def test_what_is_refused_is_named(session: Session, text: str, message: str) -> None:
+    session.create_stream("s", pa.table({"t": [1], "k": ["a"]}), ordered_by="t")
+    with pytest.raises(CqlError, match=message):
+        session.sql(text)

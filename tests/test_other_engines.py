@@ -699,33 +699,3 @@ def test_results_of_windows_in_any_order(session: Session) -> None:
     assert [(r["e"], r["k"]) for r in found] == [(10, "a"), (20, "b"), (30, "a")]
     found = session.sql(f"{text} ORDER BY c DESC, e OFFSET 2").to_arrow().to_pylist()
     assert [(r["c"], r["e"]) for r in found] == [(1, 10), (1, 30)]
-
-
-def test_columns_that_differ_in_case(session: Session) -> None:
-    stream(session, "s", {"t": [1, 2, 3], "T": [9, 8, 7]})
-    for text, expected in (
-        ('"T" AS x FROM s ORDER BY "T"', [7, 8, 9]),
-        ('"T" AS x FROM s', [9, 8, 7]),
-    ):
-        query = session.sql(f"SELECT {text}")
-        assert query.to_arrow()["x"].to_pylist() == expected
-        assert sum(query.late()["count"].to_pylist()) == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("CREATE STREAM d", "needs to know where its rows come from"),
-        ("CREATE STREAM d (t BIGINT) ORDERED BY t", "needs to know where its rows come from"),
-        ("SELECT k FROM s SORT BY k", "SORT BY is not supported"),
-        ("SELECT k FROM s DISTRIBUTE BY k", "DISTRIBUTE BY is not supported"),
-        ("SELECT k FROM s MINUS SELECT k FROM s", "MINUS is not supported"),
-        ("SELECT * FROM s PIVOT (sum(t) FOR k IN ('a'))", "PIVOT is not supported"),
-        ("SELECT k FROM s WHERE t = ANY (SELECT t FROM s)", "ANY over a query is not supported"),
-        ("SELECT k FROM s WHERE t > ALL (SELECT t FROM s)", "ALL over a query is not supported"),
-    ],
-)
-def test_what_is_refused_is_named(session: Session, text: str, message: str) -> None:
-    stream(session, "s", {"t": [1], "k": ["a"]})
-    with pytest.raises(CqlError, match=message):
-        session.sql(text)
