@@ -19,7 +19,18 @@ import numba as nb
 import numpy as np
 from numba import njit
 
-from benchmarks.workloads import SLIDE, T0, WIDTH, Answer, Column, Workload, checksum, sums
+from benchmarks.workloads import (
+    FINE,
+    RANGE,
+    SLIDE,
+    T0,
+    WIDTH,
+    Answer,
+    Column,
+    Workload,
+    checksum,
+    sums,
+)
 
 #: What design says of kernel ``kA`` on one thread, where one thread reads 40 GB/s.
 DESIGN_Q4_ROWS_PER_S = 187e6
@@ -184,11 +195,7 @@ def links_groups(workload: Workload) -> Bare:
 
     def run() -> list[Column]:
         panes = 16
-        cnt = np.zeros((panes, 1024), np.int64)
-        sm = cnt.copy()
-        mn, mx = np.full((panes, 1024), 2**31 - 1, np.int64), np.full((panes, 1024), -1, np.int64)
-        key = np.empty(1024, np.int64)
-        nk = kB(ts, length, src, T0, SLIDE, panes, 1024, key, 1 << 12, cnt, sm, mn, mx)
+        nk, key, cnt, sm, mn, mx = _panes(ts, length, src, SLIDE, panes)
         out = []
         for w in range(-4, panes):
             a, b = max(0, w), min(panes, w + 5)
@@ -200,6 +207,41 @@ def links_groups(workload: Workload) -> Bare:
         return [np.concatenate(column) for column in zip(*out, strict=True)]
 
     return Bare(run, lambda made: checksum(*made))
+
+
+def links_fine(workload: Workload) -> Bare:
+    """Windows of 5 minutes by 5 seconds, count and sum by address: the panes of the kernel of
+    ``links_groups``, which keeps the least and the most as well; a pane is added to what goes from
+    window to window, and subtracted when it leaves."""
+    ts, length, src = (workload.columns[c] for c in ("ts", "len", "srcIP"))
+    panes, over = int((ts.max() - T0) // FINE) + 1, RANGE // FINE
+
+    def run() -> list[Column]:
+        nk, key, cnt, sm, _, _ = _panes(ts, length, src, FINE, panes)
+        c, s = np.zeros((2, nk), np.int64)
+        out = []
+        for w in range(1 - over, panes):
+            if (entering := w + over - 1) < panes:
+                c += cnt[entering, :nk]
+                s += sm[entering, :nk]
+            if w > 0:
+                c -= cnt[w - 1, :nk]
+                s -= sm[w - 1, :nk]
+            g = np.nonzero(c)[0]
+            out.append((np.full(len(g), T0 + w * FINE), key[:nk][g], c[g], s[g]))
+        return [np.concatenate(column) for column in zip(*out, strict=True)]
+
+    return Bare(run, lambda made: checksum(*made))
+
+
+def _panes(ts: Column, length: Column, src: Column, slide: int, panes: int) -> tuple[Any, ...]:
+    """The number of addresses and these; by pane and address count, sum, least and most."""
+    cnt = np.zeros((panes, 1024), np.int64)
+    sm = cnt.copy()
+    mn, mx = np.full((panes, 1024), 2**31 - 1, np.int64), np.full((panes, 1024), -1, np.int64)
+    key = np.empty(1024, np.int64)
+    nk = kB(ts, length, src, T0, slide, panes, 1024, key, 1 << 12, cnt, sm, mn, mx)
+    return nk, key, cnt, sm, mn, mx
 
 
 def q1(workload: Workload) -> Bare:

@@ -87,7 +87,8 @@ def q9_groups(rows: int | None = None, folder: Path | None = None) -> Benchmark:
 
 
 def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
-    """Each row in 60 windows; against plain WID, the tumbling query, and panes by hand."""
+    """Each row in 60 windows; against plain WID, the tumbling query, and panes by hand in numba
+    and in DuckDB."""
     workload = _in_order(load(links, rows or FULL, folder))
     table = to_arrow(workload)
     slide = f"{FINE // SECOND} seconds"
@@ -95,6 +96,7 @@ def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
         PANES: (Ours(FINE_QUERY.format("auto", slide), m=table), None),
         WID: (Ours(FINE_QUERY.format("wid", slide), m=table), None),
         TUMBLING: (Ours(FINE_QUERY.format("auto", "5 minutes"), m=table), "tumbling"),
+        "bare kernel": (bare.links_fine(workload), None),
     }
     query = f"""
         WITH p AS (SELECT ts // {FINE} AS pane, srcIP, count(*) AS c, sum(len) AS s

@@ -27,6 +27,8 @@ Names: TypeAlias = "str | Sequence[str]"
 Name: TypeAlias = tuple[str, ...]
 
 _SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".arrow", ".feather", ".ipc")
+#: The parameters of ``Clauses.text``, and the argument that each came from.
+_PARAMETER = re.compile(r"(?:parameter )?:(slack|max_advance|idle_after|heartbeat)_\d+")
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "minutes", "hours", "days")
 
 
@@ -38,6 +40,8 @@ def is_path(text: str) -> bool:
 
 def parts_of(name: str) -> Name:
     """``db.t`` as its parts; BindError for what no name can be."""
+    if not isinstance(name, str):
+        raise BindError(f"a name is text, not {type(name).__name__}")
     parts = tuple(name.split("."))
     if not 1 <= len(parts) <= 3 or not all(p.strip() for p in parts):
         raise BindError(f"'{name}' is not a name", hint="one to three parts: t, db.t, catalog.db.t")
@@ -92,9 +96,10 @@ class Clauses:
         said: list[str] = []
         given: dict[str, Slack] = {}
 
-        def parameter(length: Slack) -> str:
-            given[f"slack_{len(given)}"] = length
-            return f":slack_{len(given) - 1}"
+        def parameter(what: str, length: Slack) -> str:
+            name = f"{what}_{len(given)}"
+            given[name] = length
+            return f":{name}"
 
         if self.slack is not None and self.ordered_by is None and self.watermark is None:
             raise BindError("slack belongs to a column", hint="say ordered_by='…' as well")
@@ -104,9 +109,9 @@ class Clauses:
         for column in _listed(self.ordered_by):
             said.append(f"ORDERED BY {quoted(column)}{unit}")
             if self.slack is not None:
-                said.append(f"WITHIN {parameter(self.slack)}")
+                said.append(f"WITHIN {parameter('slack', self.slack)}")
         for column, slack in self._watermarks():
-            said.append(f"WATERMARK {quoted(column)} DELAY {parameter(slack)}")
+            said.append(f"WATERMARK {quoted(column)} DELAY {parameter('slack', slack)}")
         if self.update_key is not None:
             said.append(f"UPDATE KEY ({', '.join(map(quoted, _listed(self.update_key)))})")
         if self.rate is not None:
@@ -115,15 +120,16 @@ class Clauses:
         if isinstance(self.punctuated_by, str):
             said.append(f"PUNCTUATE BY {quoted(self.punctuated_by)}")
         elif self.punctuated_by is not None:
-            by, behind = self.punctuated_by
-            said.append(f"PUNCTUATE BY {quoted(by)} WITHIN {parameter(behind)}")
+            by, behind = _pair("punctuated_by", self.punctuated_by, "(column, how far behind)")
+            said.append(f"PUNCTUATE BY {quoted(by)} WITHIN {parameter('slack', behind)}")
         if self.max_advance is not None:
-            said.append(f"MAX ADVANCE {parameter(self.max_advance)}")
+            said.append(f"MAX ADVANCE {parameter('max_advance', self.max_advance)}")
         if self.idle_after is not None:
-            said.append(f"IDLE AFTER {parameter(self.idle_after)}")
+            said.append(f"IDLE AFTER {parameter('idle_after', self.idle_after)}")
         if self.heartbeat is not None:
-            every, slack = map(parameter, self.heartbeat)
-            said.append(f"HEARTBEAT EVERY {every} SLACK {slack}")
+            every, slack = _pair("heartbeat", self.heartbeat, "(every, slack)")
+            said.append(f"HEARTBEAT EVERY {parameter('heartbeat', every)}")
+            said.append(f"SLACK {parameter('slack', slack)}")
         return " ".join(said), given
 
     def _punctuation(self) -> Iterator[str]:
@@ -149,8 +155,11 @@ class Clauses:
     def _watermarks(self) -> Iterator[tuple[str, Slack]]:
         if isinstance(self.watermark, str):
             yield self.watermark, 0 if self.slack is None else self.slack
+        elif isinstance(self.watermark, Mapping):
+            yield from zip(_listed([*self.watermark]), self.watermark.values(), strict=True)
         elif self.watermark is not None:
-            yield from self.watermark.items()
+            hint = "give a column, or {column: slack}"
+            raise BindError(f"watermark={self.watermark!r} names no column", hint=hint)
 
     def bind(self, schema: Schema) -> StreamSpec:
         """What the clauses mean for columns of ``schema``; raises BindError."""
@@ -164,8 +173,9 @@ class Clauses:
             tree = parse_one(f"CREATE STREAM s FROM TABLE source {clauses}")
             bound = bind(tree, cast("Catalog", _OneTable(schema)), Context(parameters=given))
         except CqlError as error:
-            # Its position points into a text that the user has not written.
-            raise type(error)(error.message, hint=error.hint) from None
+            # Its position and its parameters are of a text that the user has not written.
+            message, hint = (t and _PARAMETER.sub(r"\1", t) for t in (error.message, error.hint))
+            raise type(error)(message or "", hint=hint) from None
         assert isinstance(bound, st.CreateStream)
         spec = bound.definition.spec
         shown = (replace(p, declared=_filled(p.declared, given)) for p in spec.progress)
@@ -296,20 +306,32 @@ def _filled(clause: str, given: Mapping[str, Slack]) -> str:
     """A clause with its parameters written out, for EXPLAIN and DESCRIBE."""
 
     def value(found: re.Match[str]) -> str:
-        slack = given[found.group(1)]
+        slack = given[found.group(0).split(":")[-1]]
         return duration_text(slack.total_seconds()) if isinstance(slack, timedelta) else str(slack)
 
-    return re.sub(r":(slack_\d+)", value, clause)
+    return _PARAMETER.sub(value, clause)
 
 
 def quoted(name: str) -> str:
+    if not isinstance(name, str):
+        raise BindError(f"{name!r} does not name a column", hint="names of columns are text")
     return '"' + name.replace('"', '""') + '"'
 
 
 def _listed(names: Names | None) -> Sequence[str]:
     if names is None:
         return ()
-    return (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise BindError(f"{names!r} does not name columns", hint="give a name, or a list of names")
+    return names
+
+
+def _pair(argument: str, given: Any, meant: str) -> tuple[Any, Any]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise BindError(f"{argument}={given!r} is no pair", hint=f"give {meant}")
+    return given[0], given[1]
 
 
 def _hertz(rate: float) -> str:
@@ -321,9 +343,9 @@ def _hertz(rate: float) -> str:
 
 
 def _unit(unit: str) -> str:
-    word = unit.lower().rstrip("s") + "s"
+    word = str(unit).lower().rstrip("s") + "s"
     if word not in _UNITS:
-        hint = did_you_mean(unit, _UNITS, what="units are")
+        hint = did_you_mean(str(unit), _UNITS, what="units are")
         raise BindError(f"'{unit}' is not a unit of time", hint=hint)
     return word.upper()
 

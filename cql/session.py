@@ -129,8 +129,6 @@ class Session:
         from cql.dialect import parse
 
         self._check_open()
-        if not isinstance(text, str):
-            raise ParseError(f"a statement is text, not {type(text).__name__}")
         for tree in parse(text):
             with self._lock:
                 try:
@@ -455,11 +453,11 @@ class Session:
     def drop_function(self, name: str) -> None:
         """Forgets a function of the user's; BindError if there is none."""
         with self._lock:
-            if self._functions.pop(name.lower(), None) is None:
+            if self._functions.pop(str(name).lower(), None) is None:
                 known = [f.name for f in self._functions.values()]
                 raise BindError(
                     f"there is no function {name} of yours",
-                    hint=did_you_mean(name, known, what="there are"),
+                    hint=did_you_mean(str(name), known, what="there are"),
                 )
 
     def functions(self) -> dict[str, Declared]:
@@ -472,8 +470,10 @@ class Session:
             self._functions[function.name.lower()] = function
         return function
 
-    def schema_of(self, name: Name) -> Schema | None:
-        """The columns of a stream, table or view; None if there is none of that name."""
+    def schema_of(self, name: str | Name) -> Schema | None:
+        """The columns of a stream, table or view (``'db.t'`` or its parts); None if there is none
+        of that name."""
+        name = name if isinstance(name, tuple) else parts_of(name)
         if self._definitions.query_of(name) is not None:
             query = next(self.statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
             assert isinstance(query, Query)

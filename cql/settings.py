@@ -157,6 +157,8 @@ _FLAGS |= {"off": False, "false": False, "no": False, "0": False}
 
 
 def _word(text: str) -> str:
+    if not isinstance(text, str):
+        raise SettingError(f"the name of a setting is text, not {type(text).__name__}")
     return re.sub(r"[\s-]+", "_", text.strip().lower())
 
 

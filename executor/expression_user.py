@@ -19,7 +19,8 @@ from cql.executor.expression_scope import (
     zero,
 )
 from cql.planner.evaluation import evaluate
-from cql.planner.expr import Call, Cast, Expr, walk
+from cql.planner.expr import Call, Cast, Expr, children, walk
+from cql.planner.folding import can_fail
 from cql.planner.show import show
 from cql.planner.user_aggregates import Shape
 from cql.types import DataType, Kind
@@ -68,8 +69,9 @@ def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:
 
 
 def table_failure(expr: Expr, table: DictionaryTable, code: str, scope: Scope) -> ErrorSite | None:
-    """Where a lookup fails because of a user's function: the text is kept for the message."""
-    if not calls_function(table.expr):
+    """Where a lookup fails because of a user's function, or of something within the expression:
+    the text is kept for the message."""
+    if not calls_function(table.expr) and not any(map(can_fail, children(table.expr))):
         return None
     first = scope.keep([f"int64({code})"])
     return _site(expr, Again(partial(evaluate, table.expr), (table.leaf,), first))

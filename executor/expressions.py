@@ -31,6 +31,7 @@ from cql.executor.expression_text import host_site, host_sites, is_text_node, ta
 from cql.executor.expression_user import emit_user_call, host_failure, table_failure
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
+from cql.planner.folding import can_fail
 from cql.planner.show import show
 from cql.types import Kind
 
@@ -256,7 +257,13 @@ def _text(expr: Expr, scope: Scope) -> Code:
         return _constant_text(expr, scope)
     value, status = scope.host(site)
     name = let(scope, status, "s")
-    return _read(expr, scope, value, name, None, lambda: host_failure(expr, site, scope))
+
+    def failure() -> ErrorSite | None:
+        for arg in filter(can_fail, site.args):
+            _emit(arg, scope)  # an argument that failed fails here again, and says why
+        return host_failure(expr, site, scope)
+
+    return _read(expr, scope, value, name, None, failure)
 
 
 def _constant_text(expr: Expr, scope: Scope) -> Code:
@@ -291,8 +298,8 @@ def _read(
     leaf: Code | None,
     failure: Callable[[], ErrorSite | None],
 ) -> Code:
-    """A value beside its status; ``leaf`` None: a host column. ``failure`` is where a function of
-    the user's fails."""
+    """A value beside its status; ``leaf`` None: a host column. ``failure`` emits what says more
+    of the reason, and gives the place where a function of the user's fails."""
     with when(scope, f"{status} == 2"):
         scope.line(scope.fail(failure() or _site(expr)))
     if not expr.nullable:

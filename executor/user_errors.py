@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cql.executor.dictionary import Dictionary
 from cql.executor.expression_scope import Again, Called, ErrorSite
-from cql.executor.host import ERROR, NULL, text_of
+from cql.executor.host import NULL, text_of
 from cql.executor.unit import Words
 from cql.planner.evaluation import EvaluationError
 from cql.planner.expr import Value
@@ -37,8 +37,6 @@ def explained(site: ErrorSite, again: Again, words: Words, dictionary: Dictionar
 
     n = len(again.types)
     flags = words[again.first + n : again.first + 2 * n] if again.masked else [1] * n
-    if ERROR in flags:
-        return site  # an argument itself failed
     row: list[Value] = []
     for k, kind in enumerate(again.types):
         stored = int(words[again.first + k])

@@ -37,6 +37,7 @@ from cql.planner.statements import (
     Explain,
     Hint,
     Insert,
+    Name,
     Query,
     Reset,
     Set,
@@ -80,7 +81,8 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return bind_ddl.create_view(binder, node)
         case nodes.CreateTable():
             inner = node.args.get("query")
-            return bind_ddl.create_table(binder, node, _query(binder, inner) if inner else None)
+            query = _query(binder, inner, name_of(node.this)) if inner else None
+            return bind_ddl.create_table(binder, node, query)
         case nodes.CreateConstant():
             return bind_ddl.create_constant(binder, node)
         case nodes.DropObject():
@@ -105,8 +107,8 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
     raise binder.unsupported(f"{type(node).__name__.upper()} as a statement", node)
 
 
-def _query(binder: Binder, node: exp.Expr) -> Query:
-    """A query and its statement-wide clauses."""
+def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
+    """A query and its statement-wide clauses; ``into`` is the table that its rows go into."""
     plan = bind_outermost(binder, node, Env()).shown()
     bad = node.args.get(nodes.ON_BAD_ROW)
     if binder.divided is not None and _in_spark_spelling(node):
@@ -133,7 +135,7 @@ def _query(binder: Binder, node: exp.Expr) -> Query:
         None if bad is None else bad.this == "KEEP",
         binder.pos(emit) if early and emit is not None else None,
         binder.pos(node),
-        None if late is None else late_target(binder, late),
+        None if late is None else late_target(binder, late, into),
     )
 
 
@@ -168,7 +170,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         error.hint = f"{meant}CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
         raise error
     fields = bind_ddl.filled(binder, target.schema, node.expressions)
-    query = _query(binder, query_node)
+    query = _query(binder, query_node, name)
     plan = query.plan
     if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):
         _check_change(binder, plan, fields, query_node)

@@ -11,14 +11,20 @@ from cql.planner.context import Binder
 from cql.planner.logical import Aggregate, Logical, Windowed, inputs
 from cql.planner.properties import progressing
 from cql.planner.rules import with_inputs
-from cql.planner.statements import LateTarget
+from cql.planner.statements import LateTarget, Name
 from cql.window import WindowKind
 
 
-def late_target(binder: Binder, clause: nodes.LateOutput) -> LateTarget:
+def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> LateTarget:
+    """``into``: the table that the other rows go into."""
     name = name_of(clause.this)
+    shown = ".".join(name)
+    if into is not None and shown.casefold() == ".".join(into).casefold():
+        raise binder.error(
+            f"the results of the query go into {shown}", clause.this, "name another table"
+        )
     if binder.context.named(name) is not None:
-        raise binder.error(f"{'.'.join(name)} is a query; rows go into a table", clause.this)
+        raise binder.error(f"{shown} is a query; rows go into a table", clause.this)
     return LateTarget(name, binder.pos(clause.this))
 
 

@@ -9,6 +9,7 @@ CQL's brackets, Flink's table and group functions and Spark's ``window(…)`` me
 
 from __future__ import annotations
 
+import math
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -81,7 +82,9 @@ def amount(binder: Binder, scope: Scope | None, node: exp.Expr) -> Amount:
             named = to_duration(exp.Literal.string(text))
             if named is not None:
                 return _timed(binder, named, node)
-        case Literal(value=int() | float() as number) if literal.type.is_numeric:
+        case Literal(value=int() | float() as number) if literal.type.is_numeric and math.isfinite(
+            number
+        ):
             scale = 10**literal.type.scale
             return Amount(Fraction(number) / scale, False, to_sql(node))
     raise binder.error(

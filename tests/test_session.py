@@ -124,6 +124,9 @@ def test_statements_before_an_error_have_run(session: Session) -> None:
 def test_no_statement(session: Session) -> None:
     with pytest.raises(ParseError):
         session.sql("  -- nothing\n")
+    for run in (session.sql, session.together):
+        with pytest.raises(ParseError, match="a statement is text, not NoneType"):
+            run(None)
 
 
 def test_every_error_shows_its_place(session: Session) -> None:
@@ -515,6 +518,18 @@ def test_watermarks_and_keys(session: Session) -> None:
         ({"unit": "seconds"}, "unit belongs"),
         ({"update_key": "k"}, "no column k"),
         ({"ordered_by": 'ts" UPDATE KEY (n) --'}, "no column"),
+        ({"ordered_by": 5}, "5 does not name columns"),
+        ({"ordered_by": [5]}, r"\[5\] does not name columns"),
+        ({"ordered_by": "ts", "unit": 5}, "'5' is not a unit"),
+        ({"ordered_by": "ts", "slack": -1}, "WITHIN slack has no unit"),
+        ({"ordered_by": "n", "slack": float("nan")}, "^slack is not a length of time"),
+        ({"ordered_by": "ts", "slack": [1]}, "^slack: a value of type list"),
+        ({"watermark": 5}, "watermark=5 names no column"),
+        ({"watermark": {5: 1}}, "does not name columns"),
+        ({"ordered_by": "ts", "idle_after": 5}, "idle_after has no unit"),
+        ({"ordered_by": "ts", "heartbeat": "1 second"}, "heartbeat='1 second' is no pair"),
+        ({"ordered_by": "ts", "punctuated_by": 5}, "punctuated_by=5 is no pair"),
+        ({"punctuated": {"ts": 5}}, "5 does not name a column"),
     ],
 )
 def test_clauses_that_do_not_fit(session: Session, given: dict[str, str], message: str) -> None:
@@ -522,6 +537,17 @@ def test_clauses_that_do_not_fit(session: Session, given: dict[str, str], messag
         session.create_stream("s", FLIGHTS, **given)
     assert caught.value.position is None
     assert "s" not in session.names()
+
+
+@pytest.mark.parametrize("name", [None, 5, "", "a..b"])
+def test_a_name_that_is_none(session: Session, name: object) -> None:
+    for act in (lambda: session.create_stream(name, FLIGHTS), lambda: session.schema_of(name)):
+        with pytest.raises(BindError, match="name"):
+            act()
+    with pytest.raises(BindError, match="there is no function"):
+        session.drop_function(name)
+    with pytest.raises(SettingError, match="setting"):
+        session.set(name, 1)
 
 
 def test_kinds_of_data(session: Session, tmp_path: Path) -> None:

@@ -45,9 +45,11 @@ class Cql(Dialect):
 def parse(text: str) -> list[exp.Expression]:
     """The statements of a script.
 
-    Raises nothing but :class:`cql.errors.ParseError`, and that always with a position. Each
+    Raises nothing but :class:`cql.errors.ParseError`, and that with a position in ``text``. Each
     statement knows its place: ``text[meta["text_start"]:meta["text_end"]]``.
     """
+    if not isinstance(text, str):
+        raise ParseError(f"a statement is text, not {type(text).__name__}")
     places = Places(text)
     scanned = scan(places)
     with deep_stack():

@@ -99,7 +99,7 @@ class Shell:
             return ()  # looking up an unknown name could start a JVM
         if table not in self._columns:
             try:
-                schema = session.schema_of(tuple(table.split(".")))
+                schema = session.schema_of(table)
             except CqlError:
                 return ()  # a damaged table: the statement that uses it will say so
             self._columns[table] = [(f.name, str(f.type)) for f in schema] if schema else ()
