@@ -53,10 +53,10 @@ from cql.planner.physical import (
     WidAggregateExec,
     WindowOperator,
     inputs,
-    progressing,
     relations,
     sources,
 )
+from cql.planner.physical_progress import progressing
 from cql.window import WindowKind
 
 SINK = -1

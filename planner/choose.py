@@ -18,9 +18,9 @@ from cql.planner.physical import (
     WidAggregateExec,
     WindowOperator,
     bounded,
-    progressing,
     sources,
 )
+from cql.planner.physical_progress import progressing
 from cql.planner.progress import max_advance
 from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind

@@ -28,10 +28,9 @@ from cql.planner.physical import (
     ValuesExec,
     WidAggregateExec,
     inputs,
-    progress_origin,
-    progressing,
     with_input,
 )
+from cql.planner.physical_progress import progress_origin, progressing
 from cql.types import INTERVAL, DataType
 from cql.window import Window
 

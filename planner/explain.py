@@ -18,6 +18,7 @@ from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.physical_progress import progressing
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -405,7 +406,7 @@ def _written(call: AggregateCall, exprs: tuple[Expr, ...]) -> AggregateCall:
 
 
 def _progress_text(node: ph.Physical) -> str:
-    live = ph.progressing(node)
+    live = progressing(node)
     if not live:
         return ""
     return ", progress on " + ", ".join(node.schema[c].name for c in live)

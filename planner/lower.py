@@ -53,11 +53,10 @@ from cql.planner.physical import (
     ValuesExec,
     WidAggregateExec,
     bounded,
-    progressing,
     sources,
-    window_columns,
 )
 from cql.planner.physical import inputs as below
+from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing

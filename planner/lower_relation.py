@@ -52,9 +52,9 @@ from cql.planner.physical import (
     ValuesExec,
     bounded,
     inputs,
-    progressing,
     with_input,
 )
+from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
 from cql.planner.relations import sees_relation
 from cql.types import BIGINT, DataType, Kind

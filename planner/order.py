@@ -32,11 +32,10 @@ from cql.planner.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
-    progress_origin,
-    progressing,
     walk,
     with_input,
 )
+from cql.planner.physical_progress import progress_origin, progressing
 from cql.policy import parse_slack
 from cql.types import Kind
 

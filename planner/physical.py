@@ -13,12 +13,11 @@ from typing import TypeAlias
 
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
-from cql.planner import functions
 from cql.planner.catalog import Progress, Relation
-from cql.planner.expr import Expr, Literal, columns_of
+from cql.planner.expr import Expr, Literal
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.types import BIGINT, INT, DataType
-from cql.window import Window, WindowKind
+from cql.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,101 +616,6 @@ def windowed(node: Physical) -> bool:
 
 def bounded(node: Physical) -> bool:
     return all(s.relation.bounded for s in sources(node))
-
-
-def progressing(node: Physical) -> tuple[int, ...]:
-    """Output columns on which punctuation flows, in ascending order."""
-    match node:
-        case SourceExec():
-            return tuple(sorted(column for column, _ in node.progress))
-        case ValuesExec():
-            return ()
-        case FilterExec() | OnTimeExec() | LateRowsExec():
-            return progressing(node.input)
-        case LookupExec():
-            return tuple(c for c in progressing(node.input) if c < node.width)
-        case (
-            ArrivalExec()
-            | RelationExec()
-            | ChangeAggregateExec()
-            | SetOperationExec()
-            | SubqueryJoinExec()
-            | TopExec()
-            | RowNumberExec()
-        ):
-            return (len(node.schema) - 2,)
-        case StreamExec():
-            return (len(node.input.schema) - 2,)
-        case SortExec():
-            # Rows wait for their window's end, so only the window columns keep their promise.
-            return () if node.window_end is None else window_columns(node.input)
-        case ProjectExec():
-            live = progressing(node.input)
-            return tuple(
-                i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
-            )
-        case MergeUnionExec() | PunctuatedSortExec():
-            return (node.order,)  # a row that waits may lie below what was promised on others
-        case SlackExec():
-            return (node.attribute,)
-        case NumberExec():
-            return (*progressing(node.input), len(node.input.schema))
-        case BucketExec():
-            live = progressing(node.input)
-            width = len(node.input.schema)
-            return (*live, *range(width, width + 3)) if node.window.wa in live else live
-        case UnionExec():
-            # a table holds all progress back until it has been read, and nothing from then on
-            found = [(set(progressing(i)), i) for i in node.inputs]
-            kept = [columns for columns, i in found if columns or not bounded(i)]
-            return tuple(sorted(set.intersection(*kept))) if kept else ()
-        case WidAggregateExec():
-            if node.window is None or node.window.wa not in progressing(node.input):
-                return ()
-            first = len(node.keys) + len(node.calls)
-            bounds = tuple(range(first, first + 3))
-            # Sessions leave by their ends, however long ago they began.
-            return bounds[1:] if node.window.kind is WindowKind.SESSION else bounds
-
-
-def window_columns(node: Physical) -> tuple[int, ...]:
-    """Output columns that are functions of one window's bounds (they close together)."""
-    match node:
-        case WidAggregateExec():
-            return progressing(node)
-        case BucketExec():
-            return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
-        case FilterExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
-            return window_columns(node.input)
-        case LookupExec():
-            return tuple(c for c in window_columns(node.input) if c < node.width)
-        case ProjectExec():
-            live = window_columns(node.input)
-            return tuple(
-                i for i, e in enumerate(node.exprs) if progress_origin(e, live) is not None
-            )
-        case UnionExec():
-            common = set.intersection(*(set(window_columns(i)) for i in node.inputs))
-            return tuple(sorted(common))
-        case MergeUnionExec():
-            common = set.intersection(*(set(window_columns(i)) for i in node.inputs))
-            return tuple(c for c in (node.order,) if c in common)
-        case PunctuatedSortExec() | SlackExec():
-            below, only = window_columns(node.input), progressing(node)
-            return tuple(c for c in only if c in below)
-        case _:
-            return ()
-
-
-def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
-    """The progressing input column of which ``expr`` is a non-decreasing function, if any."""
-    used = columns_of(expr)
-    if len(used) != 1:
-        return None
-    (column,) = used
-    if column in live and expr.type.can_progress and functions.monotone(expr, column):
-        return column
-    return None
 
 
 def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:

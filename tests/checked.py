@@ -63,8 +63,8 @@ from cql.planner.physical import (
     WidAggregateExec,
     WindowOperator,
     inputs,
-    progressing,
 )
+from cql.planner.physical_progress import progressing
 from cql.window import Window, WindowKind, windows_holding
 
 END = -1

@@ -35,7 +35,8 @@ from cql.executor.unit import (
 )
 from cql.planner.expr import Column
 from cql.planner.logical import SortKey
-from cql.planner.physical import SortExec, progressing
+from cql.planner.physical import SortExec
+from cql.planner.physical_progress import progressing
 
 
 class SortOperator(RowsOperator):

@@ -17,8 +17,8 @@ from cql.planner.physical import (
     NumberExec,
     OnTimeExec,
     ProjectExec,
-    progress_origin,
 )
+from cql.planner.physical_progress import progress_origin
 from cql.types import BIGINT
 
 
