@@ -39,13 +39,20 @@ def seconds(n: float) -> dt.timedelta:
 
 # ------------------------------------------------------------------------------------ the streams
 
+CENT = Decimal("0.01")
+
+
+def money(text: str) -> Decimal:
+    return Decimal(text).quantize(CENT)
+
+
 #: Of each column that is not a number: how it reads.
 READ: dict[str, Callable[[str], Any]] = {
     "ts": dt.datetime.fromisoformat,
     "started": dt.datetime.fromisoformat,
     "ended": dt.datetime.fromisoformat,
-    "price": Decimal,
-    "reserve": Decimal,
+    "price": money,
+    "reserve": money,
 } | dict.fromkeys(
     ("src", "dst", "proto", "flag", "bidder", "seller", "buyer", "burrow", "ring"), str
 )
@@ -412,9 +419,8 @@ def net_vanished() -> Table:
 
 
 def auction_euros() -> Table:
-    cent = Decimal("0.01")
     found = [
-        (r.item, r.bidder, (r.price * Decimal("0.92")).quantize(cent, ROUND_HALF_UP))
+        (r.item, r.bidder, (r.price * Decimal("0.92")).quantize(CENT, ROUND_HALF_UP))
         for r in punctual("bids")
         if r.price > 3
     ]
