@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cql.result import Result
     from cql.session import Session
     from cql.statement_set import StatementSet
+
+    Item: TypeAlias = Query | StatementSet | Result
 
 FORMATS = ("auto", "table", "csv", "tsv", "json")
 OK, FAILED, INTERRUPTED = 0, 1, 130
@@ -172,19 +175,7 @@ def run_text(
     functions: tuple[str, ...] = (),
 ) -> int:
     """Runs statements; rows to stdout, everything else to stderr. Returns the exit code."""
-    from cql import render
-
-    errors = render.console_for(sys.stderr)
-
-    def work() -> int:
-        values = _parameters(params)
-        with _connect(settings, functions, errors) as session:
-            for item in session.statements(text, values):
-                _present(item, session, format, errors)
-            _await_background(session, errors)
-        return OK
-
-    return guarded(work, errors, text)
+    return _each(text, params, settings, functions, partial(_present, format=format))
 
 
 def explain_text(
@@ -194,8 +185,18 @@ def explain_text(
     settings: tuple[str, ...],
     functions: tuple[str, ...] = (),
 ) -> int:
+    return _each(text, params, settings, functions, partial(_explain, mode=mode))
+
+
+def _each(
+    text: str,
+    params: tuple[str, ...],
+    settings: tuple[str, ...],
+    functions: tuple[str, ...],
+    show: Callable[[Item, Session, Console], None],
+) -> int:
+    """``show`` of what each statement gives."""
     from cql import render
-    from cql.result import Result
 
     errors = render.console_for(sys.stderr)
 
@@ -203,8 +204,8 @@ def explain_text(
         values = _parameters(params)
         with _connect(settings, functions, errors) as session:
             for item in session.statements(text, values):
-                if not isinstance(item, Result):
-                    click.echo(item.explain(mode))
+                show(item, session, errors)
+            _await_background(session, errors)
         return OK
 
     return guarded(work, errors, text)
@@ -275,9 +276,14 @@ def _value(text: str) -> int | float | str | bool | None:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _present(
-    item: Query | StatementSet | Result, session: Session, format: str, errors: Console
-) -> None:
+def _explain(item: Item, session: Session, errors: Console, mode: str) -> None:
+    from cql.result import Result
+
+    if not isinstance(item, Result):
+        click.echo(item.explain(mode))
+
+
+def _present(item: Item, session: Session, errors: Console, format: str) -> None:
     from cql import render
     from cql.repl.screen import Screen
     from cql.result import Result
