@@ -131,7 +131,7 @@ def _chain(operators: int, workspace: Workspace) -> Graph:
             Unit.allocate(SCHEMA, workspace.unit_rows, ones=ones, owned=owned, stragglers=True)
         )
         graph.schemas.append(SCHEMA)
-        graph.inputs.append(SCHEMA)
+        graph.inputs.append((SCHEMA,))
         graph.edges.append([Edge(k + 1 if k + 1 < operators else SINK, 0)])
     return graph
 

@@ -319,8 +319,9 @@ class Settings(Mapping[str, Any]):
     )
     join_operator: str = _choice(
         "auto",
-        "Operator for window joins.",
-        later=("oop_join", "sync_filter", "filter_order", "adaptive"),
+        "Operator for joins of streams.",
+        "oop_join",
+        later=("sync_filter", "filter_order", "adaptive"),
     )
     queue: str = _choice(
         "append",

@@ -13,6 +13,7 @@ from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
+from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
@@ -36,6 +37,7 @@ from cql.planner.physical import (
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -93,7 +95,8 @@ class Graph:
     operators: list[Operator] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     schemas: list[Schema] = field(default_factory=list)  # of the output units
-    inputs: list[Schema] = field(default_factory=list)  # of what each operator reads
+    #: of what each operator reads, by port; the last one serves for all further ports
+    inputs: list[tuple[Schema, ...]] = field(default_factory=list)
     edges: list[list[Edge]] = field(default_factory=list)
     entries: list[Edge | None] = field(default_factory=list)
     constants: list[tuple[ValuesExec, Edge]] = field(default_factory=list)
@@ -263,6 +266,13 @@ class _Builder:
                 )
                 self._edge(node.input, below, index, 0)
                 self._edge(node.query, asked, index, 1)
+                return index
+            case OopJoinExec():
+                ports = [self._operator_below(child) for child in inputs(node)]
+                join = OopJoinOperator(f"join#{len(self.graph.operators)}", node, self.workspace)
+                index = self._add(join, node.schema, *(child.schema for child in inputs(node)))
+                for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
+                    self._edge(child, below, index, port)
                 return index
             case (
                 SortExec()
@@ -447,8 +457,7 @@ class _Builder:
         self,
         operator: Operator,
         schema: Schema,
-        reads: Schema,
-        *,
+        *reads: Schema,
         owned: frozenset[int] | None = None,
         stragglers: bool = False,
     ) -> int:

@@ -11,6 +11,7 @@ from cql.executor.attributes import Attribute
 from cql.executor.ingest import Feed
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator
+from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 
@@ -47,7 +48,7 @@ def entries(
     ]
     for operator in operators:
         counters = operator.counters()
-        if isinstance(operator, UnionOperator | MergeOperator):
+        if isinstance(operator, UnionOperator | MergeOperator | OopJoinOperator):
             found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))

@@ -21,6 +21,7 @@ from cql.planner.physical import (
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     SlackExec,
@@ -123,6 +124,9 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
+        case OopJoinExec():  # rows wait
+            for child in (node.left, node.right):
+                _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
             keys = {c for c in _text(node.input.schema) if c >= node.width}
             passed = {c for c in needed if c < node.width}

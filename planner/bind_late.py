@@ -8,7 +8,7 @@ from dataclasses import replace
 from cql.dialect import nodes
 from cql.planner.bind_from import name_of
 from cql.planner.context import Binder
-from cql.planner.logical import Aggregate, Logical, Windowed, inputs
+from cql.planner.logical import Aggregate, Join, Logical, Windowed, inputs
 from cql.planner.properties import progressing
 from cql.planner.rules import with_inputs
 from cql.planner.statements import LateTarget, Name
@@ -31,6 +31,13 @@ def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> 
 def late_output(binder: Binder, plan: Logical, clause: nodes.LateOutput) -> Logical:
     """``plan``, whose one window over rows of its sources gives those that it leaves out for being
     late. What comes from a window is never late: windows above it have no part in this."""
+    join = _join(plan)
+    if join is not None:
+        raise binder.unsupported(
+            "LATE OUTPUT INTO of a join",
+            clause,
+            "the rows of its inputs differ: write late ones away in a query of each input",
+        )
     found = list(_windows(plan))
     if not found:
         raise binder.error(
@@ -53,6 +60,12 @@ def late_output(binder: Binder, plan: Logical, clause: nodes.LateOutput) -> Logi
             "leave EMIT CHANGES out: SHOW LATE counts the rows in either case",
         )
     return _marked(plan, found[0])
+
+
+def _join(node: Logical) -> Join | None:
+    if isinstance(node, Join):
+        return node
+    return next((found for child in inputs(node) if (found := _join(child))), None)
 
 
 def _windows(node: Logical) -> Iterator[Aggregate | Windowed]:

@@ -291,6 +291,8 @@ def _physical_line(node: Node) -> Line:
             asked = ", ".join(node.input.schema.names[node.width :][: node.keys])
             state = "state: the keys of the subquery, or its value"
             return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
+        case ph.OopJoinExec():
+            return _join_line(node)
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
             return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))
@@ -445,3 +447,14 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
     parts += [f"limit {limit}"] if limit is not None else []
     parts += [f"offset {offset}"] if offset else []
     return " ".join(p for p in parts if p)
+
+
+def _join_line(node: ph.OopJoinExec) -> Line:
+    left, right = node.left.schema, node.right.schema
+    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
+    said += [show(e) for e in node.rest]
+    if node.band is None:
+        held = "all rows, until the other input has ended"
+    else:
+        held = "rows that later ones of the other side can join"
+    return Line("OopJoin", " AND ".join(said), (f"why: {node.why}", f"state: {held}"))

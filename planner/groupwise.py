@@ -18,6 +18,7 @@ from cql.planner.physical import (
     LookupExec,
     MergeUnionExec,
     NumberExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -47,6 +48,7 @@ _CONSUMERS = {
     NumberExec: "a window of ROWS",
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
+    OopJoinExec: "a join",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",

@@ -37,6 +37,8 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
+from cql.planner.lower_join import bare as _bare
+from cql.planner.lower_join import join_of, refuse_as_relation, refuse_join
 from cql.planner.lower_relation import changes, for_reading, looked_up, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
@@ -130,7 +132,10 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Unsupported():
             raise _refusal(node.clause, node.pos, node.hint)
         case Join():
-            raise _refusal("join" if node.kind != "asof" else "ASOF join", node.pos, None)
+            refuse_join(node)
+            for side in (node.left, node.right):
+                refuse(_bare(side), under_window=under_window)
+            return
         case Windowed():
             _refuse_window(node)
         case RowNumber() if node.window is not None and not is_append_only(node.input):
@@ -149,6 +154,8 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                 )
         case _:
             pass
+    if not (isinstance(node, Filter | Project | Union) or getattr(node, "window", None)):
+        refuse_as_relation(node)
     under_window = under_window or getattr(node, "window", None) is not None
     for child in inputs(node):
         refuse(child, under_window=under_window)
@@ -272,7 +279,9 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return looked_up(node, lambda n: _lower(n, settings))
         case RelationToStream():
             return stream_of(node, lambda n: _lower(n, settings))
-        case SetOperation() | Join() | Unsupported():
+        case Join():
+            return join_of(node, lambda n: _lower(n, settings))
+        case SetOperation() | Unsupported():
             raise AssertionError("refused above, or a relation")
 
 

@@ -23,6 +23,7 @@ from cql.planner.physical import (
     LateRowsExec,
     LookupExec,
     MergeUnionExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -166,6 +167,9 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
             raise AssertionError("not chosen yet")
         case PunctuatedSortExec():
             return _sort(node, choice)
+        case OopJoinExec():
+            left, right = (_below(side, None, choice) for side in (node.left, node.right))
+            return replace(node, left=left, right=right)
         case LookupExec():
             child = _below(node.input, wanted, choice)
             return replace(node, input=child, query=_below(node.query, None, choice))

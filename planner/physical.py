@@ -484,6 +484,42 @@ class LookupExec:
 
 
 @dataclass(frozen=True, slots=True)
+class BandExec:
+    """``low <= right - left <= high`` of a column of each side; half of 64 bits: no bound."""
+
+    left: int
+    right: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class OopJoinExec:
+    """Inner join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
+    ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
+    holds, over the left's columns, then the right's; of these, ``columns`` go on."""
+
+    left: Physical
+    right: Physical
+    keys: tuple[tuple[int, int], ...]
+    band: BandExec | None
+    rest: tuple[Expr, ...]
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def pair(self) -> Schema:
+        """The columns of both."""
+        return Schema((*self.left.schema, *self.right.schema))
+
+    @property
+    def schema(self) -> Schema:
+        pair = self.pair
+        return Schema(tuple(pair[c] for c in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
 class SortExec:
     """Orders the rows of each window when punctuation closes it, keeping the first ``limit`` after
     ``offset``; ``window_end`` None: the whole input, at its end. ``number`` appends the place of
@@ -524,6 +560,7 @@ Physical: TypeAlias = (
     | RelationExec
     | SubqueryJoinExec
     | LookupExec
+    | OopJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -574,6 +611,8 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return node.inputs
         case LookupExec():
             return (node.input, node.query)
+        case OopJoinExec():
+            return (node.left, node.right)
         case _:
             return (node.input,)
 
@@ -626,6 +665,8 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return replace(node, inputs=new)
         case LookupExec():
             return replace(node, input=new[0], query=new[1])
+        case OopJoinExec():
+            return replace(node, left=new[0], right=new[1])
         case _:
             return replace(node, input=new[0])
 

@@ -14,6 +14,7 @@ from cql.planner.physical import (
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
+    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -45,6 +46,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return progressing(node.input)
         case LookupExec():
             return tuple(c for c in progressing(node.input) if c < node.width)
+        case OopJoinExec():
+            return _of_join(node)
         case (
             ArrivalExec()
             | RelationExec()
@@ -87,6 +90,16 @@ def progressing(node: Physical) -> tuple[int, ...]:
             bounds = tuple(range(first, first + 3))
             # Sessions leave by their ends, however long ago they began.
             return bounds[1:] if node.window.kind is WindowKind.SESSION else bounds
+
+
+def _of_join(node: OopJoinExec) -> tuple[int, ...]:
+    """The two sides of the band (individual punctuation)."""
+    band = node.band
+    if band is None:
+        return ()
+    sides = ((0, node.left, band.left), (len(node.left.schema), node.right, band.right))
+    live = {first + c for first, side, c in sides if c in progressing(side)}
+    return tuple(k for k, c in enumerate(node.columns) if c in live)
 
 
 def window_columns(node: Physical) -> tuple[int, ...]:

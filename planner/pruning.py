@@ -231,7 +231,9 @@ def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Place
 def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     condition = frozenset[int]() if node.condition is None else columns_of(node.condition)
     width = len(node.left.schema)
-    read = wanted | condition
+    # A row that is late has no partners, whatever else is asked of it: times stay.
+    live = {*progressing(node.left), *(width + c for c in progressing(node.right))}
+    read = wanted | condition | live
     left, left_places = _pruned(node.left, frozenset(k for k in read if k < width))
     right, right_places = _pruned(node.right, frozenset(k - width for k in read if k >= width))
     places = dict(left_places)

@@ -16,6 +16,7 @@ from cql.planner.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Join,
     Logical,
     Project,
     RowNumber,
@@ -55,13 +56,15 @@ def is_relation(node: Logical) -> bool:
             return node.window is None
         case SubqueryJoin():
             return is_relation(node.input) or not is_constant(node.query)
+        case Join():
+            return is_relation(node.left) or is_relation(node.right)
         case _:
             return False
 
 
 def is_append_only(node: Logical) -> bool:
-    """Whether a relation at the top of a query is only a stream under windows: selected, projected
-    and united. What users ask for are its rows, each once."""
+    """Whether a relation at the top of a query is only a stream under windows: selected, projected,
+    united and joined. What users ask for are its rows, each once."""
     match node:
         case Filter() | Project() | Windowed():
             return is_append_only(node.input)
@@ -69,6 +72,8 @@ def is_append_only(node: Logical) -> bool:
             return all(is_append_only(i) for i in node.inputs)
         case SubqueryJoin():
             return is_constant(node.query) and is_append_only(node.input)
+        case Join():
+            return is_append_only(node.left) and is_append_only(node.right)
         case _:
             return not is_relation(node)
 
@@ -97,6 +102,8 @@ def as_relation(node: Logical) -> Logical:
         case SubqueryJoin():
             return replace(node, input=as_relation(node.input))
         case Windowed():
+            return node
+        case Join() if is_relation(node):
             return node
         case _:
             first = next(iter(progressing(node)), None)

@@ -94,7 +94,9 @@ def fold_constants(plan: Logical) -> Logical:
             keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)
         case Join() if plan.condition is not None:
-            return replace(plan, condition=functions.fold(plan.condition))
+            condition = functions.fold(plan.condition)
+            always = isinstance(condition, Literal) and condition.value is True
+            return replace(plan, condition=None if always else condition)
         case _:
             return plan
 
@@ -151,6 +153,8 @@ def push_filters(plan: Logical) -> Logical:
     → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
     """
     plan = _merged(plan)
+    if isinstance(plan, Join) and plan.kind in ("inner", "cross") and plan.condition is not None:
+        plan = _each_on_its_side(plan, conjuncts(plan.condition))
     if not isinstance(plan, Filter):
         return with_inputs(plan, push_filters)
     kept: list[Expr] = []
@@ -194,6 +198,8 @@ def _passes(node: Logical, part: Expr) -> bool:
         case SubqueryJoin():
             below = columns_of(part) <= set(range(len(node.input.schema)))
             return below and _cannot_fail([part, *node.keys])
+        case Join():  # all that an inner join asks is one condition: equal keys come first
+            return node.kind in ("inner", "cross") and bool(columns_of(part))
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
@@ -217,6 +223,40 @@ def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
 
+def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
+    """An inner join of which ``parts`` are the condition: what reads one side only stands below
+    that, unless it can fail (on a row without a partner, too) or takes away a row that is bad since
+    it has no time."""
+    width = len(node.left.schema)
+    left: list[Expr] = []
+    right: list[Expr] = []
+    both: list[Expr] = []
+    for part in parts:
+        used, safe = columns_of(part), _cannot_fail([part])
+        if safe and used and max(used) < width and not _lacks_time(node.left):
+            left.append(part)
+        elif safe and used and min(used) >= width and not _lacks_time(node.right):
+            right.append(substitute(part, _behind(width, node.right)))
+        else:
+            both.append(part)
+    return replace(
+        node,
+        left=Filter(node.left, conjunction(left), left[0].pos) if left else node.left,
+        right=Filter(node.right, conjunction(right), right[0].pos) if right else node.right,
+        condition=conjunction(both) if both else None,
+    )
+
+
+def _lacks_time(node: Logical) -> bool:
+    return any(node.schema[c].nullable for c in progressing(node))
+
+
+def _behind(width: int, node: Logical) -> tuple[Expr, ...]:
+    """The columns of ``node`` by their places behind ``width`` others."""
+    own = tuple(column_of(node, k) for k in range(len(node.schema)))
+    return (*(own[:1] * width), *own)
+
+
 def _refuses_null_time(node: Sort) -> bool:
     """ORDER BY a time that progresses: a row without one is bad, too."""
     first = node.keys[0].expr if node.keys and node.window_end is None else None
@@ -238,6 +278,9 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
         case Bucket() | Windowed() | Sort() | SubqueryJoin():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
+        case Join():
+            own = [] if node.condition is None else conjuncts(node.condition)
+            return replace(node, condition=conjunction([*own, *conjuncts(condition)]))
         case _:
             raise AssertionError(node)
 

@@ -22,6 +22,7 @@ from naive_aggregates import QueryFailsError
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_groups import aggregated, bucketed, grouped
+from naive_joins import joined, with_condition
 from naive_order import Order, merged
 from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_relation
@@ -74,6 +75,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _scan(node, run)
         case Values():
             return [Row(tuple(v.value for v in row), ()) for row in node.rows]
+        case Filter(input=Join() as join):
+            return list(joined(with_condition(join, node.condition), lambda n: _rows(n, run), run))
         case Filter():
             return list(_filter(node, run))
         case Project():
@@ -99,7 +102,9 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _to_stream(node, run)
         case SubqueryJoin():
             return _looked_up(node, run)
-        case SetOperation() | Join() | Unsupported():
+        case Join():
+            return list(joined(node, lambda n: _rows(n, run), run))
+        case SetOperation() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
 
 

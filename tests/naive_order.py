@@ -18,6 +18,7 @@ from cql.planner.logical import (
     Aggregate,
     Bucket,
     Filter,
+    Join,
     Logical,
     Project,
     RowNumber,
@@ -131,6 +132,9 @@ def progressing(node: Logical) -> set[int]:
             return {at for at, e in exprs if e.type.can_progress and rises_with(e) in below}
         case Union():
             return set.intersection(*map(progressing, node.inputs))
+        case Join():
+            width = len(node.left.schema)
+            return progressing(node.left) | {width + c for c in progressing(node.right)}
         case Aggregate() if node.window is None:
             closing = closing_key(node)
             return set() if closing is None else {closing[0]}

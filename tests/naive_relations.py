@@ -22,6 +22,7 @@ from cql.planner.expr import columns_of
 from cql.planner.logical import (
     Aggregate,
     Filter,
+    Join,
     Logical,
     Project,
     RelationToStream,
@@ -56,6 +57,8 @@ def is_relation(node: Logical) -> bool:
             return is_relation(node.input)
         case Union():
             return any(map(is_relation, node.inputs))
+        case Join():
+            return is_relation(node.left) or is_relation(node.right)
         case RowNumber():
             return node.window is None
         case SubqueryJoin():
@@ -79,6 +82,8 @@ def is_append_only(node: Logical) -> bool:
             return is_append_only(node.input)
         case Union():
             return all(map(is_append_only, node.inputs))
+        case Join():
+            return is_append_only(node.left) and is_append_only(node.right)
         case SubqueryJoin():
             return is_constant(node.query) and is_append_only(node.input)
         case _:

@@ -339,6 +339,10 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             assert m["rows_in"] == m["entered"] + m["waiting"], m
             assert m["rows_out"] == m["entered"] + m["left"], m
             assert m["held"] == m["entered"] - m["left"], m
+        elif kind == "join":
+            held = m["held_left"] + m["held_right"]
+            left_out = m["null_keys"] + m["too_late_l"] + m["too_late_r"]
+            assert m["rows_in"] == held + m["purged"] + m["not_stored"] + left_out, m
         elif kind in CHANGES:
             continue  # what they give depends on what rows say
         elif "pairs" in m:
@@ -348,7 +352,7 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]
-    if not {"union", "merge", "lookup"} & set(names):
+    if not {"union", "merge", "lookup", "join"} & set(names):
         for above, below in zip(metrics[1:], metrics, strict=False):
             assert above["rows_in"] == below["rows_out"], metrics
 

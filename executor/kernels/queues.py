@@ -5,7 +5,9 @@ since whoever made it goes on at once: that copy is what the depth-first runtime
 
 ``ready`` is a ring of operators with waiting units, least recently dequeued first. Tables as in
 ``drive``; beside them, per operator: ``ring`` (its queue, ``slots`` places), ``head`` and ``tail``
-(ever growing), ``pool`` and ``spare`` (its free units), and the item sizes of its input columns.
+(ever growing), ``pool`` and ``spare`` (its free units), and the item
+sizes of its input columns: ``column_from`` says where its ports are told, and there, port
+by port, from where on ``sizes`` has theirs.
 """
 
 from __future__ import annotations
@@ -126,8 +128,9 @@ def enqueue(
         return NEED_ROOM
     spare[operator] -= 1
     unit = pool[operator * slots + spare[operator]]
-    first = column_from[operator]
-    columns = column_from[operator + 1] - first
+    at = column_from[operator] + port
+    first = column_from[at]
+    columns = column_from[at + 1] - first
     copy_unit(source, unit, columns, sizes[first : first + columns])
     words(unit, HEADER)[PORT] = port
     ring[operator * slots + tail[operator] % slots] = unit

@@ -163,10 +163,11 @@ class StageOperator:
     # -- constants, tables, host columns ---------------------------------------------------------
 
     def _bind_constants(self) -> None:
-        kernel = self.code.kernel
+        kernel, dictionary = self.code.kernel, self.workspace.dictionary
         self._set("ones", self.workspace.ones.ctypes.data)
         for slot, value in kernel.constants:
-            self.descriptor[slot] = value if isinstance(value, int) else self._constant_bits(value)
+            bits = value if isinstance(value, int) else constant_bits(value, dictionary)
+            self.descriptor[slot] = bits
         for slot, value in kernel.window_constants.items():
             self.descriptor[slot] = value
         for k, (zone, shift) in enumerate(kernel.zones):
@@ -179,17 +180,6 @@ class StageOperator:
             self._functions = function_codes(kernel.functions)
             for k, code in enumerate(self._functions):
                 self._set(f"function {k}", code.address)
-
-    def _constant_bits(self, literal: Literal) -> int:
-        value = literal.value
-        if value is None:
-            return 0
-        if literal.type.is_text:
-            data = value if isinstance(value, bytes) else str(value).encode()
-            return int(self.workspace.dictionary.encode_values([data])[0])
-        if literal.type.is_fraction:
-            return int(np.float64(value).view(np.int64))
-        return int(value)
 
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
@@ -428,6 +418,19 @@ class StageOperator:
     @property
     def state_bytes(self) -> int:
         return sum(a.nbytes for a in list(self.state.values()))
+
+
+def constant_bits(literal: Literal, dictionary: Dictionary) -> int:
+    """A constant as a word of a descriptor."""
+    value = literal.value
+    if value is None:
+        return 0
+    if literal.type.is_text:
+        data = value if isinstance(value, bytes) else str(value).encode()
+        return int(dictionary.encode_values([data])[0])
+    if literal.type.is_fraction:
+        return int(np.float64(value).view(np.int64))
+    return int(value)
 
 
 class PythonOperator(ABC):

@@ -232,21 +232,23 @@ class RowScope:
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """A column of the input that is loaded where it is first used."""
+    """A column that is loaded where it is first used: of the input at the scope's row, or of what
+    stands at ``at``."""
 
     data: str  # name of the array
     data_view: str  # how it is declared
     mask: str | None
     mask_view: str
     type: DataType
+    at: str | None = None
 
     def emit(self, scope: RowScope) -> Code:
         data = scope.kernel.declare(self.data, self.data_view)
-        local = scope.temp("c")
+        local, index = scope.temp("c"), self.at or scope.index
         boolean = " != 0" if self.type.storage == "bool" else ""
-        scope.line(f"{local} = {data}[{scope.index}]{boolean}")
+        scope.line(f"{local} = {data}[{index}]{boolean}")
         if self.mask is None:
             return Code(local, None)
         mask = scope.kernel.declare(self.mask, self.mask_view)
-        scope.line(f"{local}_ok = {mask}[{scope.index}] != 0")
+        scope.line(f"{local}_ok = {mask}[{index}] != 0")
         return Code(local, f"{local}_ok")

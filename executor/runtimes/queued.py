@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.executor.graph import Edge, Graph
+from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
 from cql.executor.kernels.cut import cut
 from cql.executor.operators.native import BUFFERS
@@ -26,14 +26,14 @@ _SLOTS = 64
 
 
 class Queued:
-    """``inputs[k]`` is the schema of what operator k reads; ``resize`` is told of the bytes that
-    its units take."""
+    """``inputs[k]`` are the schemas of what operator k reads, by port (see ``Graph``); ``resize``
+    is told of the bytes that its units take."""
 
     def __init__(
         self,
         graph: Graph,
         handler: Handler,
-        inputs: list[Schema],
+        inputs: list[tuple[Schema, ...]],
         policy: str,
         *,
         ones: int,
@@ -45,15 +45,13 @@ class Queued:
         self.handler = handler
         self._policy = POLICIES[policy]
         self._slice_ns = 1000 * slice_us
-        self._inputs = inputs
+        self._widest = [_widest(schemas) for schemas in inputs]
         self._ones = ones
         self._unit_rows = unit_rows
         self._resize = resize
         self._wiring = Wiring(graph)
         n = len(graph.operators)
-        self._column_from = np.cumsum([0, *(len(s) for s in inputs)]).astype(np.int64)
-        sizes = [value_bytes(f.type) for s in inputs for f in s]
-        self._sizes = np.array([*sizes, 0], np.int64)
+        self._column_from, self._sizes = _columns(inputs, _ports(graph))
         self._head = np.zeros(n, np.int64)
         self._tail = np.zeros(n, np.int64)
         self._spare = np.zeros(n, np.int64)
@@ -174,7 +172,7 @@ class Queued:
 
     def _new_unit(self, index: int) -> None:
         unit = Unit.allocate(
-            self._inputs[index], self._unit_rows, ones=0, stragglers=True, masks=True
+            self._widest[index], self._unit_rows, ones=0, stragglers=True, masks=True
         )
         self._resize(0, unit.nbytes, BUFFERS)
         self._units[unit.address] = unit
@@ -192,3 +190,38 @@ class Queued:
             spare = int(self._spare[k])
             pool[k * 2 * old : k * 2 * old + spare] = self._pool[k * old : k * old + spare]
         self._ring, self._pool, self._slots = ring, pool, 2 * old
+
+
+def _ports(graph: Graph) -> list[int]:
+    """How many ports each operator has."""
+    found = [1] * len(graph.operators)
+    fed = [e for e in graph.entries if e is not None] + [e for _, e in graph.constants]
+    for edge in [*fed, *(e for edges in graph.edges for e in edges)]:
+        if edge.target != SINK:
+            found[edge.target] = max(found[edge.target], edge.port + 1)
+    return found
+
+
+def _columns(inputs: list[tuple[Schema, ...]], ports: list[int]) -> tuple[Words, Words]:
+    """``column_from`` and ``sizes`` of ``kernels.queues``."""
+    firsts: list[int] = []
+    begins: list[int] = []
+    sizes: list[int] = []
+    for schemas, n in zip(inputs, ports, strict=True):
+        firsts.append(len(inputs) + len(begins))
+        for port in range(n):
+            begins.append(len(sizes))
+            sizes += [value_bytes(f.type) for f in schemas[min(port, len(schemas) - 1)]]
+    table = [*firsts, *begins, len(sizes)]
+    return np.array(table, np.int64), np.array([*sizes, 0], np.int64)
+
+
+def _widest(schemas: tuple[Schema, ...]) -> Schema:
+    """Columns whose buffers hold those of any port."""
+    longest = max(schemas, key=len)
+    return Schema(
+        tuple(
+            max((s[c] for s in schemas if c < len(s)), key=lambda f: value_bytes(f.type))
+            for c in range(len(longest))
+        )
+    )

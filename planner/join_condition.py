@@ -1,0 +1,232 @@
+"""What the condition of a join says: columns that are equal, a band between two times, the rest.
+
+A band bounds how far apart two progressing attributes may lie: ``low <= right - left <= high``
+(out-of-order paper §5.3). It is what bounds the state of a join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from cql.planner import functions
+from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
+from cql.planner.physical_progress import progress_origin
+from cql.types import INTERVAL
+
+#: What a bound that there is not counts as, in arithmetic: times lie within half of it.
+NO_BOUND = 1 << 62
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+#: A base and what is added to it.
+Shifted: TypeAlias = tuple[Expr, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """``low <= right - left <= high`` in units of both; ``NO_BOUND`` below or above: none. Each
+    side's attribute is an expression over the columns of that side."""
+
+    left: Expr
+    right: Expr
+    low: int = -NO_BOUND
+    high: int = NO_BOUND
+
+    @property
+    def closed(self) -> bool:
+        """Whether it bounds the state of both sides."""
+        return self.low > -NO_BOUND and self.high < NO_BOUND
+
+    def both(self, other: Band) -> Band:
+        """The band of those that lie in this one and in ``other``, of the same attributes."""
+        return replace(self, low=max(self.low, other.low), high=min(self.high, other.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A condition taken apart. ``keys`` are pairs of expressions over the left and over the right,
+    without NULL equal to NULL; ``rest`` reads the columns of both, those of the left first."""
+
+    keys: tuple[tuple[Expr, Expr], ...]
+    band: Band | None
+    rest: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Columns below ``width`` are the left's; ``left`` and ``right`` progress, counted per side."""
+
+    width: int
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+
+    def of(self, expr: Expr) -> int | None:
+        """0 if ``expr`` reads the left alone, 1 the right alone, None otherwise."""
+        sides = {int(c >= self.width) for c in columns_of(expr)}
+        return sides.pop() if len(sides) == 1 else None
+
+    def own(self, expr: Expr) -> Expr:
+        """``expr``, which reads one side, over the columns of that side."""
+        if isinstance(expr, Column):
+            at = expr.index
+            return replace(expr, index=at if at < self.width else at - self.width)
+        return rebuild(expr, self.own)
+
+    def progresses(self, expr: Expr, side: int) -> bool:
+        live = self.right if side else self.left
+        return progress_origin(expr, live) is not None
+
+
+def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> Terms:
+    """The terms of a conjunction. ``windows`` are the bands that the inputs' windows ask for; all
+    hold, and so do those that are not chosen as the band."""
+    keys: list[tuple[Expr, Expr]] = []
+    bands: list[tuple[Band, Expr | None]] = [(band, None) for band in windows]
+    rest: list[Expr] = []
+    for part in parts:
+        pair = _equal(part, sides)
+        if pair is not None:
+            keys.append(pair)
+            if sides.progresses(pair[0], 0) and sides.progresses(pair[1], 1):
+                bands.append((Band(*pair, 0, 0), None))
+            continue
+        found = [band for band in differences(part, sides) if _timed(band, sides)]
+        if found:
+            bands.extend((band, part) for band in found)
+        else:
+            rest.append(part)
+    band = _narrowest([band for band, _ in bands])
+    chosen = None if band is None else (band.left, band.right)
+    left_over = [p for b, p in bands if p is not None and (b.left, b.right) != chosen]
+    rest += list(dict.fromkeys(left_over))
+    rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
+    # What cannot fail comes first: AND guards left to right.
+    rest.sort(key=functions.can_fail)
+    return Terms(tuple(keys), band, tuple(rest))
+
+
+def _equal(part: Expr, sides: Sides) -> tuple[Expr, Expr] | None:
+    """The two sides of an equality that can be looked up: neither can fail."""
+    if not (isinstance(part, Call) and part.fn == "eq") or functions.can_fail(part):
+        return None
+    a, b = part.args
+    found = (sides.of(a), sides.of(b))
+    if found == (0, 1):
+        return sides.own(a), sides.own(b)
+    if found == (1, 0):
+        return sides.own(b), sides.own(a)
+    return None
+
+
+def _timed(band: Band, sides: Sides) -> bool:
+    return sides.progresses(band.left, 0) and sides.progresses(band.right, 1)
+
+
+def _narrowest(bands: Iterable[Band]) -> Band | None:
+    """Bands between the same two attributes are one; of several, one that bounds both sides, and
+    the narrowest of these."""
+    merged: dict[tuple[Expr, Expr], Band] = {}
+    for band in bands:
+        at = band.left, band.right
+        merged[at] = merged[at].both(band) if at in merged else band
+    ranked = sorted(merged.values(), key=lambda b: (not b.closed, b.high - b.low))
+    return ranked[0] if ranked else None
+
+
+def differences(part: Expr, sides: Sides) -> Iterator[Band]:
+    """The band that a comparison is: ``a.ts <= b.ts + INTERVAL 5 SECONDS``, ``b.ts - a.ts < 5``,
+    ``abs(a.ts - b.ts) <= 5``."""
+    if not isinstance(part, Call) or part.fn not in _MIRRORED:
+        return
+    fn, (a, b) = part.fn, part.args
+    if isinstance(a, Literal):
+        fn, a, b = _MIRRORED[fn], b, a
+    if isinstance(b, Literal) and isinstance(b.value, int) and not isinstance(b.value, bool):
+        yield from _of_difference(fn, a, b.value, sides)
+        return
+    if sides.of(a) == 1:
+        fn, a, b = _MIRRORED[fn], b, a
+    if (sides.of(a), sides.of(b)) == (0, 1) and _counts(a) and _counts(b):
+        (left, s), (right, t) = shifted(a), shifted(b)
+        # left + s fn right + t: compares right - left with s - t
+        yield _bounded(sides.own(left), sides.own(right), _MIRRORED[fn], s - t)
+
+
+def _of_difference(fn: str, a: Expr, value: int, sides: Sides) -> Iterator[Band]:
+    """``difference fn value``."""
+    if isinstance(a, Call) and a.fn == "abs" and fn in ("lt", "le"):
+        reach = value - (fn == "lt")
+        below = _of_difference("le", a.args[0], reach, sides)
+        above = _of_difference("ge", a.args[0], -reach, sides)
+        yield from (one.both(other) for one, other in zip(below, above, strict=True))
+        return
+    if not (isinstance(a, Call) and a.fn == "sub"):
+        return
+    x, y = a.args
+    if sides.of(x) == 0:  # left - right
+        fn, x, y, value = _MIRRORED[fn], y, x, -value
+    if (sides.of(x), sides.of(y)) == (1, 0) and _counts(x) and _counts(y):
+        (right, s), (left, t) = shifted(x), shifted(y)
+        yield _bounded(sides.own(left), sides.own(right), fn, value - s + t)
+
+
+def _bounded(left: Expr, right: Expr, fn: str, value: int) -> Band:
+    """``right - left fn value``, of whole numbers."""
+    match fn:
+        case "le":
+            return Band(left, right, high=value)
+        case "lt":
+            return Band(left, right, high=value - 1)
+        case "ge":
+            return Band(left, right, low=value)
+        case "gt":
+            return Band(left, right, low=value + 1)
+        case _:
+            return Band(left, right, value, value)
+
+
+def _counts(expr: Expr) -> bool:
+    """Whether its values are whole numbers of one unit."""
+    return expr.type.is_integer or expr.type.is_timestamp
+
+
+def shifted(expr: Expr) -> Shifted:
+    """``ts + INTERVAL 5 SECONDS - INTERVAL 1 SECOND`` as ``ts`` and 4,000,000."""
+    match expr:
+        case Call(fn="add" | "sub", args=(inner, Literal(value=int() as by) as step)) if _steps(
+            inner, step
+        ):
+            base, so_far = shifted(inner)
+            return base, so_far + (by if expr.fn == "add" else -by)
+        case Call(fn="add", args=(Literal(value=int() as by) as step, inner)) if _steps(
+            inner, step
+        ):
+            base, so_far = shifted(inner)
+            return base, so_far + by
+        case Cast(arg=inner) if (
+            expr.type.is_integer and inner.type.is_integer and not (functions.can_fail(expr))
+        ):
+            return shifted(inner)
+    return expr, 0
+
+
+def _steps(inner: Expr, by: Literal) -> bool:
+    if inner.type.is_integer:
+        return by.type.is_integer
+    return inner.type.is_timestamp and by.type == INTERVAL
+
+
+def condition_of(band: Band, sides: Sides) -> Expr:
+    """A window's band as a condition over both sides; its attributes are columns."""
+    assert isinstance(band.left, Column)
+    assert isinstance(band.right, Column)
+    left = band.left
+    right = replace(band.right, index=band.right.index + sides.width)
+    kind = INTERVAL if left.type.is_timestamp else left.type
+    apart = functions.resolve("sub", [right, left], None)
+    parts = []
+    if band.high < NO_BOUND:
+        parts.append(functions.resolve("le", [apart, Literal(band.high, kind)], None))
+    if band.low > -NO_BOUND:
+        parts.append(functions.resolve("ge", [apart, Literal(band.low, kind)], None))
+    return parts[0] if len(parts) == 1 else functions.resolve("and", parts, None)

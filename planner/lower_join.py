@@ -1,0 +1,287 @@
+"""Joins of streams as physical operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from cql.errors import NotSupportedError, PlanError
+from cql.planner import functions
+from cql.planner.choose import duration
+from cql.planner.expr import Call, Column, Expr, Literal, children, rebuild, walk
+from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
+from cql.planner.logical import Filter, Join, Logical, Project, Union, Windowed, inputs
+from cql.planner.physical import (
+    BandExec,
+    FilterExec,
+    OnTimeExec,
+    OopJoinExec,
+    Physical,
+    ProjectExec,
+    bounded,
+    sources,
+)
+from cql.planner.physical_progress import progressing
+from cql.planner.properties import progressing as logical_progress
+from cql.planner.relations import is_relation
+from cql.planner.rules import conjunction, conjuncts
+from cql.planner.scope import column_of
+from cql.planner.show import show
+from cql.types import DataType
+from cql.window import WindowKind
+
+Lower: TypeAlias = Callable[[Logical], Physical]
+#: How long a row stays after its time, by kind of window; RANGE says it itself.
+_STAYS = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: NO_BOUND}
+
+
+_PLAIN = frozenset(
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "not",
+        "is_null",
+        "is_not_null",
+        "isnan",
+        "null_safe_eq",
+        "is_distinct_from",
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "coalesce",
+    ]
+)
+
+
+def refuse_join(node: Join) -> None:
+    """Raises for what this version does not join."""
+    kind = {"asof": "ASOF JOIN", "semi": "SEMI JOIN", "anti": "ANTI JOIN"}.get(
+        node.kind, f"{node.kind.upper()} OUTER JOIN"
+    )
+    if node.kind not in ("inner", "cross"):
+        raise NotSupportedError(f"{kind} is not supported by this version", position=node.pos)
+    for side in (node.left, node.right):
+        for window in _windows_in(side):
+            if window.window.kind is not WindowKind.RANGE and window.window.kind not in _STAYS:
+                raise NotSupportedError(
+                    "a join of a window of rows is not supported by this version",
+                    position=window.pos or node.pos,
+                    hint="windows of RANGE join: [RANGE 10 MINUTES]",
+                )
+
+
+def refuse_as_relation(node: Logical) -> None:
+    """Raises for a join of windows below ``node``, which looks at the rows that leave it."""
+    for child in inputs(node):
+        for join in _joins_in(child):
+            if is_relation(join):
+                raise NotSupportedError(
+                    "a join of windows without SLIDE as a relation whose rows leave is not"
+                    " supported by this version",
+                    position=join.pos,
+                    hint="select and project its rows, or aggregate them in windows with SLIDE",
+                )
+
+
+def _joins_in(node: Logical) -> Iterator[Join]:
+    match node:
+        case Join():
+            yield node
+        case Filter() | Project() | Union():
+            for child in inputs(node):
+                yield from _joins_in(child)
+        case _:
+            pass
+
+
+def join_of(node: Join, lower: Lower) -> Physical:
+    """OOP-Join of two streams (out-of-order paper §5.3), each pair of rows once."""
+    width = len(node.left.schema)
+    left, right = lower(bare(node.left)), lower(bare(node.right))
+    sides = Sides(width, progressing(left), progressing(right))
+    parts = [] if node.condition is None else conjuncts(node.condition)
+    terms = take_apart(parts, list(_of_windows(node)), sides)
+    _refuse_endless(node, left, right, terms)
+    left, right = _on_time(left), _on_time(right)
+    left, lefts = _with_columns(left, [a for a, _ in terms.keys])
+    right, rights = _with_columns(right, [b for _, b in terms.keys])
+    band = None
+    if terms.band is not None:
+        left, (a,) = _with_columns(left, [terms.band.left])
+        right, (b,) = _with_columns(right, [terms.band.right])
+        band = BandExec(a, b, terms.band.low, terms.band.high)
+    more = len(left.schema) - width
+    inside = [e for e in terms.rest if _runs_inside(e)]
+    columns = (*range(width), *(width + more + k for k in range(len(node.right.schema))))
+    keys = tuple(zip(lefts, rights, strict=True))
+    rest = tuple(_behind(e, width, more) for e in inside)
+    made = OopJoinExec(left, right, keys, band, rest, columns, _why(terms), node.pos)
+    others = [e for e in terms.rest if e not in inside]
+    return FilterExec(made, conjunction(others)) if others else made
+
+
+def _runs_inside(expr: Expr) -> bool:
+    """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
+    only whether they are equal."""
+    if functions.can_fail(expr):
+        return False
+    for e in walk(expr):
+        coded = any(part.type.is_coded for part in (e, *children(e)))
+        match e:
+            case Column() | Literal():
+                pass
+            case Call(function=None) if e.fn in _PLAIN and (not coded or e.fn in ("eq", "ne")):
+                pass
+            case _:
+                return False
+    return True
+
+
+def _windows_in(node: Logical) -> Iterator[Windowed]:
+    match node:
+        case Windowed():
+            yield node
+        case Filter() | Project():
+            yield from _windows_in(node.input)
+        case Join():
+            yield from _windows_in(node.left)
+            yield from _windows_in(node.right)
+        case _:
+            pass
+
+
+def bare(node: Logical) -> Logical:
+    """``node`` without the window that its rows join under."""
+    match node:
+        case Windowed():
+            return node.input
+        case Filter() | Project():
+            return replace(node, input=bare(node.input))
+        case _:
+            return node
+
+
+def _of_windows(node: Join) -> Iterator[Band]:
+    """Rows join while both are there: the right one comes no later than the left one's window
+    allows, and the other way round. Both ends are in."""
+    for left, stays in _stays(node.left):
+        for right, waits in _stays(node.right):
+            a, b = column_of(node.left, left), column_of(node.right, right)
+            if min(stays, waits) < NO_BOUND:
+                yield Band(a, b, -waits, stays)
+
+
+def _stays(node: Logical) -> Iterator[tuple[int, int]]:
+    """(time, how long a row stays after it) of each input in ``node``. A stream without a window is
+    that of all its rows so far."""
+    match node:
+        case Windowed() if node.window.wa is not None:
+            yield node.window.wa, _STAYS.get(node.window.kind, node.window.range or 0)
+        case Filter():
+            yield from _stays(node.input)
+        case Project():
+            for column, stays in _stays(node.input):
+                at = [k for k, e in enumerate(node.exprs) if _is(e, column)]
+                if at:
+                    yield at[0], stays
+                elif stays < NO_BOUND:
+                    raise NotSupportedError(
+                        "a join of a subquery that leaves out the time of its window is not"
+                        " supported by this version",
+                        position=node.pos,
+                        hint=f"select {node.input.schema[column].name} in it as well",
+                    )
+        case Join():
+            yield from _stays(node.left)
+            width = len(node.left.schema)
+            yield from ((width + column, stays) for column, stays in _stays(node.right))
+        case _:
+            yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
+
+
+def _is(expr: Expr, column: int) -> bool:
+    return isinstance(expr, Column) and expr.index == column
+
+
+def _on_time(child: Physical) -> Physical:
+    """``child`` without its stragglers: rows that they would join with may have left."""
+    for column in progressing(child):
+        if not isinstance(child, OopJoinExec):  # rows of a join are never late
+            child = OnTimeExec(child, column, "a join leaves late rows out")
+    return child
+
+
+def _with_columns(child: Physical, exprs: Sequence[Expr]) -> tuple[Physical, list[int]]:
+    """``child`` with the expressions as columns, behind its own unless they are some of them."""
+    own: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
+    width, places = len(own), []
+    for expr in exprs:
+        if isinstance(expr, Column):
+            places.append(expr.index)
+            continue
+        if expr not in own:
+            own.append(expr)
+        places.append(own.index(expr))
+    if len(own) == width:
+        return child, places
+    names = (*child.schema.names, *(f"_{k}" for k in range(width, len(own))))
+    return ProjectExec(child, tuple(own), names, "what rows are looked up by"), places
+
+
+def _behind(expr: Expr, width: int, more: int) -> Expr:
+    """``expr`` over columns of which those from ``width`` on stand ``more`` places further."""
+    if isinstance(expr, Column):
+        return replace(expr, index=expr.index + (more if expr.index >= width else 0))
+    return rebuild(expr, lambda e: _behind(e, width, more))
+
+
+def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -> None:
+    """A row of endless input has to leave some time (out-of-order paper §5.3)."""
+    if bounded(left) or bounded(right) or (terms.band is not None and terms.band.closed):
+        return
+    open_side = None if terms.band is None else "above" if terms.band.low > -NO_BOUND else "below"
+    names = [".".join(sources(side)[0].relation.name) for side in (left, right)]
+    times = [
+        f"{name}.{side.schema[live[0]].name}" if (live := progressing(side)) else None
+        for name, side in zip(names, (left, right), strict=True)
+    ]
+    missing = [name for name, time in zip(names, times, strict=True) if time is None]
+    if missing:
+        hint = f"declare ORDERED BY or WATERMARK on {' and '.join(missing)}"
+    elif open_side is not None and terms.band is not None:
+        a, b = show(terms.band.left), show(terms.band.right)
+        hint = f"the distance of {b} from {a} has no bound {open_side}: add one, or give both"
+        hint += " streams a window: [RANGE 10 MINUTES]"
+    else:
+        hint = (
+            f"say how far apart rows may lie: AND {times[1]} BETWEEN {times[0]} - INTERVAL 1 MINUTE"
+            f" AND {times[0]} + INTERVAL 1 MINUTE; or give both streams a window:"
+            " [RANGE 10 MINUTES]"
+        )
+    raise PlanError(
+        f"a join of the endless inputs {names[0]} and {names[1]} would keep their rows for ever",
+        position=node.pos,
+        hint=hint,
+    )
+
+
+def _why(terms: Terms) -> str:
+    found = "any order of arrival: state leaves by the other side's progress (out-of-order 5.3)"
+    if terms.band is None:
+        return "no band between times: rows stay until the other input has ended"
+    kind = terms.band.left.type
+    return f"{found}; {_band_text(terms.band, kind)}"
+
+
+def _band_text(band: Band, kind: DataType) -> str:
+    ends = [(band.low, "from"), (band.high, "to")]
+    said = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
+    return f"{show(band.right)} - {show(band.left)} {' '.join(said)}"

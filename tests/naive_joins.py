@@ -1,0 +1,138 @@
+"""The reference of joins: all pairs of rows, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from naive_expr import is_true
+from naive_order import progressing
+from naive_progress import NEVER
+from naive_rows import Row, Run
+from naive_tables import call
+from naive_values import BadRowError
+
+from cql.planner.expr import Call, Column, Expr
+from cql.planner.logical import Filter, Join, Logical, Project, Windowed
+from cql.window import WindowKind
+
+
+def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
+    """Each pair of rows that the condition holds for and whose windows meet: the right one comes at
+    most the left one's RANGE later, and the other way round, both ends in. Rows that are late for
+    their own source have no pairs; those without a time are bad. A pair is bad if a part of the
+    condition fails on it, and no other part leaves it out.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import call, column, stream
+    >>> a, b = stream("a", "t bigint, k bigint"), stream("b", "u bigint, l bigint")
+    >>> cross = Join(a, b, "cross", None)
+    >>> apart = call("abs", call("sub", column(cross, "t"), column(cross, "u")))
+    >>> both = Join(a, b, "inner", call("le", apart, 2))
+    >>> evaluate(both, {"a": [(1, 7), (9, 8)], "b": [(3, 1), (4, 2), (11, 3), (5, 4)]}).rows
+    [(1, 7, 3, 1), (9, 8, 11, 3)]
+    """
+    left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
+    width = len(node.left.schema)
+    stays, waits = list(_windows(node.left)), list(_windows(node.right))
+    parts = [] if node.condition is None else list(_parts(node.condition))
+    marks = (NEVER,) * (width + len(node.right.schema))
+    found = 0
+    for one in left:
+        for other in right:
+            near = all(
+                (stay is None or other.values[b] - one.values[a] <= stay)
+                and (wait is None or one.values[a] - other.values[b] <= wait)
+                for a, stay in stays
+                for b, wait in waits
+            )
+            values = (*one.values, *other.values)
+            if not near:
+                continue
+            errors: list[BadRowError] = []
+            if all(_holds(part, values, errors) for part in parts):
+                if errors:
+                    run.fails(errors[0])
+                    continue
+                yield Row(values, marks, found)
+                found += 1
+
+
+def _holds(part: Expr, values: tuple[Any, ...], errors: list[BadRowError]) -> bool:
+    try:
+        return is_true(part, values)
+    except BadRowError as error:
+        errors.append(error)
+        return True
+
+
+def with_condition(node: Join, condition: Expr) -> Join:
+    """An inner join and what WHERE asks of its pairs are one: FROM a, b WHERE … is a JOIN … ON."""
+    both = condition
+    if node.condition is not None:
+        both = call("and", node.condition, condition)
+    return replace(node, condition=both)
+
+
+def _on_time(node: Logical, rows_of: Callable[[Logical], list[Row]], run: Run) -> list[Row]:
+    kept = []
+    bare = _bare(node)
+    columns = sorted(progressing(bare)) if not isinstance(bare, Join) else []
+    for row in rows_of(bare):
+        late = False
+        for column in columns:
+            time, mark = row.values[column], row.marks[column]
+            if time is None:
+                run.fails(BadRowError("event time is NULL"))
+                break
+            late = mark is not None and time < mark
+            if late:
+                run.late += 1
+                break
+        else:
+            kept.append(row)
+    return kept
+
+
+def _bare(node: Logical) -> Logical:
+    match node:
+        case Windowed():
+            return node.input
+        case Filter() | Project():
+            return replace(node, input=_bare(node.input))
+        case _:
+            return node
+
+
+def _windows(node: Logical) -> Iterator[tuple[int, int | None]]:
+    """(time, how long a row stays after it; None: for ever) of each window."""
+    match node:
+        case Windowed():
+            kinds = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: None}
+            assert node.window.wa is not None
+            yield node.window.wa, kinds.get(node.window.kind, node.window.range)
+        case Filter():
+            yield from _windows(node.input)
+        case Project():
+            for column, stays in _windows(node.input):
+                places = [
+                    k
+                    for k, e in enumerate(node.exprs)
+                    if isinstance(e, Column) and e.index == column
+                ]
+                yield from ((at, stays) for at in places[:1])
+        case Join():
+            yield from _windows(node.left)
+            width = len(node.left.schema)
+            yield from ((width + column, stays) for column, stays in _windows(node.right))
+        case _:  # all rows so far
+            yield from ((column, None) for column in sorted(progressing(node))[:1])
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    if isinstance(condition, Call) and condition.fn == "and":
+        for arg in condition.args:
+            yield from _parts(arg)
+    else:
+        yield condition

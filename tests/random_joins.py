@@ -1,0 +1,119 @@
+"""Random joins: predicates × bands × windows, over the streams of ``random_data``."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+from random_cases import Case, case_of
+from random_shapes import Shape, _numbered, _Writer
+
+SHAPES = 60
+#: Ticks.
+_BANDS = (0, 1, 2, 5, 20, 100)
+
+
+@cache
+def join_shape(index: int) -> Shape:
+    rng = random.Random(f"join {index}")
+    writer = _Writer(rng)
+    return _numbered(index, _join(writer), writer)
+
+
+def _join(writer: _Writer) -> str:
+    rng = writer.rng
+    left = writer.stream("a", "n")
+    kind = left
+    right = writer.stream("b", "c", "a") if left == "a" else writer.stream("n", "m")
+    kind = "n" if left == "n" else "a"
+    windows = rng.random() < 0.3
+    l_item, r_item = (_windowed(writer, name, kind, windows) for name in (left, right))
+    parts = _keys(writer)
+    if not windows or rng.random() < 0.3:
+        parts += _band(writer, kind)
+    if rng.random() < 0.5:
+        parts.append(_rest(writer))
+    rng.shuffle(parts)
+    condition = " AND ".join(parts) or "true"
+    if rng.random() < 0.5:
+        source = f"FROM {l_item} l, {r_item} r WHERE {condition}"
+    else:
+        source = f"FROM {l_item} l JOIN {r_item} r ON {condition}"
+    timed = any("l.t" in part and "r.t" in part for part in parts) or windows
+    if timed and not windows and rng.random() < 0.35:
+        window = writer.window(kind, wa=rng.choice(("l.t", "r.t")))
+        keys = rng.choice(("", "", "l.k", "r.s"))
+        group = f" GROUP BY {keys}" if keys else ""
+        shown = f"{keys}, " if keys else ""
+        return (
+            f"SELECT {shown}count(*) AS n, sum(l.q) AS a, max(r.w) AS b, window_end {window}"
+            f" {source}{group}"
+        )
+    columns = rng.sample(("l.k", "r.k", "l.s", "r.s", "l.v", "r.w", "l.b", "r.x", "l.y", "r.g"), 3)
+    more = ", ".join(f"{c} AS c{n}" for n, c in enumerate(columns))
+    return f"SELECT l.t AS lt, r.t AS rt, {more} {source}"
+
+
+def _windowed(writer: _Writer, name: str, kind: str, windows: bool) -> str:
+    if not windows:
+        return name
+    n = writer.rng.choice((0, 2, 10, 40))
+    length = f"{500 * n} MILLISECONDS" if kind == "a" else str(n)
+    return f"{name} {writer.pick(f'[RANGE {length}]', f'[RANGE {length}]', '[NOW]')}"
+
+
+def _keys(writer: _Writer) -> list[str]:
+    pairs = ("k", "s", "b", "q", "h", "g", "z")
+    chosen = writer.rng.sample(pairs, writer.rng.choice((0, 1, 1, 2)))
+    if writer.rng.random() < 0.15:
+        return ["l.k = r.q"]
+    return [writer.pick(f"l.{c} = r.{c}", f"r.{c} = l.{c}") for c in chosen]
+
+
+def _band(writer: _Writer, kind: str) -> list[str]:
+    low, high = writer.rng.choice(_BANDS), writer.rng.choice(_BANDS)
+
+    def step(n: int) -> str:
+        return f"INTERVAL '{500 * n}' MILLISECOND" if kind == "a" else str(n)
+
+    return [
+        *writer.rng.choice(
+            (
+                [f"l.t >= r.t - {step(low)}", f"l.t <= r.t + {step(high)}"],
+                [f"r.t BETWEEN l.t - {step(low)} AND l.t + {step(high)}"],
+                [f"l.t < r.t + {step(low)}", f"r.t - l.t < {step(high)}"],
+                [f"abs(l.t - r.t) <= {step(high)}"],
+                ["l.t = r.t"],
+                ["l.t < r.t"],
+                [f"l.t + {step(low)} > r.t"],
+                [],
+            )
+        )
+    ]
+
+
+def _rest(writer: _Writer) -> str:
+    return writer.pick(
+        "l.v < r.v",
+        "l.w <> r.w",
+        "l.k IS NOT NULL",
+        "r.y > 0",
+        "l.b OR r.b",
+        "(l.s = r.s) IS NOT TRUE",
+        f"l.k < {writer.param('int')}",
+        "l.s < r.s",
+        "l.q + r.q > 3",
+        f"l.q * r.q <> {writer.param('int')}",
+        f"length(l.s) > {writer.param('int')}",
+        "10 / r.q < 5",
+        "coalesce(l.k, r.k, 0) >= 0",
+    )
+
+
+def join_case(index: int, seed: int) -> Case:
+    """A case of a shape. Slack is deduced from the order of rows, which a join has none of."""
+    case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)  # type: ignore[arg-type]
+    settings = {k: v for k, v in case.settings.items() if k != "slack"}
+    piecewise = seed % 2 == 1 and all(stream.rows for stream in case.streams)
+    return replace(case, settings=settings, piecewise=piecewise)

@@ -1,0 +1,187 @@
+"""Joins of streams: random ones against the reference; bands; what is kept, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from catalog_tools import blocks_of_eight
+from random_cases import check
+from random_joins import SHAPES, join_case
+
+import cql
+from cql.errors import NotSupportedError, PlanError
+from cql.executor.operators import oop_join
+
+SECOND = 1_000_000
+
+
+@pytest.mark.parametrize("index", range(SHAPES))
+def test_random_joins_equal_the_reference(
+    index: int, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(60 if full else 3):
+        for name in ("_ROWS", "_KEYS"):  # so that rows and keys also leave
+            monkeypatch.setattr(oop_join, name, 2 if seed % 3 else 1024)
+        check(join_case(index, seed))
+
+
+def rows(**columns: list[Any]) -> pa.Table:
+    """``ts`` in seconds."""
+    made = {name: pa.array(values) for name, values in columns.items()}
+    for name in ("ts", "at"):
+        if name in columns:
+            micros = [int(t * SECOND) for t in columns[name]]
+            made[name] = pa.array(micros, pa.timestamp("us"))
+    return pa.table(made)
+
+
+@pytest.fixture
+def session() -> Iterator[cql.Session]:
+    with cql.connect(spark=False) as made:
+        made.create_stream("a", rows(ts=[0, 1, 2, 3], k=[1, 2, 1, 2], v=[10, 20, 30, 40]), "ts")
+        made.create_stream("b", rows(at=[0.5, 1.5, 2.5, 9], k=[1, 2, 1, 2], w=[1, 2, 3, 4]), "at")
+        yield made
+
+
+def plan(session: cql.Session, text: str) -> str:
+    return str(session.sql(f"EXPLAIN {text}"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "band"),
+    [
+        ("b.at BETWEEN a.ts - INTERVAL 2 SECONDS AND a.ts + INTERVAL 1 SECOND",
+         "at - ts from -2 seconds to 1 second"),
+        ("a.ts <= b.at + INTERVAL 2 SECONDS AND a.ts + INTERVAL 1 SECOND >= b.at",
+         "at - ts from -2 seconds to 1 second"),
+        ("b.at - a.ts <= INTERVAL 1 SECOND AND a.ts - b.at <= INTERVAL 2 SECONDS",
+         "at - ts from -2 seconds to 1 second"),
+        ("abs(a.ts - b.at) <= INTERVAL 2 SECONDS", "at - ts from -2 seconds to 2 seconds"),
+        ("abs(b.at - a.ts) < INTERVAL 2 SECONDS AND b.at >= a.ts",
+         "at - ts from 0 seconds to 1999999 microseconds"),
+        ("a.ts = b.at", "at - ts from 0 seconds to 0 seconds"),
+        ("date_trunc('minute', a.ts) = date_trunc('minute', b.at)",
+         "date_trunc('minute', at) - date_trunc('minute', ts) from 0 seconds to 0 seconds"),
+        ("a.ts < b.at", "at - ts from 1 microsecond"),
+    ],
+)  # fmt: skip
+def test_bands(session: cql.Session, condition: str, band: str) -> None:
+    assert band in plan(session, f"SELECT a.v, b.w FROM a, b WHERE a.k = b.k AND {condition}")
+
+
+@pytest.mark.parametrize(
+    ("source", "band"),
+    [
+        ("a [RANGE 3 SECONDS], b [RANGE 2 SECONDS]", "at - ts from -2 seconds to 3 seconds"),
+        ("a [NOW], b [RANGE UNBOUNDED]", "at - ts to 0 seconds"),
+        ("a [RANGE 3 SECONDS], b", "at - ts to 3 seconds"),
+    ],
+)
+def test_bands_of_windows(session: cql.Session, source: str, band: str) -> None:
+    assert band in plan(session, f"SELECT v, w FROM {source} WHERE a.k = b.k")
+
+
+def test_window_of_a_join(session: cql.Session) -> None:
+    text = "SELECT v, w FROM a, b WHERE a.k = b.k WINDOW 1 SECOND"
+    assert "at - ts from -1 seconds to 1 second" in plan(session, text)
+    found = session.sql(text).to_arrow().to_pylist()
+    assert sorted((row["v"], row["w"]) for row in found) == [(10, 1), (20, 2), (30, 3)]
+
+
+def test_windows_over_either_time(session: cql.Session) -> None:
+    for time in ("a.ts", "b.at"):
+        found = session.sql(
+            f"SELECT count(*) AS n, window_end [RANGE 2 SECONDS, SLIDE 2 SECONDS, WA {time}]"
+            " FROM a JOIN b ON a.k = b.k AND abs(a.ts - b.at) <= INTERVAL 1 SECOND"
+        ).to_arrow()
+        assert [(r["n"], r["window_end"].second) for r in found.to_pylist()] == [(2, 2), (1, 4)]
+
+
+def test_three_streams(session: cql.Session) -> None:
+    session.create_stream("c", rows(ts=[0.9, 2.9], k=[1, 1], x=["p", "q"]), "ts")
+    found = session.sql(
+        "SELECT v, w, x FROM a [RANGE 1 SECOND], b [RANGE 1 SECOND], c [RANGE 1 SECOND]"
+        " WHERE a.k = b.k AND b.k = c.k"
+    ).to_arrow()
+    assert found.to_pylist() == [{"v": 10, "w": 1, "x": "p"}, {"v": 30, "w": 3, "x": "q"}]
+
+
+def test_equal_rows_keep_their_number(session: cql.Session) -> None:
+    session.create_stream("d", rows(ts=[5, 5, 5], k=[1, 1, None]), "ts")
+    found = session.sql("SELECT x.k FROM d x JOIN d y ON x.k = y.k AND x.ts = y.ts").to_arrow()
+    assert found.num_rows == 4
+
+
+def test_nan_joins_nan_and_null_nothing(session: cql.Session) -> None:
+    values = [float("nan"), 0.0, -0.0, None]
+    session.create_stream("d", rows(ts=[0, 0, 0, 0], x=values), "ts")
+    found = session.sql("SELECT p.x FROM d p JOIN d q ON p.x = q.x AND p.ts = q.ts").to_arrow()
+    assert found.num_rows == 1 + 4
+
+
+def endless(session: cql.Session, name: str, start: datetime) -> None:
+    def rows() -> Iterator[dict[str, Any]]:
+        for n in count():
+            yield {"ts": start + timedelta(seconds=n), "k": n % 3}
+
+    session.create_stream(name, rows, "ts", bounded=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT p.k FROM p JOIN q ON p.k = q.k", "q.ts BETWEEN p.ts - INTERVAL 1 MINUTE"),
+        ("SELECT p.k FROM p JOIN q ON p.k = q.k AND q.ts > p.ts", "no bound above"),
+        ("SELECT p.k FROM p JOIN q ON p.k = q.k AND q.ts < p.ts", "no bound below"),
+        ("SELECT p.k FROM p JOIN r ON p.k = r.k", "ORDERED BY or WATERMARK on r"),
+    ],
+)
+def test_endless_rows_must_leave(session: cql.Session, text: str, hint: str) -> None:
+    start = datetime(2024, 1, 1)
+    endless(session, "p", start)
+    endless(session, "q", start)
+    session.create_stream("r", lambda: iter([{"k": 1}]), bounded=False)
+    with pytest.raises(PlanError, match="would keep their rows for ever") as caught:
+        session.sql(text).to_arrow()
+    assert hint in (caught.value.hint or "")
+    assert caught.value.position is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "clause"),
+    [
+        ("SELECT v FROM a LEFT JOIN b ON a.k = b.k", "LEFT OUTER JOIN"),
+        ("SELECT v FROM a SEMI JOIN b ON a.k = b.k", "SEMI JOIN"),
+        ("SELECT v FROM a [ROWS 3], b WHERE a.k = b.k", "a window of rows"),
+        ("SELECT v FROM a [NOW], b [NOW] WHERE a.k = b.k LATE OUTPUT INTO l", "INTO of a join"),
+        ("SELECT count(*) FROM a [NOW], b [NOW] WHERE a.k = b.k", "a relation whose rows leave"),
+    ],
+)
+def test_what_is_refused_is_named(session: cql.Session, text: str, clause: str) -> None:
+    with pytest.raises(NotSupportedError, match=clause):
+        session.sql(text).to_arrow()
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+def test_what_is_kept_depends_on_the_band(session: cql.Session, runtime: str) -> None:
+    """10,000 rows a side, of which about 20 lie within the band at any time."""
+    n = 10_000
+    session.set("runtime", runtime)
+    with blocks_of_eight():  # inputs take turns by blocks
+        for name in ("p", "q"):
+            table = rows(ts=[t / 10 for t in range(n)], k=[t % 7 for t in range(n)])
+            session.create_stream(name, table.to_batches, "ts")
+        query = session.sql(
+            "SELECT p.k FROM p JOIN q ON p.k = q.k AND abs(p.ts - q.ts) <= INTERVAL 1 SECOND"
+        )
+        assert query.to_arrow().num_rows == 3 * n - 2 * 7
+    (join,) = (m for m in query.metrics() if m["operator"].startswith("join"))
+    held = join["held_left"] + join["held_right"]
+    assert held <= 2 * 1024
+    assert join["state_bytes"] < 100_000
+    assert held + join["purged"] + join["not_stored"] == join["rows_in"] == 2 * n
