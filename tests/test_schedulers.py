@@ -106,12 +106,11 @@ def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int
     n = len(operators)
     units = [Unit.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data) for _ in range(n)]
     wired = [[Edge(*edge) for edge in edges.get(k, [])] for k in range(n)]
-    schemas = [SCHEMA] * n
     return Graph(
         list(operators),
         units,
-        schemas,
-        schemas,
+        [SCHEMA] * n,
+        [(SCHEMA,)] * n,
         wired,
         [Edge(0, 0)],
         sinks=[len(operators) - 1],
