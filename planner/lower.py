@@ -441,6 +441,8 @@ def _ordered(
     if node.window_end is None:
         released = order.sort(child, keys, node.limit, node.offset)
         if released is not None:
+            if released.order in window_columns(child) and not _holds_rows(child):
+                return released  # windows leave in order: slack has been waited for below them
             unit = _unit(node, keys[0])
             below = order.with_slack(child, released.order, unit, settings, node.pos)
             return replace(released, input=below)

@@ -83,6 +83,14 @@ def test_slack_of_time_ignores_punctuation() -> None:
     s.expect("row 2 10 \n punct window_end 20").push("9 a 1").end().expect("row 2 20 \n end")
 
 
+def test_slack_is_waited_for_once() -> None:
+    """ORDER BY the end of windows takes their word for it that they are complete."""
+    s = Script(f"{COUNT} ORDER BY window_end", settings={"slack": "3"})
+    s.push("1 a 1 \n 13 a 1").expect("row 1 10 \n punct window_end 20").end().expect(
+        "row 1 20 \n end"
+    )
+
+
 def test_sort_before_a_window_leaves_out_whole_rows() -> None:
     """A row behind the slack still reaches its open window, unless order is enforced."""
     rows = "1 a 1 \n 8 a 1 \n 3 a 1 \n 30 a 1"
