@@ -37,8 +37,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.lower_join import bare as _bare
-from cql.planner.lower_join import join_of, refuse_as_relation, refuse_join
+from cql.planner.lower_join import bare, join_of, refuse_as_relation, refuse_join
 from cql.planner.lower_relation import changes, for_reading, looked_up, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
@@ -134,7 +133,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Join():
             refuse_join(node)
             for side in (node.left, node.right):
-                refuse(_bare(side), under_window=under_window)
+                refuse(bare(side), under_window=under_window)
             return
         case Windowed():
             _refuse_window(node)

@@ -113,7 +113,7 @@ def _rest(writer: _Writer) -> str:
 
 def join_case(index: int, seed: int) -> Case:
     """A case of a shape. Slack is deduced from the order of rows, which a join has none of."""
-    case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)  # type: ignore[arg-type]
+    case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)
     settings = {k: v for k, v in case.settings.items() if k != "slack"}
     piecewise = seed % 2 == 1 and all(stream.rows for stream in case.streams)
     return replace(case, settings=settings, piecewise=piecewise)

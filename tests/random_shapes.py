@@ -40,7 +40,7 @@ _DOMAINS: dict[str, Callable[[random.Random], object]] = {
 class Shape:
     """``text`` lacks its ON BAD ROW clause; ``params`` are the domains of :p0, :p1 …"""
 
-    index: int
+    index: int | str
     text: str
     streams: tuple[str, ...]
     params: tuple[str, ...]

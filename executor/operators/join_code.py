@@ -10,23 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cql.executor import codegen
 from cql.executor.expressions import emit
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.unit import (
-    CAPACITY,
     CURSOR,
     DETAIL,
     DETAIL_ROW,
     END_OF_INPUT,
     EPOCH,
-    HEADER,
     IDLE,
     INFINITY,
-    OUT,
     PHASE,
     PORT,
     PUNCTUATION_ADDRESS,
@@ -120,24 +116,8 @@ class JoinWriter:
                 self._punctuation()
             self._give_back()
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
-        return self._assemble()
-
-    def _assemble(self) -> str:
-        widest = max(len(self.node.left.schema), len(self.node.right.schema))
-        opening = (
-            f"d = words(desc, {len(self.kernel.layout)})",
-            f"u = words(unit, {HEADER + 2 * widest})",
-            f"o = words(u[{OUT}], {HEADER + 2 * max(1, len(self.node.schema))})",
-            f"n = u[{ROWS}]",
-            f"capacity = o[{CAPACITY}]",
-            "status = 0",
-            "detail = 0",
-            "detail_row = 0",
-        )
-        head = "".join(f"    {line}\n" for line in (*opening, *str(self.kernel.head).splitlines()))
-        return codegen.module_text(
-            f"{codegen.OPERATOR}\ndef op(desc, unit):\n{head}{self.kernel.body}"
-        )
+        sides = (len(side.schema) for side in self.sides)
+        return kernel.module(max(*sides, len(self.node.schema)))
 
     def _declare(self) -> None:
         """Views of the state, and the words that change, as locals."""
@@ -411,8 +391,9 @@ class JoinWriter:
                     body.line(f"{s}promised = value")
                     with body.block("if not (lended and rended):"):
                         self._send(str(side.promise), "value")
-        with body.block("if lended and rended and lfinished == 0:"):
-            body.line("lfinished = 1")
+        finished = kernel.word("finished")
+        with body.block(f"if lended and rended and {finished} == 0:"):
+            body.line(f"{finished} = 1")
             self._send(str(END_OF_INPUT), str(INFINITY))
         silent = " and ".join(f"({s}idle or {s}ended)" for s in SIDES)
         body.line(f"idle = int64({silent} and not (lended and rended))")
@@ -431,5 +412,5 @@ class JoinWriter:
 
 
 #: Words of a side that a kernel changes, and all others.
-_CHANGING = ("top", "bound", "ended", "idle", "promised", "latest", "disorder", "finished")
+_CHANGING = ("top", "bound", "ended", "idle", "promised", "latest", "disorder")
 _WORDS = (*_CHANGING, "room", "reach")

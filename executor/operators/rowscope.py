@@ -9,10 +9,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.codegen import Layout, Text
+from cql.executor.codegen import OPERATOR, Layout, Text, module_text
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
 from cql.executor.kernels.views import VIEWS
+from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
 from cql.planner.expr import Literal
 from cql.types import DataType, Kind
 
@@ -142,6 +143,23 @@ class KernelText:
         slots = [self.layout.slot(f"own word {self._words + k}") for k in range(max(count, 1))]
         self._words += len(slots)
         return slots[0]
+
+    def module(self, columns: int) -> str:
+        """The operator's whole text; its units have so many columns at the most."""
+        width = HEADER + 2 * columns
+        self.layout.slot("end")  # a descriptor is never empty
+        opening = (
+            f"d = words(desc, {len(self.layout)})",
+            f"u = words(unit, {width})",
+            f"o = words(u[{OUT}], {width})",
+            f"n = u[{ROWS}]",
+            f"capacity = o[{CAPACITY}]",
+            "status = 0",
+            "detail = 0",
+            "detail_row = 0",
+        )
+        head = "".join(f"    {line}\n" for line in (*opening, *str(self.head).splitlines()))
+        return module_text(f"{OPERATOR}\ndef op(desc, unit):\n{head}{self.body}")
 
     def site(self, site: ErrorSite) -> int:
         self.sites.append(site)

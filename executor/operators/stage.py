@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from cql.executor import codegen
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope
@@ -21,18 +20,14 @@ from cql.executor.operators.stage_progress import Origin, attribute_origins, ori
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import StageCode, StageSpec, Step, columns_at, input_columns
 from cql.executor.unit import (
-    CAPACITY,
     CURSOR,
     DETAIL,
     DETAIL_ROW,
     EPOCH,
-    HEADER,
-    OUT,
     PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
-    ROWS,
     SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
@@ -88,32 +83,13 @@ class StageWriter:
                 body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
-            self._assemble(),
+            self.kernel.module(max(len(self.spec.input), len(self.spec.output))),
             self.kernel,
             terminal.by_ref,
             terminal.tables,
             terminal.logs,
             terminal.codes,
             frozenset(self.fatal),
-        )
-
-    def _assemble(self) -> str:
-        width = HEADER + 2 * max(len(self.spec.input), len(self.spec.output))
-        layout = self.kernel.layout
-        layout.slot("end")  # a descriptor is never empty
-        opening = (
-            f"d = words(desc, {len(layout)})",
-            f"u = words(unit, {width})",
-            f"o = words(u[{OUT}], {width})",
-            f"n = u[{ROWS}]",
-            f"capacity = o[{CAPACITY}]",
-            "status = 0",
-            "detail = 0",
-            "detail_row = 0",
-        )
-        head = "".join(f"    {line}\n" for line in (*opening, *str(self.kernel.head).splitlines()))
-        return codegen.module_text(
-            f"{codegen.OPERATOR}\ndef op(desc, unit):\n{head}{self.kernel.body}"
         )
 
     # -- columns computed on the host ------------------------------------------------------------
