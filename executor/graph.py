@@ -33,11 +33,9 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     FilterExec,
     LateRowsExec,
-    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -48,7 +46,6 @@ from cql.planner.physical import (
     SortExec,
     SourceExec,
     StreamExec,
-    SubqueryJoinExec,
     TopExec,
     UnionExec,
     ValuesExec,
@@ -58,6 +55,7 @@ from cql.planner.physical import (
     relations,
     sources,
 )
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
 from cql.window import WindowKind
 

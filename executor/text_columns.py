@@ -17,11 +17,9 @@ from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,
-    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     SlackExec,
@@ -31,6 +29,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     sources,
 )
+from cql.planner.physical_joins import LookupExec, OopJoinExec
 
 Place = tuple[int, int]  # (source, column of that source)
 

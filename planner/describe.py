@@ -18,7 +18,6 @@ from cql.planner.physical import (
     BucketExec,
     FilterExec,
     LateRowsExec,
-    LookupExec,
     OnTimeExec,
     Physical,
     ProjectExec,
@@ -30,6 +29,7 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
+from cql.planner.physical_joins import LookupExec
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.types import INTERVAL, DataType
 from cql.window import Window

@@ -18,6 +18,7 @@ from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.show import show
 from cql.window import Window, WindowKind
@@ -280,18 +281,18 @@ def _physical_line(node: Node) -> Line:
             return Line("Relation", window, (node.why, _relation_state(node.window)))
         case ph.ChangeAggregateExec():
             return _change_aggregate_line(node)
-        case ph.SubqueryJoinExec():
+        case SubqueryJoinExec():
             state = "state: the keys of the subquery, or its value"
             if not node.constant:
                 state += ", and the rows of the left with what was said of each"
             keys = node.input.schema.names[len(node.fields) - 1 :][: node.keys]
             text = f"{node.kind} {', '.join(keys)}".strip()
             return Line("SubqueryJoin", text, (node.why, state))
-        case ph.LookupExec():
+        case LookupExec():
             asked = ", ".join(node.input.schema.names[node.width :][: node.keys])
             state = "state: the keys of the subquery, or its value"
             return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
-        case ph.OopJoinExec():
+        case OopJoinExec():
             return _join_line(node)
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
@@ -449,7 +450,7 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
     return " ".join(p for p in parts if p)
 
 
-def _join_line(node: ph.OopJoinExec) -> Line:
+def _join_line(node: OopJoinExec) -> Line:
     left, right = node.left.schema, node.right.schema
     said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
     said += [show(e) for e in node.rest]

@@ -15,17 +15,14 @@ from cql.planner.expr import Column
 from cql.planner.physical import (
     FilterExec,
     LateRowsExec,
-    LookupExec,
     MergeUnionExec,
     NumberExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
     SlackExec,
     SortExec,
     SourceExec,
-    SubqueryJoinExec,
     TopExec,
     UnionExec,
     WidAggregateExec,
@@ -34,6 +31,7 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
 from cql.planner.progress import apart
 from cql.window import WindowKind
 

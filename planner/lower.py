@@ -42,7 +42,6 @@ from cql.planner.lower_relation import changes, for_reading, looked_up, on_time,
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
-    LookupExec,
     NumberExec,
     OnTimeExec,
     Physical,
@@ -57,6 +56,7 @@ from cql.planner.physical import (
     sources,
 )
 from cql.planner.physical import inputs as below
+from cql.planner.physical_joins import LookupExec
 from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.properties import closing_key
 from cql.planner.properties import progressing as logical_progress

@@ -13,15 +13,14 @@ from cql.planner.expr import Call, Column, Expr, Literal, children, rebuild, wal
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import Filter, Join, Logical, Project, Union, Windowed, inputs
 from cql.planner.physical import (
-    BandExec,
     FilterExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     bounded,
     sources,
 )
+from cql.planner.physical_joins import BandExec, OopJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import is_relation

@@ -37,7 +37,6 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     Changes,
     FilterExec,
-    LookupExec,
     OnTimeExec,
     Physical,
     ProjectExec,
@@ -46,7 +45,6 @@ from cql.planner.physical import (
     SetOperationExec,
     SourceExec,
     StreamExec,
-    SubqueryJoinExec,
     TopExec,
     UnionExec,
     ValuesExec,
@@ -54,6 +52,7 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
+from cql.planner.physical_joins import LookupExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
 from cql.planner.relations import sees_relation

@@ -21,9 +21,7 @@ from cql.planner.physical import (
     BucketExec,
     FilterExec,
     LateRowsExec,
-    LookupExec,
     MergeUnionExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -36,6 +34,7 @@ from cql.planner.physical import (
     walk,
     with_input,
 )
+from cql.planner.physical_joins import LookupExec, OopJoinExec
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.policy import parse_slack
 from cql.types import Kind

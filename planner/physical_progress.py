@@ -10,11 +10,9 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     FilterExec,
     LateRowsExec,
-    LookupExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
-    OopJoinExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -25,13 +23,13 @@ from cql.planner.physical import (
     SortExec,
     SourceExec,
     StreamExec,
-    SubqueryJoinExec,
     TopExec,
     UnionExec,
     ValuesExec,
     WidAggregateExec,
     bounded,
 )
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
 from cql.window import WindowKind
 
 

@@ -39,7 +39,7 @@ from cql.executor.unit import (
 from cql.model import Schema
 from cql.planner.expr import columns_of
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import OopJoinExec
+from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
 
 SIDES = ("l", "r")

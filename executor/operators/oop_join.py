@@ -17,7 +17,11 @@ from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.unit import DETAIL, NEVER, Unit, Words, stored_dtype
 from cql.planner.expr import Literal
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import OopJoinExec, inputs, sources
+from cql.planner.physical import (
+    inputs,
+    sources,
+)
+from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
 #: Of the places of a hash index for each key that it has room for.

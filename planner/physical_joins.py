@@ -1,0 +1,98 @@
+"""The joins of a physical plan (``physical``): plain immutable data, as all its operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cql.errors import Position
+from cql.model import Field, Schema
+from cql.planner.expr import Expr
+
+if TYPE_CHECKING:
+    from cql.planner.physical import Physical
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueryJoinExec:
+    """What a subquery says of each row (``logical.SubqueryJoin``). The input has the changes of
+    both sides: the columns of the left, the keys (or the value of a scalar subquery), the side,
+    ``_time``, ``_weight``. ``fields``: those of the left, and the answer's. ``constant``: the
+    subquery never changes."""
+
+    input: Physical
+    kind: str
+    keys: int
+    fields: tuple[Field, ...]
+    constant: bool
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.fields, *self.input.schema.fields[-2:]))
+
+
+@dataclass(frozen=True, slots=True)
+class LookupExec:
+    """What a subquery over tables says of each row of a stream (``logical.SubqueryJoin``): rows
+    pass as they come. Both inputs have the columns of the stream, the ``keys`` (or the value of a
+    scalar subquery), and a weight."""
+
+    input: Physical
+    query: Physical
+    kind: str
+    keys: int
+    answer: Field
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def asked(self) -> int:
+        """Columns of the subquery that count."""
+        return self.keys or int(self.kind == "scalar")
+
+    @property
+    def width(self) -> int:
+        """Columns of the stream."""
+        return len(self.input.schema) - self.asked - 1
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema.fields[: self.width], self.answer))
+
+
+@dataclass(frozen=True, slots=True)
+class BandExec:
+    """``low <= right - left <= high`` of a column of each side; half of 64 bits: no bound."""
+
+    left: int
+    right: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class OopJoinExec:
+    """Inner join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
+    ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
+    holds, over the left's columns, then the right's; of these, ``columns`` go on."""
+
+    left: Physical
+    right: Physical
+    keys: tuple[tuple[int, int], ...]
+    band: BandExec | None
+    rest: tuple[Expr, ...]
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def pair(self) -> Schema:
+        """The columns of both."""
+        return Schema((*self.left.schema, *self.right.schema))
+
+    @property
+    def schema(self) -> Schema:
+        pair = self.pair
+        return Schema(tuple(pair[c] for c in self.columns))
