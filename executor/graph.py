@@ -20,6 +20,7 @@ from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
 from cql.executor.operators.stage_spec import StageSpec, Step
 from cql.executor.operators.subquery_join import SubqueryJoinOperator
+from cql.executor.operators.table_join import TableJoinOperator
 from cql.executor.operators.to_stream import stream_operator
 from cql.executor.operators.top import TopOperator
 from cql.executor.operators.union import UnionOperator
@@ -55,7 +56,7 @@ from cql.planner.physical import (
     relations,
     sources,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
 from cql.planner.physical_progress import progressing
 from cql.window import WindowKind
 
@@ -264,6 +265,16 @@ class _Builder:
                 )
                 self._edge(node.input, below, index, 0)
                 self._edge(node.query, asked, index, 1)
+                return index
+            case TableJoinExec():
+                ports = [self._operator_below(child) for child in inputs(node)]
+                looked = TableJoinOperator(
+                    f"tablejoin#{len(self.graph.operators)}", node, self.workspace
+                )
+                reads = (child.schema for child in inputs(node))
+                index = self._add(looked, node.schema, *reads, stragglers=True)
+                for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
+                    self._edge(child, below, index, port)
                 return index
             case OopJoinExec():
                 ports = [self._operator_below(child) for child in inputs(node)]

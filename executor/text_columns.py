@@ -29,7 +29,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     sources,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, TableJoinExec
 
 Place = tuple[int, int]  # (source, column of that source)
 
@@ -87,6 +87,9 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
             return _origin(node.input, column, order) if column < inner else None
         case LookupExec():
             return _origin(node.input, column, order) if column < node.width else None
+        case TableJoinExec():
+            passed = node.columns[column]
+            return _origin(node.input, passed, order) if passed < node.width else None
         case UnionExec():
             found: set[Place] = set()
             for child in node.inputs:
@@ -131,6 +134,12 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             passed = {c for c in needed if c < node.width}
             _demand(node.input, passed | keys, order, encoded)
             _demand(node.query, keys, order, encoded)
+        case TableJoinExec():
+            asked = {c for c in columns_of(*node.rest) if c < node.width}
+            used = {a for a, _ in node.keys} | asked | {node.columns[c] for c in needed}
+            text = _text(node.input.schema)
+            _demand(node.input, used & text, order, encoded)
+            _demand(node.table, _text(node.table.schema), order, encoded)
         case MergeUnionExec():  # rows that wait outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)

@@ -32,6 +32,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
+from cql.planner.properties import is_table
 from cql.planner.scope import (
     QueryWindow,
     Scope,
@@ -113,13 +114,32 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         elif window is not None:
             return From(item.plan, _scope_of_table(scope, item, window), window)
         return From(_applied(item).plan, scope, None)
-    chain = JoinChain(binder, env, _applied(item))
-    for join in joins:
-        right = bind_item(binder, join.this, env, temporal=True)
-        if join_window is not None:
-            right = _under_join_window(binder, right, join_window)
+    items = [item, *(bind_item(binder, join.this, env, temporal=True) for join in joins)]
+    if join_window is not None:
+        items[1:] = [_under_join_window(binder, right, join_window) for right in items[1:]]
+    streams = [k for k, each in enumerate(items) if not is_table(each.plan)]
+    window = None
+    if len(streams) == 1:
+        items, window = _window_above(items, streams[0])
+    chain = JoinChain(binder, env, _applied(items[0]))
+    for right, join in zip(items[1:], joins, strict=True):
         chain.add(_applied(right), join)
-    return From(chain.plan, chain.scope(), None)
+    return From(chain.plan, chain.scope(), window)
+
+
+def _window_above(items: list[Item], stream: int) -> tuple[list[Item], QueryWindow | None]:
+    """Where all but one item are tables, its window with SLIDE is that of the whole FROM: an
+    aggregate over the rows, each with what it finds in the tables."""
+    found = items[stream].window
+    if found is None or found.is_table or not found.window.has_bounds:
+        return items, None
+    before = sum(len(item.plan.schema) for item in items[:stream])
+    moved = found.window
+    if moved.wa is not None:
+        moved = replace(moved, wa=moved.wa + before)
+    moved = replace(moved, partition_by=tuple(c + before for c in moved.partition_by))
+    bare = [*items[:stream], replace(items[stream], window=None), *items[stream + 1 :]]
+    return bare, replace(found, window=moved)
 
 
 def bind_item(binder: Binder, node: exp.Expr, env: Env, *, temporal: bool = False) -> Item:

@@ -29,7 +29,7 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec
+from cql.planner.physical_joins import LookupExec, TableJoinExec
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.types import INTERVAL, DataType
 from cql.window import Window
@@ -59,6 +59,12 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
         case LookupExec():
             below = {c: b for c, b in wanted.items() if c < node.width}
             return replace(node, input=describe(node.input, below), query=describe(node.query))
+        case TableJoinExec():
+            below = {}
+            for k, c in node.passed(range(node.width)).items():
+                if k in wanted:
+                    _add(below, c, wanted[k])
+            return replace(node, input=describe(node.input, below), table=describe(node.table))
         case BucketExec():
             width = len(node.input.schema)
             below = {c: b for c, b in wanted.items() if c < width}

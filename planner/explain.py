@@ -18,7 +18,7 @@ from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.show import show
 from cql.window import Window, WindowKind
@@ -294,6 +294,8 @@ def _physical_line(node: Node) -> Line:
             return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
         case OopJoinExec():
             return _join_line(node)
+        case TableJoinExec():
+            return _table_join_line(node)
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
             return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))
@@ -459,3 +461,14 @@ def _join_line(node: OopJoinExec) -> Line:
     else:
         held = "rows that later ones of the other side can join"
     return Line("OopJoin", " AND ".join(said), (f"why: {node.why}", f"state: {held}"))
+
+
+def _table_join_line(node: TableJoinExec) -> Line:
+    left, right = node.input.schema, node.table.schema
+    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
+    said += [show(e) for e in node.rest]
+    names = ", ".join(s.name for s in ph.sources(node.table))
+    kind = "" if node.kind == "inner" else node.kind
+    state = f"state: the rows of {names or 'the table'}{', by key' if node.keys else ''}"
+    notes = (f"why: {node.why}", state, f"append-only{_progress_text(node)}")
+    return Line("TableJoin", f"{kind} {' AND '.join(said)}".strip(), notes)

@@ -31,7 +31,7 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
 from cql.planner.progress import apart
 from cql.window import WindowKind
 
@@ -47,6 +47,7 @@ _CONSUMERS = {
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
     OopJoinExec: "a join",
+    TableJoinExec: "a join",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",

@@ -56,9 +56,9 @@ from cql.planner.physical import (
     sources,
 )
 from cql.planner.physical import inputs as below
-from cql.planner.physical_joins import LookupExec
+from cql.planner.physical_joins import LookupExec, TableJoinExec
 from cql.planner.physical_progress import progressing, window_columns
-from cql.planner.properties import closing_key
+from cql.planner.properties import closing_key, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only
@@ -133,7 +133,7 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case Join():
             refuse_join(node)
             for side in (node.left, node.right):
-                refuse(bare(side), under_window=under_window)
+                refuse(side if looks_up(node) else bare(side), under_window=under_window)
             return
         case Windowed():
             _refuse_window(node)
@@ -395,7 +395,7 @@ def _in_windows(node: Physical) -> bool:
     match node:
         case WidAggregateExec() | BucketExec():
             return True
-        case FilterExec() | ProjectExec() | SortExec() | LookupExec():
+        case FilterExec() | ProjectExec() | SortExec() | LookupExec() | TableJoinExec():
             return _in_windows(node.input)
         case UnionExec():
             return all(_in_windows(i) for i in node.inputs)

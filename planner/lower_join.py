@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
-from cql.planner import functions
 from cql.planner.choose import duration
-from cql.planner.expr import Call, Column, Expr, Literal, children, rebuild, walk
+from cql.planner.expr import Column, Expr
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import Filter, Join, Logical, Project, Union, Windowed, inputs
+from cql.planner.lower_table_join import table_join
+from cql.planner.pairs import behind, runs_inside, with_columns
 from cql.planner.physical import (
     FilterExec,
     OnTimeExec,
     Physical,
-    ProjectExec,
     bounded,
     sources,
 )
 from cql.planner.physical_joins import BandExec, OopJoinExec
 from cql.planner.physical_progress import progressing
+from cql.planner.properties import looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts
@@ -35,33 +36,10 @@ Lower: TypeAlias = Callable[[Logical], Physical]
 _STAYS = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: NO_BOUND}
 
 
-_PLAIN = frozenset(
-    [
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and",
-        "or",
-        "not",
-        "is_null",
-        "is_not_null",
-        "isnan",
-        "null_safe_eq",
-        "is_distinct_from",
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "coalesce",
-    ]
-)
-
-
 def refuse_join(node: Join) -> None:
     """Raises for what this version does not join."""
+    if looks_up(node):
+        return
     kind = {"asof": "ASOF JOIN", "semi": "SEMI JOIN", "anti": "ANTI JOIN"}.get(
         node.kind, f"{node.kind.upper()} OUTER JOIN"
     )
@@ -102,7 +80,10 @@ def _joins_in(node: Logical) -> Iterator[Join]:
 
 
 def join_of(node: Join, lower: Lower) -> Physical:
-    """OOP-Join of two streams (out-of-order paper §5.3), each pair of rows once."""
+    """OOP-Join of two streams (out-of-order paper §5.3), each pair of rows once; a table is looked
+    up in."""
+    if looks_up(node):
+        return table_join(node, lower)
     width = len(node.left.schema)
     left, right = lower(bare(node.left)), lower(bare(node.right))
     sides = Sides(width, progressing(left), progressing(right))
@@ -110,38 +91,21 @@ def join_of(node: Join, lower: Lower) -> Physical:
     terms = take_apart(parts, list(_of_windows(node)), sides)
     _refuse_endless(node, left, right, terms)
     left, right = _on_time(left), _on_time(right)
-    left, lefts = _with_columns(left, [a for a, _ in terms.keys])
-    right, rights = _with_columns(right, [b for _, b in terms.keys])
+    left, lefts = with_columns(left, [a for a, _ in terms.keys])
+    right, rights = with_columns(right, [b for _, b in terms.keys])
     band = None
     if terms.band is not None:
-        left, (a,) = _with_columns(left, [terms.band.left])
-        right, (b,) = _with_columns(right, [terms.band.right])
+        left, (a,) = with_columns(left, [terms.band.left])
+        right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
     more = len(left.schema) - width
-    inside = [e for e in terms.rest if _runs_inside(e)]
+    inside = [e for e in terms.rest if runs_inside(e)]
     columns = (*range(width), *(width + more + k for k in range(len(node.right.schema))))
     keys = tuple(zip(lefts, rights, strict=True))
-    rest = tuple(_behind(e, width, more) for e in inside)
+    rest = tuple(behind(e, width, more) for e in inside)
     made = OopJoinExec(left, right, keys, band, rest, columns, _why(terms), node.pos)
     others = [e for e in terms.rest if e not in inside]
     return FilterExec(made, conjunction(others)) if others else made
-
-
-def _runs_inside(expr: Expr) -> bool:
-    """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
-    only whether they are equal."""
-    if functions.can_fail(expr):
-        return False
-    for e in walk(expr):
-        coded = any(part.type.is_coded for part in (e, *children(e)))
-        match e:
-            case Column() | Literal():
-                pass
-            case Call(function=None) if e.fn in _PLAIN and (not coded or e.fn in ("eq", "ne")):
-                pass
-            case _:
-                return False
-    return True
 
 
 def _windows_in(node: Logical) -> Iterator[Windowed]:
@@ -216,30 +180,6 @@ def _on_time(child: Physical) -> Physical:
         if not isinstance(child, OopJoinExec):  # rows of a join are never late
             child = OnTimeExec(child, column, "a join leaves late rows out")
     return child
-
-
-def _with_columns(child: Physical, exprs: Sequence[Expr]) -> tuple[Physical, list[int]]:
-    """``child`` with the expressions as columns, behind its own unless they are some of them."""
-    own: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
-    width, places = len(own), []
-    for expr in exprs:
-        if isinstance(expr, Column):
-            places.append(expr.index)
-            continue
-        if expr not in own:
-            own.append(expr)
-        places.append(own.index(expr))
-    if len(own) == width:
-        return child, places
-    names = (*child.schema.names, *(f"_{k}" for k in range(width, len(own))))
-    return ProjectExec(child, tuple(own), names, "what rows are looked up by"), places
-
-
-def _behind(expr: Expr, width: int, more: int) -> Expr:
-    """``expr`` over columns of which those from ``width`` on stand ``more`` places further."""
-    if isinstance(expr, Column):
-        return replace(expr, index=expr.index + (more if expr.index >= width else 0))
-    return rebuild(expr, lambda e: _behind(e, width, more))
 
 
 def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -> None:

@@ -43,14 +43,11 @@ from cql.planner.physical import (
     RelationExec,
     RowNumberExec,
     SetOperationExec,
-    SourceExec,
     StreamExec,
     TopExec,
     UnionExec,
-    ValuesExec,
     bounded,
-    inputs,
-    with_input,
+    read_ahead,
 )
 from cql.planner.physical_joins import LookupExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
@@ -380,19 +377,12 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
 
 def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
     """Over a stream, where the subquery never changes: still that stream."""
-    query = _ahead(_from_ever(changes(node.query, BIGINT, lower)))
+    query = read_ahead(_from_ever(changes(node.query, BIGINT, lower)))
     sides = _sides(
         node, lower(node.input), (Literal(0, BIGINT),), query, _of_change(query)[1:], (WEIGHT,)
     )
     why = "tables answer: they are read before the first row"
     return LookupExec(*sides, node.kind, len(node.keys), node.schema.fields[-1], why, node.pos)
-
-
-def _ahead(node: Physical) -> Physical:
-    """``node``, its sources read before those of what asks it."""
-    if isinstance(node, SourceExec | ValuesExec):
-        return replace(node, ahead=node.ahead + 1)
-    return with_input(node, tuple(map(_ahead, inputs(node))))
 
 
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:

@@ -34,7 +34,7 @@ from cql.planner.physical import (
     walk,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, TableJoinExec
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.policy import parse_slack
 from cql.types import Kind
@@ -172,6 +172,9 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
         case LookupExec():
             child = _below(node.input, wanted, choice)
             return replace(node, input=child, query=_below(node.query, None, choice))
+        case TableJoinExec():
+            child = _below(node.input, _through(node, wanted), choice)
+            return replace(node, input=child, table=_below(node.table, None, choice))
         case _:
             child = _below(node.input, _through(node, wanted), choice)
             return with_input(node, (child,))
@@ -191,6 +194,9 @@ def _through(node: Physical, wanted: int | None) -> int | None:
         case ProjectExec():
             live = progressing(node.input)
             return None if wanted is None else progress_origin(node.exprs[wanted], live)
+        case TableJoinExec():
+            passed = node.passed(range(node.width))
+            return None if wanted is None else passed.get(wanted)
         case _:
             return wanted
 

@@ -16,7 +16,7 @@ from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
 from cql.types import BIGINT, INT, DataType
 from cql.window import Window
 
@@ -34,8 +34,8 @@ class Awaited:
 class SourceExec:
     """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use (``planner.describe``); None: any.
-    ``ahead``: in how many subqueries it stands that rows are looked up in; sources that stand in
-    more are read to their end before the others."""
+    ``ahead``: in how many subqueries and tables it stands that rows are looked up in; sources that
+    stand in more are read to their end before the others."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -477,6 +477,7 @@ Physical: TypeAlias = (
     | SubqueryJoinExec
     | LookupExec
     | OopJoinExec
+    | TableJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -529,6 +530,8 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return (node.input, node.query)
         case OopJoinExec():
             return (node.left, node.right)
+        case TableJoinExec():
+            return (node.input, node.table)
         case _:
             return (node.input,)
 
@@ -583,8 +586,17 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return replace(node, input=new[0], query=new[1])
         case OopJoinExec():
             return replace(node, left=new[0], right=new[1])
+        case TableJoinExec():
+            return replace(node, input=new[0], table=new[1])
         case _:
             return replace(node, input=new[0])
+
+
+def read_ahead(node: Physical) -> Physical:
+    """``node``, its sources read before those of what looks rows up in it."""
+    if isinstance(node, SourceExec | ValuesExec):
+        return replace(node, ahead=node.ahead + 1)
+    return with_input(node, tuple(map(read_ahead, inputs(node))))
 
 
 def change_fields(time: DataType) -> tuple[Field, Field]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -96,3 +97,42 @@ class OopJoinExec:
     def schema(self) -> Schema:
         pair = self.pair
         return Schema(tuple(pair[c] for c in self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoinExec:
+    """A stream (``input``) joined with a bounded ``table`` that is read before it: each row finds
+    its partners as it passes. ``keys`` are columns of the stream and of the table; ``rest`` reads
+    the stream's columns, then the table's; of these, ``columns`` go on. ``kind``: inner, left (rows
+    without a partner pass, too), semi or anti (rows of the stream alone, with and without one)."""
+
+    input: Physical
+    table: Physical
+    kind: str
+    keys: tuple[tuple[int, int], ...]
+    rest: tuple[Expr, ...]
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def width(self) -> int:
+        """Columns of the stream."""
+        return len(self.input.schema)
+
+    @property
+    def pair(self) -> Schema:
+        """The columns of both."""
+        pads = self.kind == "left"
+        table = (Field(f.name, f.type, f.nullable or pads) for f in self.table.schema)
+        return Schema((*self.input.schema, *table))
+
+    @property
+    def schema(self) -> Schema:
+        pair = self.pair
+        return Schema(tuple(pair[c] for c in self.columns))
+
+    def passed(self, columns: Iterable[int]) -> dict[int, int]:
+        """Those of the stream's ``columns`` that go on, by their places in the output."""
+        live = frozenset(columns)
+        return {k: c for k, c in enumerate(self.columns) if c in live}

@@ -29,7 +29,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     bounded,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
 from cql.window import WindowKind
 
 
@@ -46,6 +46,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(c for c in progressing(node.input) if c < node.width)
         case OopJoinExec():
             return _of_join(node)
+        case TableJoinExec():
+            return tuple(node.passed(progressing(node.input)))
         case (
             ArrivalExec()
             | RelationExec()
@@ -111,6 +113,8 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return window_columns(node.input)
         case LookupExec():
             return tuple(c for c in window_columns(node.input) if c < node.width)
+        case TableJoinExec():
+            return tuple(node.passed(window_columns(node.input)))
         case ProjectExec():
             live = window_columns(node.input)
             return tuple(

@@ -102,6 +102,29 @@ def is_constant(node: Logical) -> bool:
             return not progressing(node) and all(is_constant(i) for i in inputs(node))
 
 
+def is_table(node: Logical) -> bool:
+    """Whether it is there as a whole before the first row of a stream: it ends, and nothing in it
+    progresses, nor would if all columns were read."""
+    if isinstance(node, Scan):
+        spec = node.relation.stream
+        return node.relation.bounded and not (spec is not None and spec.progress)
+    return is_constant(node) and all(map(is_table, inputs(node)))
+
+
+def looks_up(node: Join) -> bool:
+    """Whether it is a stream's rows, each with its partners in a table: what keeps the order, the
+    progress and the late rows of the stream."""
+    match node.kind:
+        case "inner" | "cross":
+            return is_table(node.left) or is_table(node.right)
+        case "left" | "semi" | "anti":
+            return is_table(node.right)
+        case "right":
+            return is_table(node.left)
+        case _:
+            return False
+
+
 def _of_scan(node: Scan) -> Progressing:
     if node.relation.stream is None:
         return {}
@@ -186,6 +209,8 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
 def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
     match node:
+        case Join() if looks_up(node):
+            return all(_only_comes(i) for i in inputs(node))
         case Windowed() | SetOperation() | Join() | Unsupported():
             return False
         case SubqueryJoin():

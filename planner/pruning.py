@@ -31,7 +31,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
 )
-from cql.planner.properties import progressing
+from cql.planner.properties import looks_up, progressing
 from cql.planner.scope import column_of
 from cql.types import DataType
 from cql.window import Window, WindowKind
@@ -233,6 +233,8 @@ def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     width = len(node.left.schema)
     # A row that is late has no partners, whatever else is asked of it: times stay.
     live = {*progressing(node.left), *(width + c for c in progressing(node.right))}
+    if looks_up(node):
+        live = set()
     read = wanted | condition | live
     left, left_places = _pruned(node.left, frozenset(k for k in read if k < width))
     right, right_places = _pruned(node.right, frozenset(k - width for k in read if k >= width))

@@ -119,7 +119,7 @@ def _same(one: Physical, other: Physical) -> bool:
     if type(one) is not type(other):
         return False
     for f in fields(one):
-        if f.name in ("input", "inputs", "query") or not f.compare:
+        if f.name in ("input", "inputs", "query", "table", "left", "right") or not f.compare:
             continue
         if getattr(one, f.name) != getattr(other, f.name):
             return False

@@ -75,7 +75,7 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _scan(node, run)
         case Values():
             return [Row(tuple(v.value for v in row), ()) for row in node.rows]
-        case Filter(input=Join() as join):
+        case Filter(input=Join(kind="inner" | "cross") as join):
             return list(joined(with_condition(join, node.condition), lambda n: _rows(n, run), run))
         case Filter():
             return list(_filter(node, run))

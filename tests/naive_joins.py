@@ -14,7 +14,7 @@ from naive_tables import call
 from naive_values import BadRowError
 
 from cql.planner.expr import Call, Column, Expr
-from cql.planner.logical import Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
 
@@ -33,6 +33,9 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     >>> evaluate(both, {"a": [(1, 7), (9, 8)], "b": [(3, 1), (4, 2), (11, 3), (5, 4)]}).rows
     [(1, 7, 3, 1), (9, 8, 11, 3)]
     """
+    if looks_up(node):
+        yield from _with_table(node, rows_of, run)
+        return
     left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
     width = len(node.left.schema)
     stays, waits = list(_windows(node.left)), list(_windows(node.right))
@@ -57,6 +60,68 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
                     continue
                 yield Row(values, marks, found)
                 found += 1
+
+
+def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
+    """A stream and a table, which is all there before the first row: each row passes with the rows
+    of the table that it finds, late or not; of a LEFT JOIN also those that find none.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import call, column, stream, table
+    >>> a, b = stream("a", "t bigint, k bigint"), table("b", "l bigint, v bigint")
+    >>> same = call("eq", column(a, "k"), replace(column(b, "l"), index=2))
+    >>> rows = {"a": [(1, 7), (5, 8), (2, 9)], "b": [(7, 1), (9, 2), (7, 3), (None, 4)]}
+    >>> evaluate(Join(a, b, "left", same), rows).rows
+    [(1, 7, 7, 1), (1, 7, 7, 3), (5, 8, None, None), (2, 9, 9, 2)]
+    >>> evaluate(Join(a, b, "anti", same), rows).rows
+    [(5, 8)]
+    """
+    turned = node.kind == "right" or (node.kind in ("inner", "cross") and not is_table(node.right))
+    stream, table = (node.right, node.left) if turned else (node.left, node.right)
+    width = len(table.schema)
+    parts = [] if node.condition is None else list(_parts(node.condition))
+    held = rows_of(table)
+    for row in rows_of(stream):
+        found = False
+        for other in held:
+            values = (*other.values, *row.values) if turned else (*row.values, *other.values)
+            errors: list[BadRowError] = []
+            if not all(_holds(part, values, errors) for part in parts):
+                continue
+            if errors:
+                run.fails(errors[0])
+                continue
+            found = True
+            if node.kind not in ("semi", "anti"):
+                yield _beside(row, other.values, turned)
+        if node.kind in ("semi", "anti") and found == (node.kind == "semi"):
+            yield row
+        if node.kind in ("left", "right") and not found:
+            yield _beside(row, (None,) * width, turned)
+
+
+def _beside(row: Row, others: tuple[Any, ...], turned: bool) -> Row:
+    """A row of a stream with one of a table, whose columns come first if ``turned``."""
+    marks = row.marks or (None,) * len(row.values)
+    nothing = (None,) * len(others)
+    if turned:
+        return replace(row, values=(*others, *row.values), marks=(*nothing, *marks))
+    return replace(row, values=(*row.values, *others), marks=(*marks, *nothing))
+
+
+def is_table(node: Logical) -> bool:
+    """Whether nothing in it progresses: it holds from the beginning."""
+    if isinstance(node, Windowed) or progressing(node):
+        return False
+    return all(map(is_table, inputs(node)))
+
+
+def looks_up(node: Join) -> bool:
+    """Whether one side is a table whose rows need no partner."""
+    sides = {"left": [node.right], "semi": [node.right], "anti": [node.right]}
+    sides |= {"right": [node.left], "inner": [node.left, node.right]}
+    sides["cross"] = sides["inner"]
+    return any(map(is_table, sides.get(node.kind, [])))
 
 
 def _holds(part: Expr, values: tuple[Any, ...], errors: list[BadRowError]) -> bool:

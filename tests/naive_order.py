@@ -134,6 +134,8 @@ def progressing(node: Logical) -> set[int]:
             return set.intersection(*map(progressing, node.inputs))
         case Join():
             width = len(node.left.schema)
+            if node.kind in ("semi", "anti"):
+                return progressing(node.left)
             return progressing(node.left) | {width + c for c in progressing(node.right)}
         case Aggregate() if node.window is None:
             closing = closing_key(node)

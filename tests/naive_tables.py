@@ -53,6 +53,12 @@ def stream(name: str, columns: str, *, slack: int = 0) -> Scan:
     return Scan(NaiveRelation((name,), schema, spec), tuple(range(len(schema))))
 
 
+def table(name: str, columns: str) -> Scan:
+    """Nothing in it progresses."""
+    schema = fields_of(columns)
+    return Scan(NaiveRelation((name,), schema, None, "table"), tuple(range(len(schema))))
+
+
 def column(node: Logical, name: str) -> Column:
     index = node.schema.find(name)
     assert index is not None, name

@@ -33,7 +33,11 @@ TIMES = {
     "n": "bigint",
     "m": "int",
     "d": "date",
+    "u": "timestamp",
+    "o": "bigint",
 }
+#: Those that are tables: nothing in them progresses.
+TABLES = frozenset("uo")
 SCHEMAS = {name: fields_of(f"t {kind}, {PAYLOAD}") for name, kind in TIMES.items()}
 
 DAY = 86_400_000_000

@@ -1,0 +1,226 @@
+"""A join with a table as a running operator: the table is read to its end, then lies by key, the
+rows of one side by side and in its own order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.errors import RunError
+from cql.executor import codegen
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels.join import index_keys
+from cql.executor.operators.groups import canonical
+from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.packing import KeyPart
+from cql.executor.operators.rows import append_part, joined, nbytes, rows_of, take
+from cql.executor.operators.table_join_code import TableJoinWriter
+from cql.executor.unit import (
+    END_OF_INPUT,
+    PHASE,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    Unit,
+    Words,
+)
+from cql.planner.expr import Literal
+from cql.planner.physical import sources
+from cql.planner.physical_joins import TableJoinExec
+from cql.types import DataType, Kind
+
+#: Of the places of the hash index for each key.
+_PLACES = 2
+
+
+class TableJoinOperator:
+    """State: the table's columns that are read, ``tc<i>`` and ``tm<i>``; the words of its keys,
+    each once, where their rows begin (``starts``), and the index over these. ``parts`` is what has
+    come of a table that is being read."""
+
+    def __init__(self, name: str, node: TableJoinExec, workspace: Workspace) -> None:
+        self.name = name
+        self.node = node
+        self.workspace = workspace
+        self.state: State = {}
+        self._parts: list[State] = []
+        writer = TableJoinWriter(node)
+        text = writer.write()
+        self._kept, self._words, self._key_parts = writer.kept, writer.words, writer.parts
+        self._kernel = writer.kernel
+        self._slots = writer.kernel.layout.slots
+        self.descriptor: Words = np.zeros(len(self._slots), np.int64)
+        self._module = codegen.load(text, workspace.folder)
+        self.address = int(self._module.op.address)
+        self._set("ones", workspace.ones.ctypes.data)
+        for slot, value in writer.kernel.constants:
+            bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
+            self.descriptor[slot] = bits
+        self._place({}, 0)
+
+    def _set(self, name: str, value: int) -> None:
+        if name in self._slots:
+            self.descriptor[self._slots[name]] = value
+
+    # -- the table ---------------------------------------------------------------------------------
+
+    def _take_in(self, unit: Unit) -> None:
+        """Rows of the table; those with a NULL in their key have no partners."""
+        if not unit.words[ROWS]:
+            return
+        rows = rows_of(unit, self.node.table.schema)
+        keys = [b for _, b in self.node.keys]
+        valid = np.ones(int(unit.words[ROWS]), bool)
+        for b in keys:
+            valid &= rows[f"m{b}"] != 0
+        wanted = {*self._kept, *keys}
+        rows = {name: a for name, a in rows.items() if int(name[1:]) in wanted or name == "c0"}
+        rows = rows if valid.all() else take(rows, valid)
+        before = nbytes(self._parts)
+        self._account(before, before + nbytes([rows]))
+        append_part(self._parts, rows)
+
+    def _complete(self) -> None:
+        """The table has been read: its rows by key."""
+        parts, self._parts = self._parts, []
+        rows = joined(parts) if parts else {}
+        parts.clear()
+        read = nbytes([rows])
+        count = int(rows["c0"].size) if rows else 0
+        order, firsts = np.arange(count), np.zeros(0, np.int64)
+        keys: list[Words] = []
+        if self.node.keys:
+            words = self._key_words(rows, count)
+            order = np.argsort(words[0], kind="stable") if len(words) == 1 else np.lexsort(words)
+            words = [w[order] for w in words]
+            new = np.ones(count, bool)
+            if count:
+                new[1:] = np.logical_or.reduce([w[1:] != w[:-1] for w in words])
+            firsts = np.flatnonzero(new)
+            keys = [w[firsts] for w in words]
+        state: State = {}
+        for c in self._kept:
+            state[f"tc{c}"] = rows[f"c{c}"][order] if rows else np.zeros(0, np.int64)
+            if self.node.table.schema[c].nullable:
+                state[f"tm{c}"] = rows[f"m{c}"][order] if rows else np.zeros(0, np.uint8)
+        if self.node.keys:
+            state |= {f"key{w}": words for w, words in enumerate(keys)}
+            state["starts"] = np.append(firsts, count)
+            places = _PLACES * max(1, firsts.size)
+            state["index"] = np.zeros(1 << (places - 1).bit_length(), np.int32)
+        self._place(state, count)
+        self.workspace.resize(read, 0, self.name)
+
+    def _account(self, before: int, after: int) -> None:
+        try:
+            self.workspace.resize(before, after, self.name)
+        except RunError as error:
+            names = ", ".join(s.name for s in sources(self.node.table))
+            names = ", ".join(s.name for s in sources(self.node.table))
+            raise RunError(
+                f"the table {names} does not fit: its rows take {after:,} bytes or more, over"
+                f" max_state = {self.workspace.limit:,}, which the whole query has",
+                position=self.node.pos,
+                hint="SET max_state = '<size>', or read less of it: WHERE, fewer columns",
+            ) from error
+
+    def _key_words(self, rows: State, count: int) -> list[Words]:
+        words = [np.zeros(count, np.int64) for _ in range(self._words)]
+        for (_, b), part in zip(self.node.keys, self._key_parts, strict=True):
+            if count:
+                words[part.word] |= _key_bits(rows[f"c{b}"], self.node.table.schema[b].type, part)
+        return words
+
+    def _place(self, state: State, rows: int) -> None:
+        """``state`` takes the place of what there was."""
+        if self.node.keys and not state:
+            state = {f"key{w}": np.zeros(0, np.int64) for w in range(self._words)}
+            state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int32)}
+        self._account(nbytes([self.state]), nbytes([state]))
+        self.state = state
+        self._set("rows", rows)
+        if self.node.keys:
+            self._set("entries", state["starts"].size - 1)
+            self._set("index mask", state["index"].size - 1)
+            self._index()
+        for name, array in state.items():
+            self._set(name, array.ctypes.data)
+
+    def _index(self) -> None:
+        self.state["index"][:] = 0
+        keys = np.ascontiguousarray([self.state[f"key{w}"] for w in range(self._words)])
+        index_keys(keys, self.state["starts"].size - 1, self.state["index"])
+
+    # -- what a runtime asks -----------------------------------------------------------------------
+
+    def provide(self, unit: Unit) -> None:
+        """A unit of the table."""
+        self._take_in(unit)
+        ends = unit.punctuations[: PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])]
+        if END_OF_INPUT in ends[::PUNCTUATION_WORDS]:
+            self._complete()
+        unit.words[PHASE] = 1
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise AssertionError(f"{self.name} fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+    def counters(self) -> dict[str, int]:
+        found = {n: int(self.descriptor[self._slots[n]]) for n in self._kernel.counters}
+        return found | {"table_rows": int(self.descriptor[self._slots["rows"]])}
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(a.nbytes for part in (self.state, *self._parts) for a in list(part.values()))
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for slot, value in self._kernel.constants:
+            if isinstance(value, Literal) and value.type.is_text:
+                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        schema = self.node.table.schema
+        for c in (c for c, f in enumerate(schema) if f.type.is_coded):
+            for part in self._parts:
+                if f"c{c}" in part:
+                    _change(part[f"c{c}"], part.get(f"m{c}"), change)
+            if f"tc{c}" in self.state:
+                _change(self.state[f"tc{c}"], self.state.get(f"tm{c}"), change)
+        changed = False
+        for (_, b), place in zip(self.node.keys, self._key_parts, strict=True):
+            if schema[b].type.is_coded:
+                column = self.state[f"key{place.word}"]
+                old = (column >> place.shift).astype(np.int32)
+                column += (change(old).astype(np.int64) - old) << place.shift
+                changed = True
+        if changed:
+            self._index()
+
+
+def _change(
+    column: npt.NDArray[Any],
+    mask: npt.NDArray[Any] | None,
+    change: Callable[[CodeColumn], CodeColumn],
+) -> None:
+    """Puts new codes in the place of those that are not NULL."""
+    held = np.arange(column.size) if mask is None else np.flatnonzero(mask)
+    column[held] = change(column[held])
+
+
+def _key_bits(values: npt.NDArray[np.generic], kind: DataType, part: KeyPart) -> Words:
+    """The bits of a key at their place in the word (``packing.key_expression``)."""
+    if kind.is_fraction:
+        bits = canonical(values)
+    elif kind.kind is Kind.BOOLEAN:
+        bits = (values != 0).astype(np.int64)
+    else:
+        bits = values.astype(np.int64)
+    if part.bits < 64:
+        bits = bits & ((1 << part.bits) - 1)
+    return bits << part.shift

@@ -1,0 +1,83 @@
+"""What a join asks of pairs of rows: which expressions its kernel computes itself, and the columns
+that its inputs get for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cql.planner import functions
+from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
+from cql.planner.physical import Physical, ProjectExec
+from cql.types import DataType
+
+_PLAIN = frozenset(
+    [
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and",
+        "or",
+        "not",
+        "is_null",
+        "is_not_null",
+        "isnan",
+        "null_safe_eq",
+        "is_distinct_from",
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "coalesce",
+    ]
+)
+
+
+def runs_inside(expr: Expr) -> bool:
+    """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
+    only whether they are equal."""
+    if functions.can_fail(expr):
+        return False
+    for e in walk(expr):
+        coded = any(part.type.is_coded for part in (e, *children(e)))
+        match e:
+            case Column() | Literal():
+                pass
+            case Call(function=None) if e.fn in _PLAIN and (not coded or e.fn in ("eq", "ne")):
+                pass
+            case Cast() if _is_number(e.type) and _is_number(e.arg.type):
+                pass
+            case _:
+                return False
+    return True
+
+
+def _is_number(kind: DataType) -> bool:
+    return kind.is_integer or kind.is_fraction
+
+
+def with_columns(child: Physical, exprs: Sequence[Expr]) -> tuple[Physical, list[int]]:
+    """``child`` with the expressions as columns, behind its own unless they are some of them."""
+    own: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
+    width, places = len(own), []
+    for expr in exprs:
+        if isinstance(expr, Column):
+            places.append(expr.index)
+            continue
+        if expr not in own:
+            own.append(expr)
+        places.append(own.index(expr))
+    if len(own) == width:
+        return child, places
+    names = (*child.schema.names, *(f"_{k}" for k in range(width, len(own))))
+    return ProjectExec(child, tuple(own), names, "what rows are looked up by"), places
+
+
+def behind(expr: Expr, width: int, more: int) -> Expr:
+    """``expr`` over columns of which those from ``width`` on stand ``more`` places further."""
+    if isinstance(expr, Column):
+        return replace(expr, index=expr.index + (more if expr.index >= width else 0))
+    return rebuild(expr, lambda e: behind(e, width, more))
