@@ -6,7 +6,7 @@ schema, the width, how large the hash table and the output will be; their output
 before the clock starts, and they check nothing.
 """
 
-# ruff: noqa: E501, E701, E702, E741, N802
+# ruff: noqa: E501, E701, E702, E741, N802, N806
 # mypy: allow-untyped-defs, allow-untyped-calls
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from benchmarks.workloads import (
+    BAND,
     FINE,
     RANGE,
     SLIDE,
@@ -116,6 +117,42 @@ def kq2(a, p, oa, op):
         x = nb.uint32(a[i])
         if x % nb.uint32(123) == 0: oa[n] = a[i]; op[n] = p[i]; n += 1
     return n
+@njit(nogil=True)
+def kC(s1, d1, p1, q1, t1, s2, d2, p2, q2, t2, band, width, t0, nw, cap):
+    mask = cap - 1
+    keyA = np.zeros(cap, np.int64); keyB = np.zeros(cap, np.int64); used = np.zeros(cap, np.uint8)
+    head = np.full((2, cap), -1, np.int32); tail = np.full((2, cap), -1, np.int32)
+    nx1 = np.full(t1.size, -1, np.int32); nx2 = np.full(t2.size, -1, np.int32)
+    out = np.zeros(nw, np.int64); i = 0; j = 0
+    while i < t1.size or j < t2.size:
+        if j >= t2.size or (i < t1.size and t1[i] <= t2[j]):
+            a = (nb.int64(s1[i]) << 32) | nb.int64(nb.uint32(d1[i])); b = (nb.int64(p1[i]) << 32) | nb.int64(nb.uint32(q1[i])); side = 0; t = t1[i]
+        else:
+            a = (nb.int64(d2[j]) << 32) | nb.int64(nb.uint32(s2[j])); b = (nb.int64(q2[j]) << 32) | nb.int64(nb.uint32(p2[j])); side = 1; t = t2[j]
+        h = nb.int64(hsh(nb.int64(hsh(a)) + b) >> nb.uint64(20)) & mask
+        while used[h] == 1 and (keyA[h] != a or keyB[h] != b): h = (h + 1) & mask
+        if used[h] == 0: used[h] = 1; keyA[h] = a; keyB[h] = b
+        if side == 0:
+            x = head[1, h]
+            while x >= 0 and t2[x] < t - band: x = nx2[x]          # purge
+            head[1, h] = x
+            if x < 0: tail[1, h] = -1
+            c = 0
+            while x >= 0: c += 1; x = nx2[x]
+            out[(t - t0) // width] += c
+            if tail[0, h] >= 0: nx1[tail[0, h]] = i
+            else: head[0, h] = i
+            tail[0, h] = i; i += 1
+        else:
+            x = head[0, h]
+            while x >= 0 and t1[x] < t - band: x = nx1[x]
+            head[0, h] = x
+            if x < 0: tail[0, h] = -1
+            while x >= 0: out[(t1[x] - t0) // width] += 1; x = nx1[x]
+            if tail[1, h] >= 0: nx2[tail[1, h]] = j
+            else: head[1, h] = j
+            tail[1, h] = j; j += 1
+    return out
 # fmt: on
 
 
@@ -242,6 +279,19 @@ def _panes(ts: Column, length: Column, src: Column, slide: int, panes: int) -> t
     key = np.empty(1024, np.int64)
     nk = kB(ts, length, src, T0, slide, panes, 1024, key, 1 << 12, cnt, sm, mn, mx)
     return nk, key, cnt, sm, mn, mx
+
+
+def q7(workload: Workload) -> Bare:
+    """It forgets no key, and knows how many there are."""
+    names = ("srcIP", "destIP", "srcPort", "destPort", "ts")
+    left, right = ([workload.columns[f"{side}_{c}"] for c in names] for side in "lr")
+    windows = int((left[-1].max() - T0) // WIDTH) + 1
+    keys = len(np.unique(np.stack(left[:-1] + right[:-1]).reshape(8, -1), axis=1).T)
+    room = 1 << int(2 * keys).bit_length()
+    return Bare(
+        lambda: kC(*left, *right, BAND, WIDTH, T0, windows, room),
+        lambda counts: checksum(T0 + np.arange(windows) * WIDTH, counts),
+    )
 
 
 def q1(workload: Workload) -> Bare:

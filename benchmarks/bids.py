@@ -21,12 +21,12 @@ def q1(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     table = to_arrow(workload)
     copied, by_reference = bare.q1(workload), bare.q1_by_reference(workload)
     ours = Ours(Q1, bid=table)
-    duckdb = "SELECT auction, price * 908 // 1000 AS price, bidder, ts FROM {}"
+    duckdb = "SELECT auction, price * 908 // 1000 AS price, bidder, ts FROM {m}"
     runs = {
         **peers.polars_runs(
             lambda pl, f: f.select("auction", pl.col("price") * 908 // 1000, "bidder", "ts"), table
         ),
-        **peers.duckdb_runs(duckdb, table),
+        **peers.duckdb_runs(duckdb, m=table),
     }
     contenders = [
         Contender("bare kernel", copied.run, copied.answer, pinned=True),
@@ -52,7 +52,7 @@ def q2(rows: int | None = None, folder: Path | None = None) -> Benchmark:
         **peers.polars_runs(
             lambda pl, f: f.filter(pl.col("auction") % 123 == 0).select("auction", "price"), table
         ),
-        **peers.duckdb_runs("SELECT auction, price FROM {} WHERE auction % 123 = 0", table),
+        **peers.duckdb_runs("SELECT auction, price FROM {m} WHERE auction % 123 = 0", m=table),
     }
     contenders = [
         Contender("bare kernel", kernel.run, kernel.answer, pinned=True),

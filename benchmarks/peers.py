@@ -12,33 +12,34 @@ Runs: TypeAlias = "Mapping[str, Callable[[], Any]]"
 DUCKDB_THREADS = 2
 
 
-def duckdb_runs(query: str, table: Any) -> Runs:
-    """``query`` with ``{}`` for the table: over a table of DuckDB's own, and over Arrow."""
+def duckdb_runs(query: str, **tables: Any) -> Runs:
+    """``query`` with ``{name}`` for each table: over tables of DuckDB's own, and over Arrow."""
     if find_spec("duckdb") is None:
         return {}
     import duckdb
 
     connection = duckdb.connect(config={"threads": DUCKDB_THREADS})
-    connection.register("arrow_table", table)
-    connection.execute("CREATE TABLE own_table AS SELECT * FROM arrow_table")
+    for name, table in tables.items():
+        connection.register(f"arrow_{name}", table)
+        connection.execute(f"CREATE TABLE own_{name} AS SELECT * FROM arrow_{name}")
 
-    def over(name: str) -> Callable[[], Any]:
-        text = query.format(name)
+    def over(whose: str) -> Callable[[], Any]:
+        text = query.format(**{name: f"{whose}_{name}" for name in tables})
         # A relation, not a cursor: a cursor's Arrow table is a copy of its rows.
         return lambda: connection.sql(text).to_arrow_table()
 
     return {
-        f"duckdb, own table, {DUCKDB_THREADS} threads": over("own_table"),
-        f"duckdb, arrow table, {DUCKDB_THREADS} threads": over("arrow_table"),
+        f"duckdb, own table, {DUCKDB_THREADS} threads": over("own"),
+        f"duckdb, arrow table, {DUCKDB_THREADS} threads": over("arrow"),
     }
 
 
-def polars_runs(make: Callable[[Any, Any], Any], table: Any) -> Runs:
-    """``make(polars, frame)`` gives a frame; all threads of polars' pool."""
+def polars_runs(make: Callable[..., Any], *tables: Any) -> Runs:
+    """``make(polars, *frames)`` gives a frame; all threads of polars' pool."""
     if find_spec("polars") is None:
         return {}
     import polars
 
-    frame = polars.from_arrow(table)
+    frames = [polars.from_arrow(table) for table in tables]
     threads = polars.thread_pool_size()
-    return {f"polars, {threads} threads": lambda: make(polars, frame).to_arrow()}
+    return {f"polars, {threads} threads": lambda: make(polars, *frames).to_arrow()}

@@ -52,7 +52,7 @@ def _duckdb(workload: Workload) -> peers.Runs:
     read. The time is a plain integer: its timestamps are slower to cut into windows."""
     query = f"""
         SELECT ts // {WIDTH} * {WIDTH} AS w, srcIP, destIP, count(*) AS packets
-        FROM {{}} GROUP BY ALL"""
+        FROM {{m}} GROUP BY ALL"""
     table = to_arrow(workload)
     plain = table.set_column(table.schema.get_field_index("ts"), "ts", table["ts"].cast("int64"))
-    return peers.duckdb_runs(query, plain)
+    return peers.duckdb_runs(query, m=plain)

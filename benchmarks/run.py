@@ -21,6 +21,7 @@ from benchmarks import (
     machine,
     punctuation,
     q4,
+    q7,
     skew,
     sliding,
     spark_tables,
@@ -34,6 +35,7 @@ Make = Callable[[int | None, Path | None], Benchmark]
 BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4": (q4.q4,),
     "q4-spark": (spark_tables.q4_spark,),
+    "q7": (q7.q7, q7.q7_rare),
     "bids": (bids.q1, bids.q2),
     "q9": (sliding.q9, sliding.q9_groups),
     "q9-spark": (spark_tables.q9_spark,),

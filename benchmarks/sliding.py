@@ -61,7 +61,7 @@ def q9(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     workload = load(links, rows or FULL, folder)
     kernel, ours = bare.links_count(workload), Links(COUNT, workload)
     query = f"""
-        WITH p AS (SELECT ts // {SLIDE} AS pane, count(*) AS c FROM {{}} GROUP BY ALL)
+        WITH p AS (SELECT ts // {SLIDE} AS pane, count(*) AS c FROM {{m}} GROUP BY ALL)
         SELECT (pane - r.off) * {SLIDE} AS w, sum(c)::BIGINT AS packets
         FROM p, range({RANGE // SLIDE}) r(off) GROUP BY ALL"""
     return _benchmark(
@@ -76,7 +76,7 @@ def q9_groups(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     kernel, ours = bare.links_groups(workload), Links(GROUPS, workload)
     query = f"""
         WITH p AS (SELECT ts // {SLIDE} AS pane, srcIP, count(*) AS c, sum(len) AS s,
-                          min(len) AS mn, max(len) AS mx FROM {{}} GROUP BY ALL)
+                          min(len) AS mn, max(len) AS mx FROM {{m}} GROUP BY ALL)
         SELECT (pane - r.off) * {SLIDE} AS w, srcIP, sum(c)::BIGINT AS packets, sum(s)::BIGINT,
                min(mn), max(mx), sum(s) / sum(c)
         FROM p, range({RANGE // SLIDE}) r(off) GROUP BY w, srcIP"""
@@ -100,7 +100,7 @@ def overlap(rows: int | None = None, folder: Path | None = None) -> Benchmark:
     }
     query = f"""
         WITH p AS (SELECT ts // {FINE} AS pane, srcIP, count(*) AS c, sum(len) AS s
-                   FROM {{}} GROUP BY ALL)
+                   FROM {{m}} GROUP BY ALL)
         SELECT (pane - r.off) * {FINE} AS w, srcIP, sum(c)::BIGINT AS packets, sum(s)::BIGINT
         FROM p, range({RANGE // FINE}) r(off) GROUP BY ALL"""
     goals = {WID: 30.0, TUMBLING: 0.5, "duckdb": 5.0}
@@ -190,7 +190,7 @@ def _benchmark(
         )
     table = to_arrow(workload)
     plain = table.set_column(table.schema.get_field_index("ts"), "ts", table["ts"].cast("int64"))
-    runs = peers.duckdb_runs(query, plain)
+    runs = peers.duckdb_runs(query, m=plain)
     contenders += [Contender(label, run, of_table) for label, run in runs.items()]
     mine = PANES if PANES in own else "ours"
     others = [label for label in (*own, *runs) if label != mine]

@@ -29,11 +29,14 @@ SECOND = 1_000_000
 #: Of the window of ``packets``.
 WIDTH = 10 * SECOND
 FULL = 10_000_000
+#: Of each side of a join.
+FULL_SIDE = 1_000_000
 
-#: The answers of the fixed denominator, at FULL packets or events.
+#: The answers of the fixed denominator, at FULL packets or events, or FULL_SIDE of each side.
 FIXED: Mapping[str, Mapping[str, Answer]] = {
     "packets": {"counts": (655360, "7c35b8a0fc95e6b2")},
     "links": {"count": (20, "ec31a7d45d41a81d"), "groups": (20000, "3b177c6cc4b2fa52")},
+    "flows": {"matches": (10, "5fc586abed45d32d")},
     "bids": {"price": (9200000, "60442747817454"), "q2": (75890, "0576d71a60241cbe")},
 }
 
@@ -224,6 +227,57 @@ def _windows(
     return (start, *values) if group is None else (start, sources[g], *values)
 
 
+#: How far apart the packets of ``flows`` may be, either way.
+BAND = SECOND
+
+
+def flows(n: int) -> Workload:
+    """``n`` packets each way over 100 s: each flow has 20 of them, so that it takes the band to
+    tell the few that belong together. Columns ``l_…`` are of one way, ``r_…`` of the other, whose
+    source is the target of the first.
+
+    Answer: ``matches`` of (window_start, count): pairs of one flow at most BAND apart, by the
+    first one's window of 10 s."""
+    return _flows("flows", n, n // 20)
+
+
+def rare_flows(n: int) -> Workload:
+    """The same, of as many flows as packets: the addresses alone tell nearly everything."""
+    return _flows("rare_flows", n, n)
+
+
+def _flows(name: str, n: int, count: int) -> Workload:
+    rng = np.random.default_rng(3)
+    ips = rng.choice(2**31, 4000, replace=False).astype(np.int32)
+    ends = ips[rng.integers(0, 2000, count)], ips[2000 + rng.integers(0, 2000, count)]
+    ports = (
+        rng.integers(1024, 65536, count).astype(np.int32),
+        rng.integers(1, 1024, count).astype(np.int32),
+    )
+    ts, length = zip(*(_packet_times(rng, n, 100 * SECOND) for _ in range(2)), strict=True)
+    flow = [rng.integers(0, count, n) for _ in range(2)]
+    columns: dict[str, Column] = {}
+    for side, k in (("l", 0), ("r", 1)):
+        named = {
+            "srcIP": ends[k],
+            "destIP": ends[1 - k],
+            "srcPort": ports[k],
+            "destPort": ports[1 - k],
+        }
+        columns |= {f"{side}_{c}": values[flow[k]] for c, values in named.items()}
+        columns |= {f"{side}_len": length[k], f"{side}_ts": ts[k]}
+    _, key = np.unique(np.stack([*ends, *ports], 1), axis=0, return_inverse=True)
+    left, right = (key.ravel()[f] for f in flow)
+    far = np.int64(1) << 40
+    lasts = np.sort(right * far + (ts[1] - T0))
+    base = left * far + (ts[0] - T0)
+    pairs = np.searchsorted(lasts, base + BAND, "right")
+    pairs -= np.searchsorted(lasts, np.maximum(base - BAND, left * far), "left")
+    counts = np.bincount((ts[0] - T0) // WIDTH, pairs).astype(np.int64)
+    answer = checksum(T0 + np.arange(len(counts)) * WIDTH, counts)
+    return Workload(name, n, columns, {"matches": answer})
+
+
 # ----------------------------------------------------------------- on disk
 
 
@@ -243,9 +297,9 @@ def load(make: Callable[[int], Workload], size: int, folder: Path | None = None)
 
 def _check_fixed(made: Workload) -> None:
     """A numpy whose generators draw otherwise would give other data under the same name."""
-    if made.size != FULL:
+    if made.size != (FULL_SIDE if made.name in ("flows", "rare_flows") else FULL):
         return
-    for name, answer in FIXED[made.name].items():
+    for name, answer in FIXED.get(made.name, {}).items():
         if made.answers[name] != answer:
             raise RuntimeError(
                 f"{made.name} differ from the fixed ones: {name} is {made.answers[name]}, "

@@ -15,6 +15,7 @@ import numpy as np
 
 from cql.executor.group_progress import Values
 from cql.executor.operators.native import CodeColumn, Operator, StageOperator, Workspace
+from cql.executor.turns import Turns
 
 #: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at
 #: most this part of max_state.
@@ -29,10 +30,10 @@ def is_due(workspace: Workspace) -> bool:
 
 
 def compact(
-    workspace: Workspace, operators: Sequence[Operator], values: Sequence[Values] = ()
+    workspace: Workspace, operators: Sequence[Operator], others: Sequence[Values | Turns] = ()
 ) -> None:
-    """Forgets every text to which no operator refers, nor the progress of ``values``. Only while no
-    unit is inside."""
+    """Forgets every text to which no operator refers, nor one of ``others``. Only while no unit is
+    inside."""
     dictionary = workspace.dictionary
     live = np.zeros(len(dictionary), bool)
     live[0] = True
@@ -41,7 +42,7 @@ def compact(
         live[codes[codes >= 0]] = True
         return codes
 
-    states: list[Operator | Values] = [*operators, *values]
+    states: list[Operator | Values | Turns] = [*operators, *others]
     for state in states:
         state.map_codes(keep)
     held = live.copy()

@@ -33,9 +33,10 @@ from cql.executor.query_run import BadRow, QueryRun
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.timers import Clock, Timers, told_idle
+from cql.executor.turns import Turns
 from cql.executor.unit import PHASE, ROWS, SEQUENCE, SERIAL, Unit
 from cql.planner.choose import duration
-from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources
+from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources, waits
 
 #: Bad rows are all counted; this many keep their particulars.
 LEDGER_ROWS = 10_000
@@ -68,7 +69,7 @@ class Execution:
         self._results: deque[tuple[int, pa.RecordBatch]] = deque()
         self._egress: dict[int, tuple[int, Egress]] = {}  # by the address of a sink's unit
         self.users: list[set[int]] = []  # of each operator
-        self._block: tuple[int, Loaded] | None = None  # and the feed that it came from
+        self._turns: Turns | None = None
         self.bad: list[tuple[set[int], BadRow]] = []  # and the queries that it concerns
         self.bad_rows = [0 for _ in self.plans]
         self.refused: dict[str, Counter[str]] = {}
@@ -76,8 +77,6 @@ class Execution:
         self._stop = False
         self.started: float | None = None
         self.finished: float | None = None
-        self._serial = 0
-        self._sequence = 0
         self._readers: list[Reader] = []
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
         self._refreshing: list[StageOperator | MergeOperator] = []
@@ -112,13 +111,12 @@ class Execution:
 
     def _release(self) -> None:
         """A session remembers its latest queries; of their runs only what can be asked is kept."""
-        self._block = None
         for query in self.queries:
             query.freeze()
         for operator in self.graph.operators if self.graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
-        self.graph = self._runtime = None
+        self.graph = self._runtime = self._turns = None
         self.feeds, self._readers, self._refreshing = [], [], []
         self._results.clear()
         self._egress = {}
@@ -158,9 +156,17 @@ class Execution:
         for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
             encoded = frozenset(c for s, c in text.encoded if s == k)
-            feed = Feed(node, reader, self.workspace.dictionary, encoded, unit, ones)
-            feed.nulls, feed.lag = nulls[k], lags[k]
-            feed.total_rows = node.relation.statistics.rows
+            feed = Feed(
+                node,
+                reader,
+                self.workspace.dictionary,
+                encoded,
+                unit,
+                ones,
+                nulls=nulls[k],
+                lag=lags[k],
+                total_rows=node.relation.statistics.rows,
+            )
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:
                 what = f"the progress of each {feed.values.column.name}"
@@ -181,6 +187,7 @@ class Execution:
             if isinstance(operator, LateRowsOperator):
                 (query,) = users
                 operator.on_late = self.queries[query].on_late
+        self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots))
         self._runtime = self._make_runtime(self.graph)
         self._refreshing = [
             op
@@ -227,12 +234,12 @@ class Execution:
             if feed.lag:
                 with _told_at(feed.source):
                     feed.load(None)
-        for ahead in self._turns():
+        for ahead in self._ahead():
             self._runtime.settle()
             yield from self._constants(ahead)
             yield from self._read({k for k, f in enumerate(self.feeds) if f.source.ahead == ahead})
 
-    def _turns(self) -> list[int]:
+    def _ahead(self) -> list[int]:
         """What subqueries ask is read before what asks them."""
         assert self.graph is not None
         ahead = {f.source.ahead for f in self.feeds}
@@ -253,9 +260,12 @@ class Execution:
     def _read(self, alive: set[int]) -> Iterator[None]:
         """Admits what the inputs ``alive`` give, until they have ended. Silence counts from now
         on."""
-        assert self._runtime is not None
+        runtime, turns = self._runtime, self._turns
+        assert runtime is not None
+        assert turns is not None
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
+        turns.among(alive)
         while alive and not self._stop:
             if is_due(self.workspace):
                 self._compact()
@@ -264,35 +274,49 @@ class Execution:
             for silent in self._silent:
                 yield from self._in_silence(silent)
             if k is None:
-                self._runtime.drain()  # nothing waits inside while the inputs are silent
+                runtime.drain()  # nothing waits inside while the inputs are silent
                 yield
                 continue
             feed = self.feeds[k]
-            if feed.pending is not None:
-                if timers.heard(k):
-                    self._admit(k, told_idle(feed, self._serial, self._sequence, idle=False))
-                yield from self._units(k, feed)
-                timers.taken(k)
-                self._tell_far(feed)
-            elif feed.ended:
+            if feed.ended and feed.pending is None and not turns.is_open(k):
                 alive.discard(k)
-                self._admit(k, feed.end(self._serial, self._sequence))
+                turns.among(alive)
+                self._admit(k, feed.end(turns.serial, turns.sequence))
                 yield
+                continue
+            if not turns.is_open(k):
+                if timers.heard(k):
+                    self._admit(k, told_idle(feed, turns.serial, turns.sequence, idle=False))
+                self._open(k)
+            yield from self._units()
+
+    def _units(self) -> Iterator[None]:
+        """Admits the units of the blocks that are open, until one is needed that is not."""
+        assert self._runtime is not None
+        assert self._turns is not None
+        while self._runtime.admit_next(self._turns) and not self._stop:
+            yield
+        k = self._turns.current
+        if k is not None and not self._turns.is_open(k):
+            self.timers.taken(k)
+            self._tell_far(self.feeds[k])
 
     def _admit(self, k: int, unit: Unit) -> None:
         """A unit of input ``k`` without rows."""
         assert self._runtime is not None
+        assert self._turns is not None
         self._runtime.admit(unit, self._entry(k))
-        self._serial += 1
+        self._turns.passed()
 
     def _in_silence(self, k: int) -> Iterator[None]:
         """Input ``k`` had nothing to give: it may be idle now, its heartbeat may be due."""
-        feed = self.feeds[k]
+        feed, turns = self.feeds[k], self._turns
+        assert turns is not None
         if self.timers.falls_idle(k):
-            self._admit(k, told_idle(feed, self._serial, self._sequence, idle=True))
+            self._admit(k, told_idle(feed, turns.serial, turns.sequence, idle=True))
             yield
         if self.timers.beat(k):
-            self._admit(k, feed.promised(self._serial, self._sequence))
+            self._admit(k, feed.promised(turns.serial, turns.sequence))
             yield
 
     def _tell_far(self, feed: Feed) -> None:
@@ -310,12 +334,14 @@ class Execution:
         """The input that is furthest behind in event time; on unbounded inputs, one that has
         something to read. None if nothing has come yet. Those that were asked and had nothing are
         ``_silent``."""
+        turns = self._turns
+        assert turns is not None
         self._silent.clear()
-        order = sorted(alive, key=lambda k: (self.feeds[k].position, k))
-        if all(self.feeds[k].source.relation.bounded for k in order):
-            return order[0] if self._has_come(order[0], _POLL) else None
+        if all(self.feeds[k].source.relation.bounded for k in alive):
+            k = turns.whose()
+            return k if self._has_come(k, _POLL) else None
         # One that is idle is asked first: it must not find that others have passed it meanwhile.
-        order.sort(key=lambda k: not self.timers.is_idle(k))
+        order = sorted(turns.in_order(alive), key=lambda k: not self.timers.is_idle(k))
         for timeout in (0.0, _POLL / len(order)):
             for k in order:
                 if self._has_come(k, timeout):
@@ -325,33 +351,28 @@ class Execution:
     def _has_come(self, k: int, timeout: float) -> bool:
         """Whether input ``k`` has something to read, or has ended."""
         feed = self.feeds[k]
+        assert self._turns is not None
         with _told_at(feed.source):
-            if feed.load(timeout) or feed.ended:
+            if self._turns.is_open(k) or feed.load(timeout) or feed.ended:
                 return True
         self._silent.add(k)
         return False
 
-    def _units(self, k: int, feed: Feed) -> Iterator[None]:
-        """Admits the pending block of input ``k``, unit by unit."""
+    def _open(self, k: int) -> None:
+        """The pending block of input ``k`` is read from now on."""
         assert self.graph is not None
         assert self._runtime is not None
+        assert self._turns is not None
+        feed = self.feeds[k]
         if self.graph.fed and any(f.nulls for f in self.feeds):
             self._runtime.drain()
             if self.graph.assume([f.nulls for f in self.feeds]):
                 self._runtime.rebind()
         self._refresh()
-        # Queues keep the order of each input, not that among inputs; and columns that pass by
-        # reference are read from one block.
-        self._runtime.settle()
-        loaded = feed.begin(self._serial, self._sequence)
-        self._block = (k, loaded)
-        self._sequence += loaded.rows
+        self._runtime.settle()  # columns that pass by reference are read from the block before
+        loaded = self._turns.open(k)
         if loaded.block.bad:
             self._unread(feed, loaded)
-        entry = self._entry(k)
-        while self._runtime.admit_next(feed.cutter, feed.unit, entry) and not self._stop:
-            yield
-        self._serial = int(feed.cutter[cut.NEXT_SERIAL])
 
     def _entry(self, k: int) -> Edge:
         assert self.graph is not None
@@ -360,13 +381,13 @@ class Execution:
         return edge
 
     def _compact(self) -> None:
-        """Between two blocks: nothing but the operators' state refers to texts."""
+        """Between two units: nothing but state, and blocks that are read, refers to texts."""
         assert self.graph is not None
         assert self._runtime is not None
         self._runtime.drain()
-        self._block = None
         values = [feed.values for feed in self.feeds if feed.values is not None]
-        compact(self.workspace, self.graph.operators, values)
+        assert self._turns is not None
+        compact(self.workspace, self.graph.operators, [*values, self._turns])
         self._refresh()
 
     def _refresh(self) -> None:
@@ -380,7 +401,8 @@ class Execution:
         n = int(unit.words[ROWS])
         if n == 0:
             return
-        k, loaded = self._block or (0, None)
+        assert self._turns is not None
+        k, loaded = self._turns.block or (0, None)
         query, egress = self._egress[unit.address]
         self._results.append((query, egress.batch(k, loaded)))
         self.rows_out[query] += n
@@ -444,13 +466,14 @@ class Execution:
         """The source of a failed row and its offset there, where rows come to the operator as they
         left the source."""
         words = failure.unit.words
-        if self._block is None or words[SERIAL] < self._block[1].serial:
+        turns = self._turns
+        if turns is None or turns.block is None or words[SERIAL] < turns.began:
             return None, None
-        k, loaded = self._block
+        k, loaded = turns.block
         operator = self._reached(k, failure.operator)
         if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
             return None, None
-        row = int(words[SEQUENCE]) - loaded.sequence + failure.row
+        row = int(words[SEQUENCE]) - turns.first + failure.row
         return self.feeds[k].source, loaded.place(row)
 
     def _reached(self, k: int, name: str) -> StageOperator | None:

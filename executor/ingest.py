@@ -3,6 +3,7 @@ strings as codes, stragglers marked and punctuation made (out-of-order paper §5
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,8 +51,6 @@ class Loaded:
     times: list[npt.NDArray[np.int64]]
     numbers: Numbers | None = None  # of the values of PUNCTUATE BY
     offset: int = 0  # rows of the input before this block, bad ones too
-    sequence: int = 0  # stream position of its first row
-    serial: int = 0  # of its first unit
     addresses: list[int] = field(default_factory=list)  # of ``data``
 
     @property
@@ -87,8 +86,6 @@ class Feed:
     pending: Loaded | None = None
     values: Values | None = None  # of PUNCTUATE BY
     cutter: Words = field(init=False)
-    _loaded: Loaded | None = None  # keeps the memory of the block that is being cut
-    _before: int = 0  # rows of earlier blocks
     _records: Words = field(init=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +95,8 @@ class Feed:
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
         self.cutter[cut.COLUMNS], self.cutter[cut.ATTRIBUTES] = len(schema), len(progressing)
         unit_rows = int(self.unit.words[CAPACITY])
-        self.cutter[cut.ROOM] = unit_rows
+        self.cutter[cut.ROOM], self.cutter[cut.TURN] = unit_rows, INFINITY
+        self.cutter[cut.LAG], self.cutter[cut.PEEKED] = self.lag, NEVER
         for column, progress in progressing:
             words = self.cutter[first : first + cut.ATTRIBUTE]
             self.attributes.append(Attribute.of(self.source, column, progress, words))
@@ -115,7 +113,7 @@ class Feed:
     @property
     def rows(self) -> int:
         """Rows that were handed over."""
-        return self._before + int(self.cutter[cut.NEXT])
+        return int(self.cutter[cut.BEFORE] + self.cutter[cut.NEXT])
 
     @property
     def late_rows(self) -> int:
@@ -134,19 +132,6 @@ class Feed:
         values = 0 if self.values is None else self.values.nbytes
         return self.unit.nbytes + self._records.nbytes + values
 
-    @property
-    def position(self) -> int:
-        """When what follows arrives, in event time (replay reads the one furthest behind)."""
-        if not self.attributes:
-            return self.rows
-        reached = self.attributes[0].watermark()
-        if reached > NEVER:
-            return reached + self.lag
-        # One that lags is peeked at: else its first block would come at once.
-        if not self.lag or self.pending is None or not self.pending.rows:
-            return NEVER
-        return int(self.pending.times[0][0]) + self.lag
-
     def load(self, timeout: float | None) -> bool:
         """Reads the next block if none is pending; False if there is nothing (yet)."""
         if self.pending is not None:
@@ -160,6 +145,8 @@ class Feed:
         if block.is_empty:
             return False
         self.pending = self._convert(block)
+        if self.lag and self.pending.rows and self.attributes:
+            self.cutter[cut.PEEKED] = self.pending.times[0][0]
         return True
 
     def _convert(self, block: Block) -> Loaded:
@@ -168,7 +155,7 @@ class Feed:
         masks: list[npt.NDArray[np.uint8] | None] = []
         for i, f in enumerate(schema):
             column = block.batch.column(i)
-            if f.type.is_text and i not in self.encoded:
+            if self._is_carried(i):
                 data.append(ROW_NUMBERS[: len(column)])
             else:
                 data.append(to_storage(column, f, self.dictionary))
@@ -189,6 +176,10 @@ class Feed:
         times = [data[a.column].astype(np.int64, copy=False) for a in self.attributes]
         return Loaded(block, separated, data, masks, times, numbers)
 
+    def _is_carried(self, i: int) -> bool:
+        """Whether its texts stay in the block, and their row numbers stand for them."""
+        return self.source.schema[i].type.is_text and i not in self.encoded
+
     def _numbered(
         self, block: Block, data: list[Array], masks: list[npt.NDArray[np.uint8] | None]
     ) -> Numbers | None:
@@ -197,7 +188,7 @@ class Feed:
         if values is None:
             return None
         place = values.place
-        if place < len(data) and (place in self.encoded or not values.column.type.is_text):
+        if place < len(data) and not self._is_carried(place):
             column, mask = data[place], masks[place]
         else:
             array = block.batch.column(place)
@@ -208,36 +199,45 @@ class Feed:
             numbers[(marked != 0) & (mask == 0)] = -1
         return numbers
 
-    def begin(self, serial: int, sequence: int) -> Loaded:
-        """Gives the pending block to the cutter; ``sequence`` is the stream position of its first
-        row, ``serial`` the number of its first unit."""
+    def begin(self) -> Loaded:
+        """Gives the pending block to the cutter; it must be kept until that is through with it."""
         loaded = self.pending
         assert loaded is not None
-        self.pending, self._loaded = None, loaded
-        loaded.offset, loaded.sequence, loaded.serial = self.rows, sequence, serial
+        self.pending = None
+        loaded.offset = self.rows
         marked = loaded.block.batch.num_rows - loaded.rows
-        self._before = self.rows + len(loaded.block.bad) + marked
         self.bad += len(loaded.block.bad)
         self.marks += marked
         c = self.cutter
+        c[cut.BEFORE] = self.rows + len(loaded.block.bad) + marked
         c[[cut.BEGUN, cut.NEXT, cut.NEXT_MARK]] = 0
-        c[cut.BLOCK], c[cut.NEXT_SERIAL], c[cut.FIRST] = loaded.rows, serial, sequence
+        c[cut.BLOCK] = loaded.rows
         c[cut.MARKS] = loaded.separated.count
         c[cut.MARKS_AT] = address_of(loaded.separated.marks)
         if loaded.numbers is not None and self.values is not None:
             c[cut.NUMBERS] = address_of(loaded.numbers)
             c[cut.VALUES_AT] = address_of(self.values.records)
-        ones = address_of(self.ones)
-        loaded.addresses = [address_of(data) for data in loaded.data]
-        columns: list[int] = []
-        for address, data, mask in zip(loaded.addresses, loaded.data, loaded.masks, strict=True):
-            columns += address, ones if mask is None else address_of(mask), data.itemsize
-        c[cut.CUTTER : cut.CUTTER + len(columns)] = columns
+        self.give_columns(loaded)
         for attribute, times in zip(self.attributes, loaded.times, strict=True):
             mask = loaded.masks[attribute.column]
             attribute.words[cut.TIMES] = address_of(times)
             attribute.words[cut.VALID] = 0 if mask is None else address_of(mask)
         return loaded
+
+    def give_columns(self, loaded: Loaded) -> None:
+        """Tells the cutter where the columns of the block lie."""
+        ones = address_of(self.ones)
+        loaded.addresses = [address_of(data) for data in loaded.data]
+        columns: list[int] = []
+        for address, data, mask in zip(loaded.addresses, loaded.data, loaded.masks, strict=True):
+            columns += address, ones if mask is None else address_of(mask), data.itemsize
+        self.cutter[cut.CUTTER : cut.CUTTER + len(columns)] = columns
+
+    def map_codes(self, loaded: Loaded, change: Callable[[Array], Array]) -> None:
+        """Changes the codes of texts in a block."""
+        for i, f in enumerate(self.source.schema):
+            if f.type.is_coded and not self._is_carried(i):
+                loaded.data[i] = change(loaded.data[i])
 
     def promised(self, serial: int, sequence: int) -> Unit:
         """A unit without rows: what a timer has promised (``Attribute.promise``)."""

@@ -563,6 +563,11 @@ def sources(*roots: Physical) -> tuple[SourceExec, ...]:
     return tuple({id(n): n for n in found}.values())
 
 
+def waits(*roots: Physical) -> bool:
+    """Whether rows of one input wait for those of another."""
+    return any(isinstance(n, OopJoinExec) for root in roots for n in walk(root))
+
+
 def windowed(node: Physical) -> bool:
     """Whether some operator may leave late rows out."""
     return any(

@@ -122,7 +122,7 @@ class Admissions:
         feed = Feed(node, reader, workspace.dictionary, text, shared, ones)
         units = []
         while feed.load(None):
-            self._keep.append(feed.begin(0, 0))
+            self._keep.append(feed.begin())
             while cut(feed.cutter.ctypes.data, shared.address):
                 units.append(self._kept(node.schema, shared))
         units.append(self._kept(node.schema, feed.end(0, 0)))

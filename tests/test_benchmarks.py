@@ -27,6 +27,7 @@ from benchmarks import (
     machine,
     punctuation,
     q4,
+    q7,
     run,
     skew,
     sliding,
@@ -85,6 +86,13 @@ def test_q4(data: Path, options: Options) -> None:
 def test_sliding_windows(make: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data), options)
     assert record["ratios"]
+
+
+@pytest.mark.parametrize("make", [q7.q7, q7.q7_rare])
+def test_q7(make: Any, data: Path, options: Options) -> None:
+    record = measured(make(ROWS, data), options)
+    assert record["rows"] == 2 * ROWS
+    assert [r["goal"] for r in record["ratios"]] == [0.5, 2, 2, None]
 
 
 @pytest.mark.parametrize("make", [bids.q1, bids.q2])

@@ -54,7 +54,11 @@ NEXT_MARK = 11
 NUMBERS = 12  # address of the numbers of the rows' values (int32); 0: no PUNCTUATE BY
 VALUES_AT = 13  # address of what is known of the values
 BY = 14  # the column that they are of
-CUTTER = 15
+BEFORE = 15  # rows of the input before this block
+LAG = 16  # how much later than its peers it is read
+PEEKED = 17  # its first event time, where one that lags has not begun; else NEVER
+TURN = 18  # rows that it may give before another input's turn (``turns``)
+CUTTER = 19
 COLUMN = 3
 MARK = 4
 
@@ -426,7 +430,7 @@ def cut(cutter: int, unit: int) -> int:
         return 0
     c[BEGUN] = 1
     start = c[NEXT]
-    end = start + min(c[ROOM], c[BLOCK] - start)
+    end = start + min(c[ROOM], c[TURN], c[BLOCK] - start)
     if c[NUMBERS] != 0:
         at = _cut_by_value(cutter, unit, start, end)
     else:

@@ -17,8 +17,9 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.cut import cut
 from cql.executor.kernels.memory import call_operator, words
+from cql.executor.kernels.turns import OPERATOR, UNIT, record, take
+from cql.executor.kernels.turns import PORT as TO_PORT
 from cql.executor.unit import (
     CURSOR,
     DONE,
@@ -42,7 +43,7 @@ PYTHON = 2  # the operator on top runs in Python
 NEEDS = 3
 FAILED = 4
 LOOPED = 5  # the successor is on the stack already: queue a copy of the unit
-USED_UP = 6  # the block has no further units
+USED_UP = 6  # the input whose turn it is has no (further) block
 
 # Control words.
 TOP = 0  # frames on the stack
@@ -180,12 +181,9 @@ def enter(
     push(stack, control, operator, unit)
 
 
-@njit(f"int64(int64, int64, int64, int64, {_TABLES})", nogil=True, cache=True)
+@njit(f"int64(int64, {_TABLES})", nogil=True, cache=True)
 def cut_and_drive(
-    cutter: int,
-    unit: int,
-    operator: int,
-    port: int,
+    turns: int,
     address: Any,
     descriptor: Any,
     out: Any,
@@ -198,7 +196,7 @@ def cut_and_drive(
     stack: Any,
     control: Any,
 ) -> int:
-    """Takes the units of a block through the plan, one after the other. Returns what Python is
+    """Takes the units of blocks through the plan, one after the other. Returns what Python is
     needed for (call again to go on), IDLE after a unit for which it was, or USED_UP."""
     while True:
         if control[TOP] > 0:
@@ -221,14 +219,15 @@ def cut_and_drive(
         if control[TOLD] != 0:
             control[TOLD] = 0
             return IDLE
-        if cut(cutter, unit) == 0:
+        if take(turns) == 0:
             return USED_UP
-        head = words(unit, OUT + 8)
+        given = record(turns)
+        head = words(given[UNIT], OUT + 8)
         if head[ROWS] > 0 or head[PUNCTUATIONS] > 0:
             enter(
-                unit,
-                operator,
-                port,
+                given[UNIT],
+                given[OPERATOR],
+                given[TO_PORT],
                 address,
                 descriptor,
                 out,

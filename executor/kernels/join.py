@@ -1,4 +1,4 @@
-"""Between the rows of a join: what stays keeps its order in the list of its key."""
+"""What a join does when it is asked for room: rows and keys that are over leave."""
 
 from __future__ import annotations
 
@@ -11,36 +11,62 @@ from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
 NONE = -1
 
 
-@njit(
-    "void(int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int64)",
-    nogil=True,
-    cache=True,
-)
-def relink(place: Any, following: Any, head: Any, tail: Any, onto: Any, entries: int) -> None:
-    """``place[q]`` is where row q goes, NONE if it leaves; ``following`` is the next row of its
-    key, which stands behind it. Lists lose the rows that leave; ``onto`` is scratch: what row q
-    leads to. Rows are renumbered in place, those that leave to nothing."""
-    for q in range(place.size - 1, -1, -1):
-        after = following[q]
-        if after != NONE:
-            after = onto[after]
-        onto[q] = after if place[q] == NONE else place[q]
-        following[q] = after
-    for q in range(place.size):
-        if place[q] != NONE:
-            following[place[q]] = following[q]
-    for e in range(entries):
-        if head[e] == NONE:
+@njit("int64(boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1])", nogil=True, cache=True)
+def relink(live: Any, back: Any, skip: Any, depth: Any, place: Any) -> int:
+    """Rows in the order of arrival, with their links (``join_code``): those that are ``live`` move
+    together, and their links with them; returns how many. ``place[k]`` is where row k went, or
+    where the one of its key before it went that stayed."""
+    stay = 0
+    for k in range(live.size):
+        before = NONE
+        if 0 < back[k] <= k:
+            before = place[k - back[k]]
+        place[k] = before
+        if not live[k]:
             continue
-        last = tail[e]
-        head[e] = onto[head[e]]
-        tail[e] = head[e]
-        if head[e] != NONE:
-            if place[last] != NONE:
-                tail[e] = place[last]
-            else:
-                while following[tail[e]] != NONE:
-                    tail[e] = following[tail[e]]
+        place[k] = stay
+        back[stay] = skip[stay] = depth[stay] = 0
+        if before != NONE:
+            back[stay] = skip[stay] = stay - before
+            depth[stay] = depth[before] + 1
+            lower = before - skip[before]
+            lowest = lower - skip[lower]
+            if depth[before] - depth[lower] == depth[lower] - depth[lowest]:
+                skip[stay] = stay - lowest
+        stay += 1
+    return stay
+
+
+@njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
+def renumber(keys: Any, count: int, column: int, head: int, place: Any) -> None:
+    """Where the latest rows of keys went, which stood from ``head`` on."""
+    for e in range(count):
+        k = keys[e, column] - head
+        keys[e, column] = place[k] if 0 <= k < place.size else NONE
+
+
+@njit("int64(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
+def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
+    """Forgets the keys whose rows have all left, whose sides begin at ``left`` and ``right``;
+    returns how many stay. They are entered into the index, which is empty."""
+    words = keys.shape[1] - 2
+    mask = index.size - 1
+    stay = 0
+    for e in range(count):
+        if keys[e, words] < left and keys[e, words + 1] < right:
+            continue
+        for w in range(words + 2):
+            keys[stay, w] = keys[e, w]
+        h = hash_start(keys[stay, 0])
+        for w in range(1, words):
+            h = hash_next(h, keys[stay, w])
+        stay += 1
+        h = hash_end(h) >> 32
+        p = h & mask
+        while index[p] != 0:
+            p = (p + 1) & mask
+        index[p] = h << 32 | stay
+    return stay
 
 
 @njit("void(int64[:, ::1], int64, int32[::1])", nogil=True, cache=True)

@@ -1,9 +1,13 @@
 """The kernel of OOP-Join (out-of-order paper §5.3, figure 4), written for one query.
 
-Each side keeps its rows in the order of arrival, those of a key linked from the oldest on; one
-table of keys leads to the lists of both sides, so that a row finds its partners and its own place
-in one look. A row whose last possible partner has passed is dropped where a list begins, by whoever
-comes by; the rest of the memory comes back when room is asked for (``oop_join``).
+Each side keeps its rows in a ring, in the order of arrival, and those of a key are linked from the
+latest back. As the other side progresses, rows leave where the ring begins; nothing else refers to
+them, since links end there. What cannot leave, since an older row stays, is left out when room is
+asked for (``oop_join``).
+
+A row finds its partners without passing over all that are later than it may join: a row also knows
+one further back, chosen so that any is reached in logarithmically many steps (Myers: An
+Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.executor.expressions import emit
-from cql.executor.kernels.views import VIEWS
-from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
+from cql.executor.kernels.views import FIELDS, VIEWS
+from cql.executor.operators.join_keys import SIDES, KeyTable, Record
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.unit import (
@@ -42,12 +46,13 @@ from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
 
-SIDES = ("l", "r")
+#: What a unit goes through.
+_ROWS, _LEAVING, _DONE = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the kernel knows of an input: ``kept`` are its columns that are stored, ``time`` is its
+    """What the kernel knows of an input: ``record`` is what it keeps of a row, ``time`` is its
     column in the band."""
 
     name: str
@@ -56,24 +61,29 @@ class Side:
     schema: Schema
     keys: tuple[int, ...]
     time: int | None
-    kept: tuple[int, ...]
+    record: Record
     promise: int | None  # the output column that its time is
+
+    def holds(self, c: int) -> str | None:
+        """The part of the record that column ``c`` is, if it is kept."""
+        if c == self.time and self.schema[c].type.storage == "int64":
+            return "t"
+        return f"c{c}" if f"c{c}" in self.record.places else None
 
 
 @dataclass(slots=True)
 class JoinWriter:
-    """Writes the kernel; ``sides`` and ``words`` (of a key) are what the operator must store."""
+    """Writes the kernel; ``sides`` and ``keys`` are what the operator must store."""
 
     node: OopJoinExec
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
-    words: int = field(init=False)
-    parts: list[KeyPart] = field(init=False)
+    keys: KeyTable = field(init=False)
 
     def __post_init__(self) -> None:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
-        self.parts, self.words = pack_keys(types)
+        self.keys = KeyTable(self.kernel, types)
         self.sides = (self._side(0), self._side(1))
 
     def _side(self, port: int) -> Side:
@@ -81,20 +91,30 @@ class JoinWriter:
         schema = (node.left, node.right)[port].schema
         first = len(node.left.schema) if port else 0
         pair = {*node.columns, *columns_of(*node.rest)}
-        own = tuple(c for c in range(len(schema)) if first + c in pair)
         time = None if node.band is None else (node.band.left, node.band.right)[port]
         promise = None
         if time is not None and time in progressing((node.left, node.right)[port]):
             promise = next((k for k, c in enumerate(node.columns) if c == first + time), None)
+        record = Record()
+        if time is not None:
+            record.add("t", "int64")
+        for link in LINKS if time is not None else LINKS[:1]:
+            record.add(link, "int32")
+        for c, f in enumerate(schema):
+            if first + c not in pair or (c == time and f.type.storage == "int64"):
+                continue
+            record.add(f"c{c}", f.type.storage)
+            if f.nullable and c != time:
+                record.add(f"m{c}", "bool")
         keys = tuple(key[port] for key in node.keys)
         name, other = SIDES[port], SIDES[1 - port]
-        return Side(name, other, port, schema, keys, time, own, promise)
+        return Side(name, other, port, schema, keys, time, record, promise)
 
     # -- the whole ---------------------------------------------------------------------------------
 
     def write(self) -> str:
         kernel, body = self.kernel, self.kernel.body
-        for name in ("count", "room", "index mask", *(f"{s}{n}" for s in SIDES for n in _WORDS)):
+        for name in (f"{side}{n}" for side in SIDES for n in _WORDS):
             kernel.layout.slot(name)
         with body.block():
             body.lines(
@@ -108,12 +128,15 @@ class JoinWriter:
             with body.block("if j == 0:"):
                 body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
             for side in self.sides:
-                with body.block(f"if u[{PHASE}] == 0 and u[{PORT}] == {side.port}:"):
+                with body.block(f"if u[{PHASE}] == {_ROWS} and u[{PORT}] == {side.port}:"):
                     self._rows(side)
+            with body.block(f"if status == 0 and u[{PHASE}] == {_LEAVING}:"):
+                self._punctuation()
+                for side in self.sides:
+                    self._leave(side)
+                self._promise()
             body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
             body.line(f"{kernel.word('emitted')} += j - before")
-            with body.block(f"if status == 0 and u[{PHASE}] == 1:"):
-                self._punctuation()
             self._give_back()
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         sides = (len(side.schema) for side in self.sides)
@@ -122,28 +145,27 @@ class JoinWriter:
     def _declare(self) -> None:
         """Views of the state, and the words that change, as locals."""
         kernel = self.kernel
-        room = kernel.declare("room", kernel.word("room"))
-        kernel.declare("count", kernel.word("count"))
-        mask = kernel.declare("imask", kernel.word("index mask"))
-        if self.node.keys:
-            kernel.declare("index", f"as_i32({kernel.word('index')}, {mask} + 1)")
-        for w in range(self.words):
-            kernel.declare(f"key{w}", f"words({kernel.word(f'key{w}')}, {room})")
+        self.keys.declare()
         for side in self.sides:
             s = side.name
-            size = kernel.declare(f"{s}room", kernel.word(f"{s}room"))
-            for end in ("head", "tail"):
-                kernel.declare(f"{s}{end}", f"as_i32({kernel.word(s + end)}, {room})")
-            kernel.declare(f"{s}next", f"as_i32({kernel.word(s + 'next')}, {size})")
+            kernel.declare(f"{s}mask", kernel.word(f"{s}mask"))
+            for part in ("t", *LINKS):
+                if part in side.record.places:
+                    kernel.declare(f"{s}{part}", self._view(side, part))
             for word in _CHANGING:
                 kernel.declare(f"{s}{word}", kernel.word(f"{s}{word}"))
             if side.time is not None:
-                kernel.declare(f"{s}t", f"words({kernel.word(s + 't')}, {size})")
                 kernel.declare(f"{s}reach", kernel.word(f"{s}reach"))
+
+    def _view(self, side: Side, part: str) -> str:
+        """A part of the records of a side."""
+        s, (offset, storage) = side.name, side.record.places[part]
+        address = f"{self.kernel.word(s + 'rows')} + {offset}"
+        return f"{FIELDS[storage]}({address}, {s}mask + 1, {side.record.size})"
 
     def _give_back(self) -> None:
         kernel, body = self.kernel, self.kernel.body
-        body.line(f"{kernel.word('count')} = count")
+        self.keys.give_back()
         for side in self.sides:
             for word in _CHANGING:
                 body.line(f"{kernel.word(side.name + word)} = {side.name}{word}")
@@ -156,23 +178,21 @@ class JoinWriter:
     def _rows(self, side: Side) -> None:
         kernel, body, s = self.kernel, self.kernel.body, side.name
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
-        if side.time is not None:
-            body.line(f"left = max({s}bound, -{NO_BOUND}) - {side.other}reach")
         with body.block("for i in range(first, n):"):
             body.line("r = uint64(i)")
             scope = RowScope(kernel, "r")
             scope.columns = list(self._of_unit(side))
-            self._key_words(side, scope)
+            self.keys.words_of(side.schema, side.keys, scope)
             self._reach(side, scope)
             with body.block("if sub == 0:"):
                 need = f"status = 2; detail = {NEED_ROOM + side.port}; detail_row = n - i; break"
-                with body.block(f"if {s}top >= {s}room:"):
+                with body.block(f"if {s}top - {s}head > {s}mask:"):
                     body.line(need)
-                with body.block("if count >= room:"):
+                with body.block(f"if {self.keys.full}:"):
                     body.line(f"status = 2; detail = {NEED_ROOM + 2}; detail_row = n - i; break")
-            self._find(side)
+            self.keys.find("keep")
             with body.block("if sub == 0:"):
-                self._first_partner(side)
+                body.line(f"x = {self.keys.latest(side.other)} if known else -1")
             with body.block("else:"):
                 body.lines("x = sub - 2", "sub = 0")
             self._partners(side)
@@ -183,7 +203,7 @@ class JoinWriter:
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
         with body.block("if status == 0:"):
-            body.lines(f"u[{PHASE}] = 1", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
+            body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
@@ -193,43 +213,27 @@ class JoinWriter:
         for c, f in enumerate(side.schema):
             data, view = f"{side.name}in{c}", VIEWS[f.type.storage]
             mask = f"{side.name}im{c}" if f.nullable else None
-            found.append(
-                Lazy(
-                    data,
-                    f"{view}(u[{data_word(c)}], n)",
-                    mask,
-                    f"as_u8(u[{mask_word(c)}], n)",
-                    f.type,
-                )
-            )
+            mask_view = f"as_u8(u[{mask_word(c)}], n)"
+            data_view = f"{view}(u[{data_word(c)}], n)"
+            found.append(Lazy(data, data_view, mask, mask_view, f.type))
         return found
 
     def _stored(self, side: Side) -> list[Lazy]:
         """The columns of row ``at`` of a side; those that are not kept, nobody reads."""
-        kernel, s, found = self.kernel, side.name, []
+        s, found = side.name, []
         for c, f in enumerate(side.schema):
-            view, room = VIEWS[f.type.storage], f"{s}room"
-            data, mask = f"{s}c{c}", f"{s}m{c}" if f.nullable else None
-            if c not in side.kept:
-                found.append(Lazy(data, "", mask, "", f.type, "at"))
-                continue
-            mask_view = f"as_u8({kernel.word(f'{s}m{c}')}, {room})" if f.nullable else ""
-            data_view = f"{view}({kernel.word(data)}, {room})"
-            found.append(Lazy(data, data_view, mask, mask_view, f.type, "uint64(at)"))
+            part, mask = side.holds(c), f"m{c}" if f"m{c}" in side.record.places else None
+            found.append(
+                Lazy(
+                    f"{s}{part}",
+                    "" if part is None else self._view(side, part),
+                    None if mask is None else f"{s}{mask}",
+                    "" if mask is None else self._view(side, mask),
+                    f.type,
+                    "at",
+                )
+            )
         return found
-
-    def _key_words(self, side: Side, scope: RowScope) -> None:
-        """Sets ``kw<n>``; a row with a NULL key has no partners."""
-        kernel, body = self.kernel, self.kernel.body
-        words: list[list[str]] = [[] for _ in range(self.words)]
-        for c, part in zip(side.keys, self.parts, strict=True):
-            code = scope.load(c)
-            if code.valid is not None:
-                with body.block(f"if not {code.valid}:"):
-                    body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
-            words[part.word].append(key_expression(side.schema[c].type, code.value, part))
-        if self.node.keys:
-            body.lines(*(f"kw{w} = {' | '.join(texts)}" for w, texts in enumerate(words)))
 
     def _reach(self, side: Side, scope: RowScope) -> None:
         """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
@@ -251,60 +255,23 @@ class JoinWriter:
             f"keep = most >= {o}bound",
         )
 
-    def _find(self, side: Side) -> None:
-        """Sets ``e`` to the entry of the key, which is made if the row stays; else to -1."""
-        body = self.kernel.body
-        if not self.node.keys:
-            body.line("e = uint64(0)")
-            return
-        chain = "hash_start(kw0)"
-        for w in range(1, self.words):
-            chain = f"hash_next({chain}, kw{w})"
-        same = " and ".join(f"key{w}[e] == kw{w}" for w in range(self.words))
-        body.lines(f"p = hash_end({chain}) & imask", "known = True")
-        with body.block("while True:"):
-            body.line("found = int64(index[uint64(p)])")
-            with body.block("if found == 0:"):
-                body.lines("known = False", "e = uint64(count)")
-                with body.block("if keep:"):
-                    body.lines("count += 1", "index[uint64(p)] = count")
-                    body.lines(*(f"key{w}[e] = kw{w}" for w in range(self.words)))
-                    ends = (f"{s}{end}[e] = -1" for s in SIDES for end in ("head", "tail"))
-                    body.lines(*ends)
-                body.line("break")
-            body.line("e = uint64(found - 1)")
-            with body.block(f"if likely({same}):"):
-                body.line("break")
-            body.line("p = (p + 1) & imask")
-
-    def _first_partner(self, side: Side) -> None:
-        """Sets ``x`` to the oldest row of the other side with that key, without those that no row
-        of this side can join any more."""
-        body, o = self.kernel.body, side.other
-        head = f"int64({o}head[e])"
-        body.line(f"x = {head} if known else -1" if self.node.keys else f"x = {head}")
-        if side.time is None:
-            return
-        with body.block(f"if x >= 0 and {o}t[uint64(x)] < left:"):
-            with body.block(f"while x >= 0 and {o}t[uint64(x)] < left:"):
-                body.line(f"x = int64({o}next[uint64(x)])")
-            body.line(f"{o}head[e] = x")
-            with body.block("if x < 0:"):
-                body.line(f"{o}tail[e] = -1")
-
     def _partners(self, side: Side) -> None:
         kernel, body, o = self.kernel, self.kernel.body, side.other
         other = self.sides[1 - side.port]
-        with body.block("while x >= 0:"):
-            body.line("at = x")
-            body.line(f"x = int64({o}next[uint64(at)])")
+        with body.block(f"while x >= {o}head:"):
+            body.lines(f"at = uint64(x & {o}mask)", "here = x", f"back = int64({o}back[at])")
+            body.line("x = x - back if back > 0 else -1")
             if side.time is not None:
-                body.line(f"y = {o}t[uint64(at)]")
-                with body.block("if y < least:"):
-                    body.line("continue")
+                body.line(f"y = {o}t[at]")
                 with body.block("if y > most:"):
-                    # later rows of the list are older than this one by no more than any was
-                    with body.block(f"if y - {o}disorder > most:"):
+                    body.line(f"far = here - int64({o}skip[at])")
+                    # all later than that one are younger than it by no more than any was
+                    late = f"{o}t[uint64(far & {o}mask)] - {o}disorder > most"
+                    with body.block(f"if far < here and far >= {o}head and {late}:"):
+                        body.line("x = far")
+                    body.line("continue")
+                with body.block("if y < least:"):
+                    with body.block(f"if y + {o}disorder < least:"):
                         body.line("break")
                     body.line("continue")
             mine, theirs = self._of_unit(side), self._stored(other)
@@ -316,7 +283,7 @@ class JoinWriter:
                 with body.block(f"if not {holds}:"):
                     body.line("continue")
             with body.block("if j >= capacity:"):
-                body.lines("status = 1", "sub = at + 2", "break")
+                body.lines("status = 1", "sub = here + 2", "break")
             out = RowScope(kernel, "r")
             out.columns = [pair.columns[c] for c in self.node.columns]
             store_row(kernel, out, self.node.schema, frozenset())
@@ -324,35 +291,50 @@ class JoinWriter:
 
     def _insert(self, side: Side) -> None:
         kernel, body, s = self.kernel, self.kernel.body, side.name
-        body.lines(f"q = uint64({s}top)", f"{s}next[q] = -1")
+        body.line(f"q = uint64({s}top & {s}mask)")
         scope = RowScope(kernel, "r")
         scope.columns = list(self._of_unit(side))
         stored = self._stored(side)
-        for c in side.kept:
-            code, place = scope.load(c), stored[c]
-            view = kernel.declare(place.data, place.data_view)
-            body.line(f"{view}[q] = {code.value}")
+        for c in range(len(side.schema)):
+            part, place = side.holds(c), stored[c]
+            if part is None or part == "t":
+                continue
+            code = scope.load(c)
+            body.line(f"{kernel.declare(place.data, place.data_view)}[q] = {code.value}")
             if place.mask is not None:
                 mask = kernel.declare(place.mask, place.mask_view)
                 body.line(f"{mask}[q] = 1 if {code.valid} else 0")
+        body.lines(f"p = {self.keys.latest(s)}", f"back = {s}top - p if p >= {s}head else 0")
+        body.line(f"{s}back[q] = back")
         if side.time is not None:
             body.line(f"{s}t[q] = t")
-            with body.block(f"if t >= {s}latest:"):
-                body.line(f"{s}latest = t")
-            with body.block(f"elif {s}latest - t > {s}disorder:"):
-                body.line(f"{s}disorder = min({s}latest - t, {NO_BOUND})")
-        body.line(f"last = {s}tail[e]")
-        with body.block("if last >= 0:"):
-            body.line(f"{s}next[uint64(last)] = {s}top")
-        with body.block("else:"):
-            body.line(f"{s}head[e] = {s}top")
-        body.lines(f"{s}tail[e] = {s}top", f"{s}top += 1")
+            self._link(side)
+            for g in ("", "2"):
+                with body.block(f"if t >= {s}latest{g}:"):
+                    body.line(f"{s}latest{g} = t")
+                with body.block(f"elif {s}latest{g} - t > {s}disorder{g}:"):
+                    body.line(f"{s}disorder{g} = min({s}latest{g} - t, {NO_BOUND})")
+        body.lines(f"{self.keys.latest(s)} = {s}top", f"{s}top += 1")
+
+    def _link(self, side: Side) -> None:
+        """The second link of the new row, at ``q``, whose first leads to ``p`` if ``back`` is not
+        0. A list that begins anew, as all before have left, is as good."""
+        body, s = self.kernel.body, side.name
+        body.lines(f"{s}skip[q] = back", f"{s}depth[q] = 0")
+        with body.block("if back > 0:"):
+            body.lines(f"below = uint64(p & {s}mask)", f"{s}depth[q] = {s}depth[below] + 1")
+            body.lines(f"p -= int64({s}skip[below])", f"lower = uint64(p & {s}mask)")
+            with body.block(f"if p >= {s}head:"):
+                body.line(f"lowest = uint64((p - int64({s}skip[lower])) & {s}mask)")
+                body.line(f"middle = int64({s}depth[lower])")
+                same = f"int64({s}depth[below]) - middle == middle - int64({s}depth[lowest])"
+                with body.block(f"if {same}:"):
+                    body.line(f"{s}skip[q] = {s}top - p + int64({s}skip[lower])")
 
     # -- progress ----------------------------------------------------------------------------------
 
     def _punctuation(self) -> None:
-        """Bounds rise; what follows for the pairs that can still come goes on (individual
-        punctuation: ``ProducePunctuation`` of figure 4)."""
+        """Bounds rise."""
         kernel, body = self.kernel, self.kernel.body
         read = f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
         kernel.declare("arrived", read)
@@ -379,9 +361,42 @@ class JoinWriter:
                 s, o = side.name, side.other
                 with body.block(f"if {s}idle and not ({s}ended or {o}ended or {o}idle):"):
                     body.line(f"{s}bound = max({s}bound, {o}bound)")
-        self._promise()
+
+    def _leave(self, side: Side) -> None:
+        """Rows of a side that no later row of the other can join leave, up to the first that
+        stays."""
+        body, s, o = self.kernel.body, side.name, side.other
+        stays = f"{o}ended == 0"
+        if side.time is not None:
+            body.line(f"left = max({o}bound, -{NO_BOUND}) - {s}reach")
+            stays = f"{s}t[q] >= left"
+        body.line(f"before_{s} = {s}head")
+        with body.block(f"while {s}head < {s}top:"):
+            if side.time is not None:
+                body.line(f"q = uint64({s}head & {s}mask)")
+            with body.block(f"if {stays}:"):
+                body.line("break")
+            body.line(f"{s}head += 1")
+        body.line(f"{self.kernel.counter('purged')} += {s}head - before_{s}")
+        if side.time is not None:
+            self._renew(side)
+
+    def _renew(self, side: Side) -> None:
+        """Disorder is that among the rows since a place at or before the first that is held; a
+        second measure begins further on, and takes over when all before it have left."""
+        body, s = self.kernel.body, side.name
+        with body.block(f"if {s}head >= {s}since:"):
+            body.lines(
+                f"{s}latest = {s}latest2",
+                f"{s}disorder = {s}disorder2",
+                f"{s}latest2 = NEVER",
+                f"{s}disorder2 = 0",
+                f"{s}since = {s}top",
+            )
 
     def _promise(self) -> None:
+        """What follows from the bounds for the pairs that can still come goes on (individual
+        punctuation: ``ProducePunctuation`` of figure 4)."""
         kernel, body = self.kernel, self.kernel.body
         for side in self.sides:
             if side.promise is not None:
@@ -400,6 +415,7 @@ class JoinWriter:
         with body.block(f"if idle != {kernel.word('idling')}:"):
             body.line(f"{kernel.word('idling')} = idle")
             self._send(str(IDLE), "idle")
+        body.line(f"u[{PHASE}] = {_DONE}")
 
     def _send(self, attribute: str, value: str) -> None:
         self.kernel.body.lines(
@@ -411,6 +427,21 @@ class JoinWriter:
         )
 
 
-#: Words of a side that a kernel changes, and all others.
-_CHANGING = ("top", "bound", "ended", "idle", "promised", "latest", "disorder")
-_WORDS = (*_CHANGING, "room", "reach")
+#: Of a row: how many places back the row of its key before it is (0: none), and another one, and
+#: how many it has before it.
+LINKS = ("back", "skip", "depth")
+#: Words of a side that a kernel changes, and all others. Places from ``head`` to ``top`` are held.
+_CHANGING = (
+    "head",
+    "top",
+    "bound",
+    "ended",
+    "idle",
+    "promised",
+    "latest",
+    "disorder",
+    "latest2",
+    "disorder2",
+    "since",
+)
+_WORDS = (*_CHANGING, "rows", "mask", "reach")

@@ -1,4 +1,4 @@
-"""OOP-Join as a running operator: room for rows and keys of both sides, taken and given back."""
+"""OOP-Join as a running operator: room for the rows and the keys of both sides."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import numpy.typing as npt
 
 from cql.executor import codegen
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels.join import NONE, index_keys, relink
-from cql.executor.operators.join_code import SIDES, JoinWriter, Side
+from cql.executor.kernels.join import NONE, keep_keys, relink, renumber
+from cql.executor.operators.join_code import LINKS, JoinWriter, Side
+from cql.executor.operators.join_keys import SIDES
 from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
-from cql.executor.unit import DETAIL, NEVER, Unit, Words, stored_dtype
+from cql.executor.unit import DETAIL, NEVER, Unit, Words
 from cql.planner.expr import Literal
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import (
-    inputs,
-    sources,
-)
+from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
@@ -29,30 +27,27 @@ _PLACES = 2
 
 
 class OopJoinOperator:
-    """State, per side: its columns, their times and the lists of their keys, ``…room`` rows; the
-    words of keys, ``room`` of them, where their lists begin and end, and the index over these."""
+    """State: ``lrows`` and ``rrows``, rings of records; ``keys``, records of keys, and the
+    ``index`` over these."""
 
     def __init__(self, name: str, node: OopJoinExec, workspace: Workspace) -> None:
         self.name = name
         self.node = node
         self.workspace = workspace
         self.state: State = {}
-        self.purged = 0
         writer = JoinWriter(node)
         text = writer.write()
-        self.sides, self._words, self._parts = writer.sides, writer.words, writer.parts
+        self.sides, self._keys = writer.sides, writer.keys
         self._kernel = writer.kernel
         self._slots = writer.kernel.layout.slots
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
         self._module = codegen.load(text, workspace.folder)
         self.address = int(self._module.op.address)
+        self._take_keys(_KEYS if node.keys else 1)
         for side in self.sides:
             self._take(side, _ROWS)
-            for word in ("bound", "promised", "latest"):
+            for word in ("bound", "promised", "latest", "latest2"):
                 self._set(side.name + word, NEVER)
-        self._take_keys(_KEYS)
-        if not node.keys:  # all rows have the same
-            self._set("count", 1)
         if node.band is not None:
             self._set("lreach", min(node.band.high, NO_BOUND))
             self._set("rreach", min(-node.band.low, NO_BOUND))
@@ -60,61 +55,102 @@ class OopJoinOperator:
         for slot, value in writer.kernel.constants:
             bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
             self.descriptor[slot] = bits
-        self._bind()
 
     # -- room --------------------------------------------------------------------------------------
 
-    def _columns(self, side: Side) -> dict[str, np.dtype[Any]]:
-        """What is stored of each row of a side."""
-        s = side.name
-        found: dict[str, np.dtype[Any]] = {f"{s}next": np.dtype(np.int32)}
-        if side.time is not None:
-            found[f"{s}t"] = np.dtype(np.int64)
-        for c in side.kept:
-            found[f"{s}c{c}"] = stored_dtype(side.schema[c].type.storage)
-            if side.schema[c].nullable:
-                found[f"{s}m{c}"] = np.dtype(np.uint8)
-        return found
-
-    def _of_keys(self) -> dict[str, np.dtype[Any]]:
-        words = {f"key{w}": np.dtype(np.int64) for w in range(self._words)}
-        return words | {f"{s}{end}": np.dtype(np.int32) for s in SIDES for end in ("head", "tail")}
-
     def _take(self, side: Side, room: int) -> None:
-        for name, dtype in self._columns(side).items():
-            self._resize(name, room, dtype)
-        self._set(f"{side.name}room", room)
+        """Room for so many rows, in a ring that begins at its first place."""
+        s = side.name
+        old, top = self.state.get(f"{s}rows"), self._get(f"{s}top")
+        new = self._new(f"{s}rows", room, side.record.dtype)
+        if old is not None:
+            new[:top] = old[:top]
+        self._set(f"{s}mask", room - 1)
+
+    def _purge(self, side: Side) -> int:
+        """Rows that no later one of the other side can join leave, wherever they stand: the ring
+        begins at its first place again. Returns how many stay."""
+        s = side.name
+        rows, held = self.state[f"{s}rows"], self._held(side)
+        live, place = self._live(side, held), np.empty(held.size, np.int64)
+        links = [
+            rows[link][held] if link in side.record.places else np.empty(held.size, np.int32)
+            for link in LINKS
+        ]
+        stay = relink(live, *links, place)
+        column = self._keys.count + SIDES.index(s)
+        renumber(self.state["keys"], self._records, column, self._get(f"{s}head"), place)
+        rows[:stay] = rows[held[live]]
+        for link, values in zip(LINKS, links, strict=True):
+            if link in side.record.places:
+                rows[link][:stay] = values[:stay]
+        self._set("purged", self._get("purged") + held.size - stay)
+        self._set(f"{s}head", 0)
+        self._set(f"{s}top", stay)
+        self._measure(side)
+        return int(stay)
+
+    def _measure(self, side: Side) -> None:
+        """The disorder of the rows that stay."""
+        s = side.name
+        if side.time is None:
+            return
+        times = self.state[f"{s}rows"]["t"][: self._get(f"{s}top")]
+        highest = np.maximum.accumulate(times)
+        self._set(f"{s}latest", int(highest[-1]) if times.size else NEVER)
+        self._set(f"{s}disorder", int((highest - times).max(initial=0)))
+        self._set(f"{s}latest2", NEVER)
+        self._set(f"{s}disorder2", 0)
+        self._set(f"{s}since", times.size)
+
+    def _held(self, side: Side) -> npt.NDArray[np.int64]:
+        """The places of the rows of a side, in the order of arrival."""
+        head, top, mask = (self._get(side.name + word) for word in ("head", "top", "mask"))
+        return np.arange(head, top) & mask
+
+    def _live(self, side: Side, held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of the rows later ones of the other can still join (figure 4: what is not
+        purged)."""
+        if side.time is None:
+            return np.full(held.size, not self._get(f"{side.other}ended"))
+        bound = max(self._get(f"{side.other}bound"), -NO_BOUND) - self._get(f"{side.name}reach")
+        live: npt.NDArray[np.bool_] = self.state[f"{side.name}rows"]["t"][held] >= bound
+        return live
+
+    @property
+    def _records(self) -> int:
+        """Records of keys."""
+        return self._get("count") if self.node.keys else 1
 
     def _take_keys(self, room: int) -> None:
-        for name, dtype in self._of_keys().items():
-            self._resize(name, room, dtype)
-            if name[0] in SIDES and not self.node.keys:
-                self.state[name][:] = NONE
+        """Room for so many keys, those that are there among them."""
+        old, count = self.state.get("keys"), self._records
+        new = self._new("keys", room, np.dtype((np.int64, self._keys.width)))
+        new[:] = NONE
+        if old is not None:
+            new[:count] = old[:count]
         self._set("room", room)
-        self.state.pop("index", None)
         if self.node.keys:
-            self._resize("index", _PLACES * room, np.dtype(np.int32))
-            self._set("index mask", _PLACES * room - 1)
-            self._index()
+            index = self._new("index", _PLACES * room, np.dtype(np.int64))
+            self._set("index mask", index.size - 1)
+            self._forget_keys()
 
-    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        old = self.state.get(name, np.zeros(0, dtype))
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
-        new = np.zeros(size, dtype)
-        kept = min(old.size, size)
-        new[:kept] = old[:kept]
-        self.state[name] = new
+    def _forget_keys(self) -> int:
+        """Keys without rows are forgotten; returns how many stay."""
+        index = self.state["index"]
+        index[:] = 0
+        heads = (self._get(f"{s}head") for s in SIDES)
+        stay = int(keep_keys(self.state["keys"], self._records, *heads, index))
+        self._set("count", stay)
+        return stay
 
-    def _index(self) -> None:
-        self.state["index"][:] = 0
-        index_keys(self._key_table(), self._get("count"), self.state["index"])
-
-    def _key_table(self) -> npt.NDArray[np.int64]:
-        return np.ascontiguousarray([self.state[f"key{w}"] for w in range(self._words)])
-
-    def _bind(self) -> None:
-        for name, array in self.state.items():
-            self._set(name, array.ctypes.data)
+    def _new(self, name: str, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """An empty array in the place of an old one."""
+        before = self.state[name].nbytes if name in self.state else 0
+        self.workspace.resize(before, size * dtype.itemsize, self.name)
+        new = self.state[name] = np.zeros(size, dtype)
+        self._set(name, new.ctypes.data)
+        return new
 
     def _set(self, name: str, value: int) -> None:
         if name in self._slots:
@@ -122,55 +158,6 @@ class OopJoinOperator:
 
     def _get(self, name: str) -> int:
         return int(self.descriptor[self._slots[name]])
-
-    # -- what leaves -------------------------------------------------------------------------------
-
-    def live(self, side: Side) -> npt.NDArray[np.bool_]:
-        """Which rows of a side later ones of the other can still join (figure 4: what is not
-        purged)."""
-        top = self._get(f"{side.name}top")
-        if side.time is None:
-            return np.full(top, not self._get(f"{side.other}ended"))
-        bound = max(self._get(f"{side.other}bound"), -NO_BOUND) - self._get(f"{side.name}reach")
-        live: npt.NDArray[np.bool_] = self.state[f"{side.name}t"][:top] >= bound
-        return live
-
-    def _purge(self, side: Side) -> int:
-        """Moves the rows that stay together; returns how many."""
-        s, live = side.name, self.live(side)
-        stay = np.flatnonzero(live)
-        place = np.full(live.size, NONE, np.int32)
-        place[stay] = np.arange(stay.size, dtype=np.int32)
-        relink(
-            place,
-            self.state[f"{s}next"],
-            self.state[f"{s}head"],
-            self.state[f"{s}tail"],
-            np.empty(live.size, np.int32),
-            self._get("count"),
-        )
-        for name in self._columns(side):
-            if name != f"{s}next":
-                self.state[name][: stay.size] = self.state[name][stay]
-        self._set(f"{s}top", stay.size)
-        self.purged += live.size - stay.size
-        if side.time is not None:
-            times = self.state[f"{s}t"][: stay.size]
-            highest = np.maximum.accumulate(times) if stay.size else times
-            self._set(f"{s}latest", int(highest[-1]) if stay.size else NEVER)
-            apart = int((highest - times).max()) if stay.size else 0
-            self._set(f"{s}disorder", apart)
-        return int(stay.size)
-
-    def _forget_keys(self) -> int:
-        """Leaves out the keys without rows; returns how many stay."""
-        count = self._get("count")
-        heads = (self.state[f"{s}head"][:count] for s in SIDES)
-        stay = np.flatnonzero(np.logical_or(*(head != NONE for head in heads)))
-        for name in self._of_keys():
-            self.state[name][: stay.size] = self.state[name][stay]
-        self._set("count", stay.size)
-        return int(stay.size)
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
@@ -180,12 +167,11 @@ class OopJoinOperator:
         number = detail & ~NEED_KIND
         if number < len(self.sides):
             side = self.sides[number]
-            self._take(side, _fitting(self._purge(side), self._get(f"{side.name}room"), _ROWS))
+            self._take(side, _fitting(self._purge(side), self._get(f"{side.name}mask") + 1, _ROWS))
         else:
-            for side in self.sides:
-                self._purge(side)
-            self._take_keys(_fitting(self._forget_keys(), self._get("room"), _KEYS))
-        self._bind()
+            stay, room = self._forget_keys(), self._get("room")
+            if (fitting := _fitting(stay, room, _KEYS)) != room:
+                self._take_keys(fitting)
 
     def call(self, unit: Unit, out: Unit) -> int:
         raise AssertionError("a compiled operator is called by address")
@@ -197,8 +183,8 @@ class OopJoinOperator:
         return True
 
     def counters(self) -> dict[str, int]:
-        held = {word: self._get(f"{s}top") for s, word in zip(SIDES, _HELD, strict=True)}
-        return {n: self._get(n) for n in self._kernel.counters} | held | {"purged": self.purged}
+        held = {word: self._held(side).size for side, word in zip(self.sides, _HELD, strict=True)}
+        return {n: self._get(n) for n in self._kernel.counters} | held
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, its rows that came below what was promised while it was idle."""
@@ -215,20 +201,23 @@ class OopJoinOperator:
             if isinstance(value, Literal) and value.type.is_text:
                 self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
         for side in self.sides:
-            top = self._get(f"{side.name}top")
-            for c in side.kept:
-                if side.schema[c].type.is_coded:
-                    column = self.state[f"{side.name}c{c}"]
-                    column[:top] = change(column[:top])
-        count, changed = self._get("count"), False
-        for (c, _), part in zip(self.node.keys, self._parts, strict=True):
-            if self.node.left.schema[c].type.is_coded:
-                column = self.state[f"key{part.word}"][:count]
-                old = (column >> part.shift).astype(np.int32)
-                column += (change(old).astype(np.int64) - old) << part.shift
-                changed = True
-        if changed:
-            self._index()
+            rows, held = self.state[f"{side.name}rows"], self._held(side)
+            for c, f in enumerate(side.schema):
+                name = side.holds(c)
+                if name is not None and f.type.is_coded:
+                    rows[name][held] = change(rows[name][held])
+        coded = [
+            part
+            for (c, _), part in zip(self.node.keys, self._keys.parts, strict=True)
+            if self.node.left.schema[c].type.is_coded
+        ]
+        if coded:
+            self._forget_keys()  # so that none is left whose text is forgotten
+            keys = self.state["keys"][: self._get("count")]
+            for part in coded:
+                old = (keys[:, part.word] >> part.shift).astype(np.int32)
+                keys[:, part.word] += (change(old).astype(np.int64) - old) << part.shift
+            self._forget_keys()
 
 
 _HELD = ("held_left", "held_right")

@@ -13,6 +13,7 @@ from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
 from cql.executor.runtimes.protocol import Failure, Handler
 from cql.executor.runtimes.wiring import Wiring
+from cql.executor.turns import Turns
 from cql.executor.unit import DETAIL_ROW, ROWS, Unit, Words
 
 _SPARE_FRAMES = 4
@@ -65,13 +66,13 @@ class DepthFirst:
             copy, port = self._queued[operator].popleft()
             self._traverse(copy, Edge(operator, port))
 
-    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
+    def admit_next(self, turns: Turns) -> bool:
         """The compiled loop cuts and runs units until Python is needed."""
-        self._input = unit
         while True:
-            event = self._cut_and_drive(cutter, unit, edge)
+            event = int(drive.cut_and_drive(turns.words.ctypes.data, *self._tables()))
             if event in (drive.IDLE, drive.USED_UP):
                 break
+            self._input = turns.unit
             self._answer(event)
         self._take_queued()
         return event == drive.IDLE
@@ -93,17 +94,6 @@ class DepthFirst:
         drive.enter(unit.address, operator, edge.port, *self._tables())
         while (event := self._drive()) != drive.IDLE:
             self._answer(event)
-
-    def _cut_and_drive(self, cutter: Words, unit: Unit, edge: Edge) -> int:
-        return int(
-            drive.cut_and_drive(
-                cutter.ctypes.data,
-                unit.address,
-                edge.target,
-                edge.port,
-                *self._tables(),
-            )
-        )
 
     def _drive(self) -> int:
         return int(drive.drive(*self._tables()))

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Edge
-from cql.executor.unit import Unit, Words
+from cql.executor.turns import Turns
+from cql.executor.unit import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,10 @@ class Runtime(Protocol):
         """Takes one unit of a source; it may be used again once this returns."""
         ...
 
-    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
-        """Cuts the next units off a block (``kernels.cut``) and takes them, at least one; returns
-        early, between two units, when something was delivered. False: the block is used up."""
+    def admit_next(self, turns: Turns) -> bool:
+        """Takes the next units of those whose turn it is, at least one; returns early, between two
+        units, when something was delivered. False: the input whose turn it is has no block (any
+        more)."""
         ...
 
     def settle(self) -> None:

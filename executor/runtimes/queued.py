@@ -8,10 +8,10 @@ import numpy as np
 
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
-from cql.executor.kernels.cut import cut
 from cql.executor.operators.native import BUFFERS
 from cql.executor.runtimes.protocol import Failure, Handler
 from cql.executor.runtimes.wiring import Wiring
+from cql.executor.turns import Turns
 from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
 from cql.model import Schema
 
@@ -77,11 +77,16 @@ class Queued:
             self._answer(event)
         self._run(ADMITTED)
 
-    def admit_next(self, cutter: Words, unit: Unit, edge: Edge) -> bool:
-        if cut(cutter.ctypes.data, unit.address) == 0:
+    def admit_next(self, turns: Turns) -> bool:
+        """Queues keep the order of each input, not that among inputs: before another one's turn
+        they are emptied."""
+        if turns.is_over:
+            self.settle()
+        if not turns.take():
             return False
+        unit = turns.unit
         if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
-            self.admit(unit, edge)
+            self.admit(unit, turns.edge)
         return True
 
     def settle(self) -> None:

@@ -1,0 +1,135 @@
+"""Whose turn it is among the inputs of a running query, and the numbers of what they give.
+
+Where rows of one input wait for those of another (a join), turns are short, so that no more waits
+than time asks for; otherwise an input gives whole blocks. Turns never depend on the size of
+morsels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cql.executor.graph import Edge
+from cql.executor.ingest import Feed, Loaded
+from cql.executor.kernels import cut, turns
+from cql.executor.operators.native import CodeColumn
+from cql.executor.unit import INFINITY, Unit, Words
+
+#: Rows of a short turn.
+SHORT = 1 << 11
+
+
+class Turns:
+    """``words`` is the table that kernels read (``kernels.turns``)."""
+
+    def __init__(self, feeds: Sequence[Feed], entries: Sequence[Edge | None], short: bool) -> None:
+        self.feeds = feeds
+        self.entries = entries
+        self.words: Words = np.zeros(turns.HEADER + turns.INPUT * len(feeds), np.int64)
+        self.words[turns.INPUTS] = len(feeds)
+        self.words[turns.CURRENT] = -1
+        self.words[turns.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
+        self._blocks: list[Loaded | None] = [None] * len(feeds)
+        for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
+            record = self._record(k)
+            record[turns.OF_CUTTER] = feed.cutter.ctypes.data
+            record[turns.UNIT] = feed.unit.address
+            if edge is not None:
+                record[turns.OPERATOR], record[turns.PORT] = edge.target, edge.port
+
+    def _record(self, k: int) -> Words:
+        first = turns.HEADER + turns.INPUT * k
+        return self.words[first : first + turns.INPUT]
+
+    def among(self, alive: set[int]) -> None:
+        """These inputs take turns from now on. One without a block is waited for, unless some have
+        no end."""
+        for k in range(len(self.feeds)):
+            self._record(k)[turns.ALIVE] = k in alive
+        endless = not all(self.feeds[k].source.relation.bounded for k in alive)
+        self.words[turns.ANY] = endless
+
+    def open(self, k: int) -> Loaded:
+        """The pending block of an input is cut from now on."""
+        loaded = self._blocks[k] = self.feeds[k].begin()
+        self._record(k)[turns.OPEN] = 1
+        return loaded
+
+    def is_open(self, k: int) -> bool:
+        """Whether a block of input ``k`` is being cut."""
+        return bool(self._record(k)[turns.OPEN])
+
+    def in_order(self, alive: set[int]) -> list[int]:
+        """The inputs, those that are furthest behind first."""
+        return sorted(alive, key=lambda k: (turns.position(self.feeds[k].cutter.ctypes.data), k))
+
+    def whose(self) -> int:
+        """Whose turn it is; -1: there is none."""
+        return int(turns.whose(self.words.ctypes.data))
+
+    def take(self) -> bool:
+        """Cuts the next unit; False if the input whose turn it is has no block (any more)."""
+        return bool(turns.take(self.words.ctypes.data))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next unit begins another turn."""
+        return int(self.words[turns.LEFT]) <= 0
+
+    @property
+    def current(self) -> int | None:
+        """The input of the latest unit."""
+        k = int(self.words[turns.CURRENT])
+        return k if k >= 0 else None
+
+    @property
+    def block(self) -> tuple[int, Loaded] | None:
+        """The input of the latest unit, and the block that it was cut off."""
+        k = self.current
+        loaded = None if k is None else self._blocks[k]
+        return None if k is None or loaded is None else (k, loaded)
+
+    @property
+    def first(self) -> int:
+        """Stream position of the first row of the block, had it been read at once."""
+        return int(self.feeds[int(self.words[turns.CURRENT])].cutter[cut.FIRST])
+
+    @property
+    def began(self) -> int:
+        """Serial number of the first unit of this turn."""
+        return int(self.words[turns.BEGAN])
+
+    @property
+    def serial(self) -> int:
+        return int(self.words[turns.SERIAL])
+
+    @property
+    def sequence(self) -> int:
+        return int(self.words[turns.SEQUENCE])
+
+    def passed(self) -> None:
+        """A unit without rows has taken a number."""
+        self.words[turns.SERIAL] += 1
+
+    @property
+    def unit(self) -> Unit:
+        """The latest unit."""
+        return self.feeds[int(self.words[turns.CURRENT])].unit
+
+    @property
+    def edge(self) -> Edge:
+        """Who takes it."""
+        edge = self.entries[int(self.words[turns.CURRENT])]
+        assert edge is not None
+        return edge
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Changes the codes of texts in the blocks that are open or pending."""
+        for k, (feed, block) in enumerate(zip(self.feeds, self._blocks, strict=True)):
+            if feed.pending is not None:
+                feed.map_codes(feed.pending, change)
+            if block is not None and self.is_open(k):
+                feed.map_codes(block, change)
+                feed.give_columns(block)
