@@ -27,6 +27,7 @@ from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
+from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader
 from cql.executor.query_run import BadRow, QueryRun
@@ -222,8 +223,8 @@ class Execution:
         found = {}
         for q, egress in self._egress.values():
             last = graph.operators[graph.sinks[q]]
-            by_ref = not isinstance(last, StageOperator) or last.code.by_ref
-            if not by_ref and not egress.carried:
+            fills = isinstance(last, StageOperator) and not last.code.by_ref
+            if (fills or isinstance(last, OopJoinOperator)) and not egress.carried:
                 found[graph.sinks[q]] = self._rows // 2
         return found
 

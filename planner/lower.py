@@ -37,7 +37,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.lower_join import bare, join_of, refuse_as_relation, refuse_join
+from cql.planner.lower_join import bare, join_of, projected, refuse_as_relation, refuse_join
 from cql.planner.lower_relation import changes, for_reading, looked_up, on_time, stream_of
 from cql.planner.physical import (
     BucketExec,
@@ -255,7 +255,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Filter():
             return FilterExec(_lower(node.input, settings), node.condition)
         case Project():
-            return ProjectExec(_lower(node.input, settings), node.exprs, node.names)
+            return projected(_lower(node.input, settings), node.exprs, node.names)
         case Union():
             children = tuple(_lower(i, settings) for i in node.inputs)
             return UnionExec(children, node.schema.names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from cql.planner.physical import (
     FilterExec,
     OnTimeExec,
     Physical,
+    ProjectExec,
     bounded,
     sources,
 )
@@ -103,9 +104,18 @@ def join_of(node: Join, lower: Lower) -> Physical:
     columns = (*range(width), *(width + more + k for k in range(len(node.right.schema))))
     keys = tuple(zip(lefts, rights, strict=True))
     rest = tuple(behind(e, width, more) for e in inside)
-    made = OopJoinExec(left, right, keys, band, rest, columns, _why(terms), node.pos)
+    names = node.schema.names
+    made = OopJoinExec(left, right, keys, band, rest, columns, names, _why(terms), node.pos)
     others = [e for e in terms.rest if e not in inside]
     return FilterExec(made, conjunction(others)) if others else made
+
+
+def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> Physical:
+    """The columns of ``child`` that a query selects: a join gives no others in the first place."""
+    chosen = [e.index for e in exprs if isinstance(e, Column)]
+    if isinstance(child, OopJoinExec) and len(chosen) == len(exprs):
+        return replace(child, columns=tuple(child.columns[c] for c in chosen), names=tuple(names))
+    return ProjectExec(child, tuple(exprs), tuple(names))
 
 
 def _windows_in(node: Logical) -> Iterator[Windowed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cql.errors import Position
@@ -77,7 +77,8 @@ class BandExec:
 class OopJoinExec:
     """Inner join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
     ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
-    holds, over the left's columns, then the right's; of these, ``columns`` go on."""
+    holds, over the columns of the left, then of the right; ``columns`` of these go on, under
+    ``names``."""
 
     left: Physical
     right: Physical
@@ -85,6 +86,7 @@ class OopJoinExec:
     band: BandExec | None
     rest: tuple[Expr, ...]
     columns: tuple[int, ...]
+    names: tuple[str, ...]
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
@@ -96,7 +98,8 @@ class OopJoinExec:
     @property
     def schema(self) -> Schema:
         pair = self.pair
-        return Schema(tuple(pair[c] for c in self.columns))
+        named = zip(self.columns, self.names, strict=True)
+        return Schema(tuple(replace(pair[c], name=name) for c, name in named))
 
 
 @dataclass(frozen=True, slots=True)

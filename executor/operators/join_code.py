@@ -62,7 +62,7 @@ class Side:
     keys: tuple[int, ...]
     time: int | None
     record: Record
-    promise: int | None  # the output column that its time is
+    promised: tuple[int, ...]  # the output columns that its time is
 
     def holds(self, c: int) -> str | None:
         """The part of the record that column ``c`` is, if it is kept."""
@@ -92,9 +92,9 @@ class JoinWriter:
         first = len(node.left.schema) if port else 0
         pair = {*node.columns, *columns_of(*node.rest)}
         time = None if node.band is None else (node.band.left, node.band.right)[port]
-        promise = None
+        promised: tuple[int, ...] = ()
         if time is not None and time in progressing((node.left, node.right)[port]):
-            promise = next((k for k, c in enumerate(node.columns) if c == first + time), None)
+            promised = tuple(k for k, c in enumerate(node.columns) if c == first + time)
         record = Record()
         if time is not None:
             record.add("t", "int64")
@@ -108,7 +108,7 @@ class JoinWriter:
                 record.add(f"m{c}", "bool")
         keys = tuple(key[port] for key in node.keys)
         name, other = SIDES[port], SIDES[1 - port]
-        return Side(name, other, port, schema, keys, time, record, promise)
+        return Side(name, other, port, schema, keys, time, record, promised)
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -399,13 +399,14 @@ class JoinWriter:
         punctuation: ``ProducePunctuation`` of figure 4)."""
         kernel, body = self.kernel, self.kernel.body
         for side in self.sides:
-            if side.promise is not None:
+            if side.promised:
                 s, o = side.name, side.other
                 body.line(f"value = min({s}bound, max({o}bound, -{NO_BOUND}) - {s}reach)")
                 with body.block(f"if value > {s}promised and value > -{NO_BOUND // 2}:"):
                     body.line(f"{s}promised = value")
                     with body.block("if not (lended and rended):"):
-                        self._send(str(side.promise), "value")
+                        for k in side.promised:
+                            self._send(str(k), "value")
         finished = kernel.word("finished")
         with body.block(f"if lended and rended and {finished} == 0:"):
             body.line(f"{finished} = 1")
