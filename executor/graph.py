@@ -15,6 +15,7 @@ from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.relation import RelationOperator, relation_operator
+from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.sort import SortOperator
@@ -56,7 +57,13 @@ from cql.planner.physical import (
     relations,
     sources,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+)
 from cql.planner.physical_progress import progressing
 from cql.window import WindowKind
 
@@ -276,9 +283,9 @@ class _Builder:
                 for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
                     self._edge(child, below, index, port)
                 return index
-            case OopJoinExec():
+            case OopJoinExec() | RelationJoinExec():
                 ports = [self._operator_below(child) for child in inputs(node)]
-                join = OopJoinOperator(f"join#{len(self.graph.operators)}", node, self.workspace)
+                join = self._join(node)
                 index = self._add(join, node.schema, *(child.schema for child in inputs(node)))
                 for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
                     self._edge(child, below, index, port)
@@ -324,6 +331,12 @@ class _Builder:
                 return RowNumberOperator(name, node, self.workspace)
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
+
+    def _join(self, node: OopJoinExec | RelationJoinExec) -> Operator:
+        at = len(self.graph.operators)
+        if isinstance(node, OopJoinExec):
+            return OopJoinOperator(f"join#{at}", node, self.workspace)
+        return RelationJoinOperator(f"relationjoin#{at}", node, self.workspace)
 
     def _union(self, node: UnionExec) -> int:
         ports = [self._operator_below(child) for child in node.inputs]

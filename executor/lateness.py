@@ -12,9 +12,12 @@ from cql.executor.ingest import Feed
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator
 from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 
+#: What goes on without inputs that are idle.
+_JOINING = UnionOperator | MergeOperator | OopJoinOperator | RelationJoinOperator
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001
 
@@ -48,7 +51,7 @@ def entries(
     ]
     for operator in operators:
         counters = operator.counters()
-        if isinstance(operator, UnionOperator | MergeOperator | OopJoinOperator):
+        if isinstance(operator, _JOINING):
             found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))

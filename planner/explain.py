@@ -18,7 +18,13 @@ from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+)
 from cql.planner.physical_progress import progressing
 from cql.planner.show import show
 from cql.window import Window, WindowKind
@@ -294,6 +300,8 @@ def _physical_line(node: Node) -> Line:
             return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
         case OopJoinExec():
             return _join_line(node)
+        case RelationJoinExec():
+            return _relation_join_line(node)
         case TableJoinExec():
             return _table_join_line(node)
         case ph.SetOperationExec():
@@ -472,3 +480,14 @@ def _table_join_line(node: TableJoinExec) -> Line:
     state = f"state: the rows of {names or 'the table'}{', by key' if node.keys else ''}"
     notes = (f"why: {node.why}", state, f"append-only{_progress_text(node)}")
     return Line("TableJoin", f"{kind} {' AND '.join(said)}".strip(), notes)
+
+
+def _relation_join_line(node: RelationJoinExec) -> Line:
+    left, right = node.left.schema, node.right.schema
+    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
+    said += [show(e) for e in node.rest]
+    on = " on " + " AND ".join(said) if said else ""
+    state = "state: the rows of both sides, by key"
+    if node.kind != "inner":
+        state += ", and how many partners each has"
+    return Line("RelationJoin", f"{node.kind}{on}", (f"why: {node.why}", state))

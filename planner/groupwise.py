@@ -31,7 +31,13 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+)
 from cql.planner.progress import apart
 from cql.window import WindowKind
 
@@ -47,6 +53,7 @@ _CONSUMERS = {
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
     OopJoinExec: "a join",
+    RelationJoinExec: "a join",
     TableJoinExec: "a join",
 }
 _WINDOWS = {

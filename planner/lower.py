@@ -37,8 +37,16 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.lower_join import bare, join_of, projected, refuse_as_relation, refuse_join
-from cql.planner.lower_relation import changes, for_reading, looked_up, on_time, stream_of
+from cql.planner.lower_join import join_of, projected
+from cql.planner.lower_relation import (
+    changes,
+    for_reading,
+    looked_up,
+    on_time,
+    pairs,
+    stream_of,
+)
+from cql.planner.lower_relation_join import holds_rows, refuse_both_times, refuse_join
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -61,7 +69,7 @@ from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.properties import closing_key, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only
+from cql.planner.relations import clock, is_append_only, is_inner
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -132,14 +140,13 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
             raise _refusal(node.clause, node.pos, node.hint)
         case Join():
             refuse_join(node)
-            for side in (node.left, node.right):
-                refuse(side if looks_up(node) else bare(side), under_window=under_window)
-            return
         case Windowed():
             _refuse_window(node)
         case RowNumber() if node.window is not None and not is_append_only(node.input):
             raise _refusal("OVER a relation", node.pos, _NUMBERED)
         case Aggregate() | Bucket():
+            if isinstance(node, Aggregate):
+                refuse_both_times(node)
             if node.window is not None and node.window.kind is WindowKind.SESSION:
                 _refuse_session(node)
             elif node.window is not None and not node.window.has_number:
@@ -153,8 +160,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
                 )
         case _:
             pass
-    if not (isinstance(node, Filter | Project | Union) or getattr(node, "window", None)):
-        refuse_as_relation(node)
     under_window = under_window or getattr(node, "window", None) is not None
     for child in inputs(node):
         refuse(child, under_window=under_window)
@@ -278,6 +283,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return looked_up(node, lambda n: _lower(n, settings))
         case RelationToStream():
             return stream_of(node, lambda n: _lower(n, settings))
+        case Join() if not looks_up(node) and (holds_rows(node) or not is_inner(node)):
+            return pairs(node, lambda n: _lower(n, settings))
         case Join():
             return join_of(node, lambda n: _lower(n, settings))
         case SetOperation() | Unsupported():

@@ -10,7 +10,7 @@ from cql.errors import NotSupportedError, PlanError
 from cql.planner.choose import duration
 from cql.planner.expr import Column, Expr
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
-from cql.planner.logical import Filter, Join, Logical, Project, Union, Windowed, inputs
+from cql.planner.logical import Filter, Join, Logical, Project, Windowed
 from cql.planner.lower_table_join import table_join
 from cql.planner.pairs import behind, runs_inside, with_columns
 from cql.planner.physical import (
@@ -25,7 +25,6 @@ from cql.planner.physical_joins import BandExec, OopJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import looks_up
 from cql.planner.properties import progressing as logical_progress
-from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import column_of
 from cql.planner.show import show
@@ -35,49 +34,6 @@ from cql.window import WindowKind
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: How long a row stays after its time, by kind of window; RANGE says it itself.
 _STAYS = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: NO_BOUND}
-
-
-def refuse_join(node: Join) -> None:
-    """Raises for what this version does not join."""
-    if looks_up(node):
-        return
-    kind = {"asof": "ASOF JOIN", "semi": "SEMI JOIN", "anti": "ANTI JOIN"}.get(
-        node.kind, f"{node.kind.upper()} OUTER JOIN"
-    )
-    if node.kind not in ("inner", "cross"):
-        raise NotSupportedError(f"{kind} is not supported by this version", position=node.pos)
-    for side in (node.left, node.right):
-        for window in _windows_in(side):
-            if window.window.kind is not WindowKind.RANGE and window.window.kind not in _STAYS:
-                raise NotSupportedError(
-                    "a join of a window of rows is not supported by this version",
-                    position=window.pos or node.pos,
-                    hint="windows of RANGE join: [RANGE 10 MINUTES]",
-                )
-
-
-def refuse_as_relation(node: Logical) -> None:
-    """Raises for a join of windows below ``node``, which looks at the rows that leave it."""
-    for child in inputs(node):
-        for join in _joins_in(child):
-            if is_relation(join):
-                raise NotSupportedError(
-                    "a join of windows without SLIDE as a relation whose rows leave is not"
-                    " supported by this version",
-                    position=join.pos,
-                    hint="select and project its rows, or aggregate them in windows with SLIDE",
-                )
-
-
-def _joins_in(node: Logical) -> Iterator[Join]:
-    match node:
-        case Join():
-            yield node
-        case Filter() | Project() | Union():
-            for child in inputs(node):
-                yield from _joins_in(child)
-        case _:
-            pass
 
 
 def join_of(node: Join, lower: Lower) -> Physical:
@@ -116,19 +72,6 @@ def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> P
     if isinstance(child, OopJoinExec) and len(chosen) == len(exprs):
         return replace(child, columns=tuple(child.columns[c] for c in chosen), names=tuple(names))
     return ProjectExec(child, tuple(exprs), tuple(names))
-
-
-def _windows_in(node: Logical) -> Iterator[Windowed]:
-    match node:
-        case Windowed():
-            yield node
-        case Filter() | Project():
-            yield from _windows_in(node.input)
-        case Join():
-            yield from _windows_in(node.left)
-            yield from _windows_in(node.right)
-        case _:
-            pass
 
 
 def bare(node: Logical) -> Logical:

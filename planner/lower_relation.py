@@ -20,6 +20,7 @@ from cql.planner.logical import (
     Aggregate,
     AggregateCall,
     Filter,
+    Join,
     Logical,
     Project,
     RelationToStream,
@@ -31,6 +32,7 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
+from cql.planner.lower_relation_join import as_side, each_pair_once, relation_join
 from cql.planner.order import late_rows
 from cql.planner.physical import (
     ArrivalExec,
@@ -47,12 +49,14 @@ from cql.planner.physical import (
     TopExec,
     UnionExec,
     bounded,
+    inputs,
     read_ahead,
+    with_input,
 )
-from cql.planner.physical_joins import LookupExec, SubqueryJoinExec
+from cql.planner.physical_joins import LookupExec, RelationJoinExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
-from cql.planner.relations import sees_relation
+from cql.planner.relations import clock, sees_relation
 from cql.types import BIGINT, DataType, Kind
 from cql.window import MAX_EVENT_TIME, WindowKind
 
@@ -113,6 +117,8 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
             return _aggregate(node, time, lower)
         case SetOperation():
             return _set_operation(node, time, lower)
+        case Join():
+            return _join(node, time, lower)
         case SubqueryJoin():
             return _subquery_join(node, changes(node.input, time, lower), time, lower)
         case Sort():
@@ -188,6 +194,8 @@ def never_shrinks(node: Physical) -> bool:
             return isinstance(weight, Literal) or never_shrinks(node.input)
         case UnionExec():
             return all(never_shrinks(i) for i in node.inputs)
+        case RelationJoinExec(kind="inner"):
+            return never_shrinks(node.left) and never_shrinks(node.right)
         case _:
             return False
 
@@ -375,6 +383,23 @@ def _set_operation(node: SetOperation, time: DataType, lower: Lower) -> Physical
     return SetOperationExec(union, node.kind, node.distinct, why)
 
 
+def _join(node: Join, time: DataType, lower: Lower) -> Physical:
+    """A table is read before the rows that it meets."""
+    sides = [as_side(node.left), as_side(node.right)]
+    constant = [is_constant(side) for side in sides]
+    left, right = (changes(side, time, lower) for side in sides)
+    if constant == [True, False]:
+        left = read_ahead(left)
+    if constant == [False, True]:
+        right = read_ahead(right)
+    return relation_join(node, left, right, [never_shrinks(left), never_shrinks(right)])
+
+
+def pairs(node: Join, lower: Lower) -> Physical:
+    """A join as the stream of its pairs, each once, where that is made of its changes."""
+    return each_pair_once(node, _join(node, clock(node) or BIGINT, lower))
+
+
 def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
     """Over a stream, where the subquery never changes: still that stream."""
     query = read_ahead(_from_ever(changes(node.query, BIGINT, lower)))
@@ -447,8 +472,8 @@ def _from_ever(node: Physical) -> Physical:
             | SubqueryJoinExec()
         ):
             return replace(node, input=_from_ever(node.input))
-        case UnionExec():
-            return replace(node, inputs=tuple(map(_from_ever, node.inputs)))
+        case UnionExec() | RelationJoinExec():
+            return with_input(node, tuple(map(_from_ever, inputs(node))))
         case _:
             return node
 
@@ -551,6 +576,9 @@ def _is_net(node: Physical) -> bool:
         case ProjectExec():
             kept = {e.index for e in node.exprs if isinstance(e, Column)}
             return len(kept) == len(node.input.schema) and _is_net(node.input)
+        case RelationJoinExec():
+            # a row without a partner may look like one with a partner that is all NULL
+            return node.kind in ("inner", "mark")
         case _:
             return isinstance(node, Changes)
 

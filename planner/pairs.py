@@ -36,9 +36,9 @@ _PLAIN = frozenset(
 )
 
 
-def runs_inside(expr: Expr) -> bool:
+def runs_inside(expr: Expr, of_texts: frozenset[str] = frozenset(("eq", "ne"))) -> bool:
     """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
-    only whether they are equal."""
+    only what ``of_texts`` names."""
     if functions.can_fail(expr):
         return False
     for e in walk(expr):
@@ -46,7 +46,7 @@ def runs_inside(expr: Expr) -> bool:
         match e:
             case Column() | Literal():
                 pass
-            case Call(function=None) if e.fn in _PLAIN and (not coded or e.fn in ("eq", "ne")):
+            case Call(function=None) if e.fn in _PLAIN and (not coded or e.fn in of_texts):
                 pass
             case Cast() if _is_number(e.type) and _is_number(e.arg.type):
                 pass
@@ -59,10 +59,14 @@ def _is_number(kind: DataType) -> bool:
     return kind.is_integer or kind.is_fraction
 
 
-def with_columns(child: Physical, exprs: Sequence[Expr]) -> tuple[Physical, list[int]]:
-    """``child`` with the expressions as columns, behind its own unless they are some of them."""
-    own: list[Expr] = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
-    width, places = len(own), []
+def with_columns(
+    child: Physical, exprs: Sequence[Expr], last: int = 0
+) -> tuple[Physical, list[int]]:
+    """``child`` with the expressions as columns, behind its own unless they are some of them; the
+    ``last`` ones stay the last."""
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
+    width, places = len(columns) - last, []
+    own: list[Expr] = [*columns[:width]]
     for expr in exprs:
         if isinstance(expr, Column):
             places.append(expr.index)
@@ -72,8 +76,10 @@ def with_columns(child: Physical, exprs: Sequence[Expr]) -> tuple[Physical, list
         places.append(own.index(expr))
     if len(own) == width:
         return child, places
-    names = (*child.schema.names, *(f"_{k}" for k in range(width, len(own))))
-    return ProjectExec(child, tuple(own), names, "what rows are looked up by"), places
+    made, names = (f"_{k}" for k in range(width, len(own))), child.schema.names
+    names = (*names[:width], *made, *names[width:])
+    exprs = (*own, *columns[width:])
+    return ProjectExec(child, exprs, names, "what rows are looked up by"), places
 
 
 def behind(expr: Expr, width: int, more: int) -> Expr:

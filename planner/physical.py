@@ -16,7 +16,13 @@ from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+)
 from cql.types import BIGINT, INT, DataType
 from cql.window import Window
 
@@ -478,6 +484,7 @@ Physical: TypeAlias = (
     | LookupExec
     | OopJoinExec
     | TableJoinExec
+    | RelationJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -489,7 +496,9 @@ Physical: TypeAlias = (
 QUERY = "_query"
 
 #: Operators that take changes and give them, instant by instant.
-Changes: TypeAlias = ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec
+Changes: TypeAlias = (
+    ChangeAggregateExec | SetOperationExec | TopExec | RowNumberExec | RelationJoinExec
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +537,7 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return node.inputs
         case LookupExec():
             return (node.input, node.query)
-        case OopJoinExec():
+        case OopJoinExec() | RelationJoinExec():
             return (node.left, node.right)
         case TableJoinExec():
             return (node.input, node.table)
@@ -589,7 +598,7 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return replace(node, inputs=new)
         case LookupExec():
             return replace(node, input=new[0], query=new[1])
-        case OopJoinExec():
+        case OopJoinExec() | RelationJoinExec():
             return replace(node, left=new[0], right=new[1])
         case TableJoinExec():
             return replace(node, input=new[0], table=new[1])

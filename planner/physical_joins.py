@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cql.errors import Position
 from cql.model import Field, Schema
 from cql.planner.expr import Expr
+from cql.types import BOOLEAN
 
 if TYPE_CHECKING:
     from cql.planner.physical import Physical
@@ -139,3 +140,40 @@ class TableJoinExec:
         """Those of the stream's ``columns`` that go on, by their places in the output."""
         live = frozenset(columns)
         return {k: c for k, c in enumerate(self.columns) if c in live}
+
+
+@dataclass(frozen=True, slots=True)
+class RelationJoinExec:
+    """Join of two changing relations, at each instant (CQL paper, section 5): pairs of rows with
+    equal ``keys`` (columns of the left and of the right) for which ``rest`` holds, over the left's
+    columns, then the right's, both without the change's own; of these, ``columns`` go on. ``kind``
+    is inner, left, right, full (rows without a partner are there with NULLs), or mark: the rows of
+    the left, and in a column ``name`` behind them whether each has a partner."""
+
+    left: Physical
+    right: Physical
+    kind: str
+    keys: tuple[tuple[int, int], ...]
+    rest: tuple[Expr, ...]
+    columns: tuple[int, ...]
+    name: str = ""
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def pair(self) -> Schema:
+        """The columns of both."""
+        sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
+        fields = (
+            replace(f, nullable=f.nullable or self.kind in padded)
+            for side, padded in sides
+            for f in side.schema.fields[:-2]
+        )
+        return Schema(tuple(fields))
+
+    @property
+    def schema(self) -> Schema:
+        pair = self.pair
+        mark = (Field(self.name, BOOLEAN, False),) if self.kind == "mark" else ()
+        change = self.left.schema.fields[-2:]
+        return Schema((*(pair[c] for c in self.columns), *mark, *change))

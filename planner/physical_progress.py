@@ -29,7 +29,13 @@ from cql.planner.physical import (
     WidAggregateExec,
     bounded,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, SubqueryJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+)
 from cql.window import WindowKind
 
 
@@ -56,6 +62,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             | SubqueryJoinExec()
             | TopExec()
             | RowNumberExec()
+            | RelationJoinExec()
         ):
             return (len(node.schema) - 2,)
         case StreamExec():

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cql.planner.expr import Column
+from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import (
     WINDOW_COLUMNS,
     Aggregate,
@@ -26,7 +27,8 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
-from cql.planner.properties import is_constant, progressing
+from cql.planner.properties import is_constant, looks_up, progressing
+from cql.planner.rules import conjuncts
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
@@ -57,9 +59,26 @@ def is_relation(node: Logical) -> bool:
         case SubqueryJoin():
             return is_relation(node.input) or not is_constant(node.query)
         case Join():
-            return is_relation(node.left) or is_relation(node.right)
+            return _join_changes(node)
         case _:
             return False
+
+
+def is_inner(node: Join) -> bool:
+    """Whether it shows pairs of rows only."""
+    return node.kind in ("inner", "cross")
+
+
+def _join_changes(node: Join) -> bool:
+    """What an outer, semi or anti join says of a row changes when a partner comes; but for streams
+    whose times must lie near each other."""
+    if is_relation(node.left) or is_relation(node.right):
+        return True
+    sides = (progressing(node.left), progressing(node.right))
+    if is_inner(node) or node.kind == "asof" or not all(sides):
+        return False
+    parts = [] if node.condition is None else conjuncts(node.condition)
+    return take_apart(parts, [], Sides(len(node.left.schema), *map(tuple, sides))).band is None
 
 
 def is_append_only(node: Logical) -> bool:
@@ -73,7 +92,8 @@ def is_append_only(node: Logical) -> bool:
         case SubqueryJoin():
             return is_constant(node.query) and is_append_only(node.input)
         case Join():
-            return is_append_only(node.left) and is_append_only(node.right)
+            once = is_inner(node) or looks_up(node) or not is_relation(node)
+            return once and is_append_only(node.left) and is_append_only(node.right)
         case _:
             return not is_relation(node)
 
@@ -204,6 +224,8 @@ def clock(node: Logical) -> DataType | None:
             return _common([clock(node.left), clock(node.right)])
         case SubqueryJoin():
             return _common([clock(node.input), clock(node.query)])
+        case Join():
+            return clock(node.left) or clock(node.right)
         case _:
             first = next(iter(progressing(node)), None)
             return None if first is None else _counted(node.schema[first].type)

@@ -22,7 +22,7 @@ from naive_aggregates import QueryFailsError
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_groups import aggregated, bucketed, grouped
-from naive_joins import joined, with_condition
+from naive_joins import holds_rows, joined, looks_up, together, with_condition
 from naive_order import Order, merged
 from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_relation
@@ -76,7 +76,7 @@ def _rows(node: Logical, run: Run) -> list[Row]:
         case Values():
             return [Row(tuple(v.value for v in row), ()) for row in node.rows]
         case Filter(input=Join(kind="inner" | "cross") as join):
-            return list(joined(with_condition(join, node.condition), lambda n: _rows(n, run), run))
+            return _joined(with_condition(join, node.condition), run)
         case Filter():
             return list(_filter(node, run))
         case Project():
@@ -103,9 +103,20 @@ def _rows(node: Logical, run: Run) -> list[Row]:
         case SubqueryJoin():
             return _looked_up(node, run)
         case Join():
-            return list(joined(node, lambda n: _rows(n, run), run))
+            return _joined(node, run)
         case SetOperation() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
+
+
+def _joined(node: Join, run: Run) -> list[Row]:
+    if looks_up(node):
+        return list(joined(node, lambda n: _rows(n, run), run))
+    if node.kind not in ("inner", "cross"):  # of tables
+        rows = relations_of(run).at(node, 0)
+        return [Row(row, (NEVER,) * len(row), k) for k, row in enumerate(rows)]
+    if holds_rows(node):
+        return list(together(node, relations_of(run), run))
+    return list(joined(node, lambda n: _rows(n, run), run))
 
 
 def _scan(node: Scan, run: Run) -> list[Row]:

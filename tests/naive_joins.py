@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_order import progressing
 from naive_progress import NEVER
+from naive_relations import Relations, parts_of
 from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
-from cql.planner.expr import Call, Column, Expr
+from cql.planner.expr import Column, Expr
 from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
@@ -39,7 +41,7 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
     width = len(node.left.schema)
     stays, waits = list(_windows(node.left)), list(_windows(node.right))
-    parts = [] if node.condition is None else list(_parts(node.condition))
+    parts = list(parts_of(node.condition))
     marks = (NEVER,) * (width + len(node.right.schema))
     found = 0
     for one in left:
@@ -79,7 +81,7 @@ def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -
     turned = node.kind == "right" or (node.kind in ("inner", "cross") and not is_table(node.right))
     stream, table = (node.right, node.left) if turned else (node.left, node.right)
     width = len(table.schema)
-    parts = [] if node.condition is None else list(_parts(node.condition))
+    parts = list(parts_of(node.condition))
     held = rows_of(table)
     for row in rows_of(stream):
         found = False
@@ -140,6 +142,76 @@ def with_condition(node: Join, condition: Expr) -> Join:
     return replace(node, condition=both)
 
 
+def holds_rows(node: Logical) -> bool:
+    """Whether a window of rows is among those that rows of a join come from."""
+    match node:
+        case Windowed():
+            return node.window.kind is WindowKind.ROWS
+        case Filter() | Project():
+            return holds_rows(node.input)
+        case Join():
+            return holds_rows(node.left) or holds_rows(node.right)
+        case _:
+            return False
+
+
+def together(node: Join, data: Relations, run: Run) -> Iterator[Row]:
+    """Each pair of rows that the condition holds for and that are there at one instant at least.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import stream
+    >>> from cql.window import Window
+    >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
+    >>> a, b = (Windowed(s, Window(WindowKind.ROWS, 0, rows=1)) for s in (a, b))
+    >>> both = Join(a, b, "cross", None)
+    >>> evaluate(both, {"a": [(1,), (2,), (2,), (6,)], "b": [(2,), (4,)]}).rows
+    [(2, 2), (2, 4), (6, 4)]
+    """
+    found = _lives(node, data, data.instants(node), run)
+    marks = (NEVER,) * len(node.schema)
+    yield from (Row(values, marks, k) for k, (values, _) in enumerate(found))
+
+
+Lives = list[tuple[tuple[Any, ...], set[int]]]
+
+
+def _lives(node: Logical, data: Relations, instants: list[int], run: Run) -> Lives:
+    """The rows of ``node``, each with the instants at which it is there."""
+    match node:
+        case Windowed():
+            there: dict[int, set[int]] = {id(row): set() for _, row in data.members(node)}
+            assert len(there) == len(data.members(node))
+            for now in instants:
+                for row in data.at(node, now):
+                    there[id(row)].add(now)
+            return [(row, there[id(row)]) for _, row in data.members(node)]
+        case Filter(input=Join() as join):
+            return _lives(with_condition(join, node.condition), data, instants, run)
+        case Filter():
+            lives = _lives(node.input, data, instants, run)
+            return [(row, when) for row, when in lives if is_true(node.condition, row)]
+        case Project():
+            lives = _lives(node.input, data, instants, run)
+            return [(tuple(value_of(e, row) for e in node.exprs), when) for row, when in lives]
+        case Join():
+            left, right = (_lives(side, data, instants, run) for side in data.sides(node))
+            pairs = (
+                ((*one, *other), when & others) for one, when in left for other, others in right
+            )
+            return [(row, when) for row, when in pairs if when and _asked(node, row, run)]
+        case _:  # a table
+            return [(row, set(instants)) for row in data.at(node, 0)]
+
+
+def _asked(node: Join, values: tuple[Any, ...], run: Run) -> bool:
+    errors: list[BadRowError] = []
+    if not all(_holds(part, values, errors) for part in parts_of(node.condition)):
+        return False
+    if errors:
+        run.fails(errors[0])
+    return not errors
+
+
 def _on_time(node: Logical, rows_of: Callable[[Logical], list[Row]], run: Run) -> list[Row]:
     kept = []
     bare = _bare(node)
@@ -193,11 +265,3 @@ def _windows(node: Logical) -> Iterator[tuple[int, int | None]]:
             yield from ((width + column, stays) for column, stays in _windows(node.right))
         case _:  # all rows so far
             yield from ((column, None) for column in sorted(progressing(node))[:1])
-
-
-def _parts(condition: Expr) -> Iterator[Expr]:
-    if isinstance(condition, Call) and condition.fn == "and":
-        for arg in condition.args:
-            yield from _parts(arg)
-    else:
-        yield condition

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cmp_to_key, partial
 from itertools import pairwise
 from typing import Any
 
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
+from naive_order import progressing
 from naive_values import BadRowError, group_key
 
-from cql.planner.expr import columns_of
+from cql.planner.expr import Call, Expr, columns_of
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -35,7 +36,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.window import WindowKind
+from cql.window import Window, WindowKind
 
 Bag = list[tuple[Any, ...]]
 
@@ -58,7 +59,7 @@ def is_relation(node: Logical) -> bool:
         case Union():
             return any(map(is_relation, node.inputs))
         case Join():
-            return is_relation(node.left) or is_relation(node.right)
+            return join_changes(node)
         case RowNumber():
             return node.window is None
         case SubqueryJoin():
@@ -74,6 +75,22 @@ def is_constant(node: Logical) -> bool:
     return all(map(is_constant, inputs(node)))
 
 
+def join_changes(node: Join) -> bool:
+    """One with a window in it; an outer one of streams, where neither side's time bounds the
+    other's: a row without a partner leaves when one comes."""
+    if is_relation(node.left) or is_relation(node.right):
+        return True
+    if node.kind in ("inner", "cross") or is_constant(node.left) or is_constant(node.right):
+        return False
+    width = len(node.left.schema)
+    for part in parts_of(node.condition):
+        used = columns_of(part)
+        left = {c for c in used if c < width and c in progressing(node.left)}
+        if left and {c - width for c in used} & set(progressing(node.right)):
+            return False
+    return True
+
+
 def is_append_only(node: Logical) -> bool:
     """Whether only selections, projections and unions stand over the windows: each row counts
     once."""
@@ -83,7 +100,10 @@ def is_append_only(node: Logical) -> bool:
         case Union():
             return all(map(is_append_only, node.inputs))
         case Join():
-            return is_append_only(node.left) and is_append_only(node.right)
+            changes = node.kind not in ("inner", "cross") and is_relation(node)
+            if node.kind != "full":  # what a table says of a row stays
+                changes &= not is_constant(node.left if node.kind == "right" else node.right)
+            return not changes and is_append_only(node.left) and is_append_only(node.right)
         case SubqueryJoin():
             return is_constant(node.query) and is_append_only(node.input)
         case _:
@@ -104,6 +124,8 @@ class Relations:
     undetermined: bool = False
     _asking: bool = False
     _firsts: dict[int, float] = field(default_factory=dict)
+    _sides: dict[int, tuple[Join, tuple[Logical, Logical]]] = field(default_factory=dict)
+    _held: dict[int, tuple[Expr, dict[tuple[Any, ...], bool]]] = field(default_factory=dict)
     _members: dict[int, list[tuple[int, tuple[Any, ...]]]] = field(default_factory=dict)
 
     # -- which instants there are --------------------------------------------------------------
@@ -112,6 +134,9 @@ class Relations:
         """The windows that make ``node`` a relation."""
         if isinstance(node, Windowed):
             yield node
+        elif isinstance(node, Join):
+            for side in self.sides(node):
+                yield from self.windows(side)
         elif not isinstance(node, RelationToStream) and (
             not isinstance(node, Aggregate) or node.window is None
         ):
@@ -239,6 +264,8 @@ class Relations:
                 return self._top(node, now)
             case RowNumber():
                 return self._numbered(node, now)
+            case Join():
+                return self._joined(node, now)
             case _:
                 return [row.values for row in self.rows_of(node)]
 
@@ -356,6 +383,59 @@ class Relations:
             found += [(*row, n) for n, row in enumerate(ordered, 1)]
         return found
 
+    def sides(self, node: Join) -> tuple[Logical, Logical]:
+        """The inputs of a join as relations: a stream is that of all its rows so far."""
+        if id(node) not in self._sides:
+            self._sides[id(node)] = node, (_so_far(node.left), _so_far(node.right))
+        return self._sides[id(node)][1]
+
+    def _joined(self, node: Join, now: int) -> Bag:
+        """All pairs of rows that are there and for which the condition holds; in an outer join also
+        the rows without a partner, with NULLs for the other side. Semi and anti joins show the rows
+        of the left that have one, or none.
+
+        >>> from naive import relations
+        >>> from naive_tables import call, column, stream
+        >>> from cql.window import Window
+        >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
+        >>> a, b = (Windowed(s, Window(WindowKind.RANGE, 0, range=5)) for s in (a, b))
+        >>> less = call("lt", column(Join(a, b, "inner", None), "t"), 3)
+        >>> data = relations({"a": [(1,), (3,)], "b": [(2,), (4,)]})
+        >>> data.at(Join(a, b, "inner", less), 4)
+        [(1, 2), (1, 4)]
+        >>> data.at(Join(a, b, "left", less), 4)
+        [(1, 2), (1, 4), (3, None)]
+        >>> data.at(Join(a, b, "full", less), 7)
+        [(3, None), (None, 2), (None, 4)]
+        """
+        left, right = (self.at(side, now) for side in self.sides(node))
+        pairs = [
+            (i, k)
+            for i, one in enumerate(left)
+            for k, other in enumerate(right)
+            if self._holds(node.condition, (*one, *other))
+        ]
+        if node.kind in ("semi", "anti"):
+            met = {i for i, _ in pairs}
+            return [row for i, row in enumerate(left) if (i in met) == (node.kind == "semi")]
+        found = [(*left[i], *right[k]) for i, k in pairs]
+        if node.kind in ("left", "full"):
+            met, nothing = {i for i, _ in pairs}, (None,) * len(node.right.schema)
+            found += [(*row, *nothing) for i, row in enumerate(left) if i not in met]
+        if node.kind in ("right", "full"):
+            met, nothing = {k for _, k in pairs}, (None,) * len(node.left.schema)
+            found += [(*nothing, *row) for k, row in enumerate(right) if k not in met]
+        return found
+
+    def _holds(self, condition: Expr | None, pair: tuple[Any, ...]) -> bool:
+        """Asked once of pairs that are equal."""
+        if condition is None:
+            return True
+        known = self._held.setdefault(id(condition), (condition, {}))[1]
+        if pair not in known:
+            known[pair] = is_true(condition, pair)
+        return known[pair]
+
     # -- changes and streams ---------------------------------------------------------------------
 
     def changes(self, node: Logical) -> list[tuple[int, tuple[Any, ...], int]]:
@@ -420,6 +500,30 @@ class Relations:
                 found.add(now)
             before = ids
         return found
+
+
+def _so_far(node: Logical) -> Logical:
+    match node:
+        case Join():
+            return node
+        case Filter() | Project() if is_relation(node) or _is_join(node):
+            return replace(node, input=_so_far(node.input))
+        case _ if is_relation(node) or not progressing(node):
+            return node
+    return Windowed(node, Window(WindowKind.UNBOUNDED, min(progressing(node))))
+
+
+def _is_join(node: Logical) -> bool:
+    return isinstance(node, Join) or (isinstance(node, Filter | Project) and _is_join(node.input))
+
+
+def parts_of(condition: Expr | None) -> Iterator[Expr]:
+    """The operands of AND."""
+    if isinstance(condition, Call) and condition.fn == "and":
+        for arg in condition.args:
+            yield from parts_of(arg)
+    elif condition is not None:
+        yield condition
 
 
 class TwoRowsError(Exception):

@@ -65,6 +65,7 @@ CHANGES = (
     "rstream",
     "subquery",
     "net",
+    "relationjoin",
 )
 RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 KEEPS_VALUES = re.compile(
@@ -360,7 +361,7 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]
-    if not {"union", "merge", "lookup", "join", "tablejoin"} & set(names):
+    if not {"union", "merge", "lookup", "join", "tablejoin", "relationjoin"} & set(names):
         for above, below in zip(metrics[1:], metrics, strict=False):
             assert above["rows_in"] == below["rows_out"], metrics
 

@@ -88,6 +88,9 @@ QUERIES = {
         ISTREAM(SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs,
             string_agg(DISTINCT upper(x), ',') AS u, max(x) AS high
         FROM a [RANGE 9] GROUP BY k)""",
+    "joins of relations": """
+        ISTREAM(SELECT l.k, l.x, r.x AS y FROM a [RANGE 1] AS l LEFT JOIN b [RANGE 1] AS r
+            ON l.k = r.k AND l.x < r.x AND coalesce(l.x, '') <> 'none')""",
     "groups one by one": """
         SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
         FROM c [RANGE 20 SLIDE 10] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",

@@ -155,11 +155,11 @@ def test_endless_rows_must_leave(session: cql.Session, text: str, hint: str) -> 
 @pytest.mark.parametrize(
     ("text", "clause"),
     [
-        ("SELECT v FROM a LEFT JOIN b ON a.k = b.k", "LEFT OUTER JOIN"),
-        ("SELECT v FROM a SEMI JOIN b ON a.k = b.k", "SEMI JOIN"),
-        ("SELECT v FROM a [ROWS 3], b WHERE a.k = b.k", "a window of rows"),
+        ("SELECT v FROM a LEFT JOIN b ON a.ts = b.at", "LEFT OUTER JOIN of streams"),
+        ("SELECT v FROM a SEMI JOIN b ON a.ts = b.at", "SEMI JOIN of streams"),
+        ("SELECT v FROM a [RANGE 3 SECONDS SLIDE 1 SECOND], b WHERE a.k = b.k", "with SLIDE"),
         ("SELECT v FROM a [NOW], b [NOW] WHERE a.k = b.k LATE OUTPUT INTO l", "INTO of a join"),
-        ("SELECT count(*) FROM a [NOW], b [NOW] WHERE a.k = b.k", "a relation whose rows leave"),
+        ("SELECT count(*) FROM a [NOW], b [NOW] GROUP BY a.ts, b.at", "GROUP BY of both times"),
     ],
 )
 def test_what_is_refused_is_named(session: cql.Session, text: str, clause: str) -> None:

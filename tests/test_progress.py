@@ -329,6 +329,23 @@ def test_idleness_passes_filters_and_windows(live: Live, runtime: str, fuse: str
     )
 
 
+def test_an_idle_input_does_not_hold_the_rows_of_a_join(live: Live) -> None:
+    """What it gives in the end for instants that are over is of the first one that is not."""
+    live.stream("a", STEADY)
+    live.stream("b", [(0, [0]), (1, [1]), (50, [20, 50])], "IDLE AFTER 5 SECONDS")
+    text = (
+        "SELECT DSTREAM(count(*) AS n, 0 AS window_end) FROM a [RANGE 2 SECONDS] AS l"
+        " LEFT JOIN b [RANGE 2 SECONDS] AS r ON r.ts <= l.ts"
+    )
+    found, query = live.run(text)
+    # b is idle from 6 on: the counts follow a, whose rows leave again
+    assert found[0][0] == 6.0
+    (join,) = (m for m in query.metrics() if m["operator"].startswith("relationjoin"))
+    assert join["held_left"] == join["held_right"] == join["waiting"] == 0
+    # the row at 1, whose instant was not over when b fell silent, and that at 20
+    assert late(query)["b", "idle"] == 2
+
+
 def test_bounded_input_is_never_idle(session: Session) -> None:
     """A replay with a stall in the middle loses nothing, and what is known leaves before it."""
     clock = Clock()

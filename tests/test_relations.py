@@ -190,7 +190,7 @@ def changes_of(case: Case) -> list[tuple[Any, ...]]:
     """(_time, row…, weight) from the engine, net per instant and row."""
     with open_session(case) as session, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        query = session.sql(case.text)
+        query = session.sql(case.text, **case.params)
         batches = list(query.batches())
         table = pa.Table.from_batches(batches, schema=query.schema.to_arrow())
     rows = storage_rows(table)

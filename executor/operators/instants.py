@@ -7,7 +7,7 @@ a relation has a state at each instant, and none in between).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from cql.executor.operators.rows import (
 )
 from cql.executor.unit import (
     END_OF_INPUT,
+    IDLE,
     INFINITY,
     NEVER,
     PUNCTUATION_WORDS,
@@ -39,10 +40,67 @@ from cql.model import Schema
 Times = npt.NDArray[np.int64]
 
 
+def promises_of(unit: Unit) -> Iterator[tuple[int, int]]:
+    """(attribute, value) of each punctuation on one attribute."""
+    for p in range(int(unit.words[PUNCTUATIONS])):
+        at = PUNCTUATION_WORDS * p
+        attribute, value, joint = (int(v) for v in unit.punctuations[at : at + 3])
+        if joint < 0:
+            yield attribute, value
+
+
+class Waiting:
+    """Rows of instants that are not over, as parts in the order of their times, which are those in
+    column ``time``."""
+
+    def __init__(self, schema: Schema, time: int) -> None:
+        self.schema = schema
+        self.time = time
+        self.parts: list[State] = []
+
+    @property
+    def rows(self) -> int:
+        return sum(map(count, list(self.parts)))
+
+    def add(self, rows: State) -> None:
+        times = self.times(rows)
+        if (times[1:] < times[:-1]).any():
+            rows = take(rows, np.argsort(times, kind="stable"))
+        append_part(self.parts, rows, self._in_order)
+
+    def times(self, rows: State) -> Times:
+        return rows[f"c{self.time}"].astype(np.int64, copy=False)
+
+    def before(self, passed: int) -> State:
+        """Takes out the rows of the instants before ``passed``, by time, ties by their arrival."""
+        due: list[State] = []
+        kept: list[State] = []
+        for part in self.parts:
+            at = int(np.searchsorted(self.times(part), passed))
+            if passed == INFINITY:
+                at = count(part)
+            if at:
+                due.append(take(part, slice(0, at)))
+            if at < count(part):
+                kept.append(rest(part, at))
+        self.parts = kept
+        return self._in_order(due) if due else no_rows(self.schema)
+
+    def _in_order(self, parts: Sequence[State]) -> State:
+        """Rows by time, ties by their arrival."""
+        rows = joined(parts)
+        times = self.times(rows)
+        if len(parts) == 1 or not (times[1:] < times[:-1]).any():
+            return rows
+        return take(rows, np.argsort(times, kind="stable"))
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        map_texts(self.parts, self.schema, change)
+
+
 class InstantOperator(RowsOperator):
-    """State: rows of instants that are not over, as parts in the order of their times. ``time`` is
-    the input column that orders them, ``time_out`` the output column on which the operator
-    promises."""
+    """State: rows of instants that are not over. ``time`` is the input column that orders them,
+    ``time_out`` the output column on which the operator promises."""
 
     def __init__(
         self, name: str, schema: Schema, time: int, output: Schema, time_out: int,
@@ -53,7 +111,7 @@ class InstantOperator(RowsOperator):
         self.time = time
         self.time_out = time_out
         self.passed = NEVER  # instants before it are over
-        self._waiting: list[State] = []
+        self._waiting = Waiting(schema, time)
 
     @abstractmethod
     def advance(self, rows: State, times: Times) -> State:
@@ -65,7 +123,7 @@ class InstantOperator(RowsOperator):
 
     @property
     def waiting_rows(self) -> int:
-        return sum(map(count, list(self._waiting)))
+        return self._waiting.rows
 
     @property
     def held_bytes(self) -> int:
@@ -74,22 +132,22 @@ class InstantOperator(RowsOperator):
 
     @property
     def state_bytes(self) -> int:
-        return nbytes([*self._waiting, self.ready]) + self.held_bytes
+        return nbytes([*self._waiting.parts, self.ready]) + self.held_bytes
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        map_texts(self._waiting, self.schema, change)
+        self._waiting.map_codes(change)
         map_texts([self.ready], self.output, change)
 
     def take_in(self, unit: Unit) -> int | None:
         if unit.words[ROWS] > 0:
-            self._wait(rows_of(unit, self.schema))
+            self._waiting.add(rows_of(unit, self.schema))
         passed, ended = self.passed, False
-        for p in range(int(unit.words[PUNCTUATIONS])):
-            at = PUNCTUATION_WORDS * p
-            attribute, value, joint = (int(v) for v in unit.punctuations[at : at + 3])
+        for attribute, value in promises_of(unit):
             if attribute == END_OF_INPUT:
                 ended = True
-            elif attribute == self.time and joint < 0:
+            elif attribute == IDLE:
+                self.promises.append((IDLE, value))
+            elif attribute == self.time:
                 passed = max(passed, value)
         self.ready = no_rows(self.output)
         if passed > self.passed:
@@ -106,34 +164,9 @@ class InstantOperator(RowsOperator):
         """All that follows is of instants that are not over."""
         self.promises.append((self.time_out, self.passed))
 
-    def _wait(self, rows: State) -> None:
-        times = self._times(rows)
-        if (times[1:] < times[:-1]).any():
-            rows = take(rows, np.argsort(times, kind="stable"))
-        append_part(self._waiting, rows, self._in_order)
-
     def _times(self, rows: State) -> Times:
-        return rows[f"c{self.time}"].astype(np.int64, copy=False)
-
-    def _in_order(self, parts: Sequence[State]) -> State:
-        """Rows by time, ties by their arrival."""
-        rows = joined(parts)
-        times = self._times(rows)
-        if len(parts) == 1 or not (times[1:] < times[:-1]).any():
-            return rows
-        return take(rows, np.argsort(times, kind="stable"))
+        return self._waiting.times(rows)
 
     def _advance(self) -> State:
-        due: list[State] = []
-        kept: list[State] = []
-        for part in self._waiting:
-            at = int(np.searchsorted(self._times(part), self.passed))
-            if self.passed == INFINITY:
-                at = count(part)
-            if at:
-                due.append(take(part, slice(0, at)))
-            if at < count(part):
-                kept.append(rest(part, at))
-        self._waiting = kept
-        rows = self._in_order(due) if due else no_rows(self.schema)
+        rows = self._waiting.before(self.passed)
         return self.advance(rows, self._times(rows))

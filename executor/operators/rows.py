@@ -135,6 +135,10 @@ class RowsOperator(PythonOperator):
         """Takes a unit's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR where
         a row fails."""
 
+    def more(self) -> State | None:
+        """What else there is of the unit that was taken in, once all that is ready has left."""
+        return None
+
     @property
     def state_bytes(self) -> int:
         return nbytes([self.ready])
@@ -158,7 +162,7 @@ class RowsOperator(PythonOperator):
         self.rows_out += n
         self.unsent -= n
         words[CURSOR] = first + n
-        if first + n < total:
+        if first + n < total or self._goes_on(words):
             return OUTPUT_FULL
         for k, (attribute, value) in enumerate(self.promises):
             at = PUNCTUATION_WORDS * k
@@ -168,3 +172,15 @@ class RowsOperator(PythonOperator):
         self.ready = no_rows(self.output)
         self.workspace.resize(before, self.state_bytes, self.name)
         return DONE
+
+    def _goes_on(self, words: npt.NDArray[np.int64]) -> bool:
+        """Makes more rows ready, if there are any."""
+        before = self.state_bytes
+        rows = self.more()
+        if rows is None:
+            return False
+        self.ready = rows
+        self.workspace.resize(before, self.state_bytes, self.name)
+        self.unsent = count(rows)
+        words[CURSOR] = 0
+        return True

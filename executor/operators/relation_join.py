@@ -1,0 +1,294 @@
+"""Joins of changing relations: inner, outer, and what is said of rows that have partners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor import codegen
+from cql.executor.kernels import relation_join as kernel
+from cql.executor.operators import relation_join_code as writing
+from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.instants import Times, Waiting, promises_of
+from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.rows import (
+    RowsOperator,
+    count,
+    map_texts,
+    nbytes,
+    no_rows,
+    rows_of,
+    take,
+)
+from cql.executor.operators.weights import RowIndex, weights_of
+from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
+from cql.model import Schema
+from cql.planner.expr import Literal
+from cql.planner.physical import Physical, sources
+from cql.planner.physical_joins import RelationJoinExec
+
+_SHOWS = ("inner", "left", "right", "full")
+_OF_LEFT = {"left": kernel.WITHOUT, "full": kernel.WITHOUT, "mark": kernel.ANSWER}
+_OF_RIGHT = {"right": kernel.WITHOUT, "full": kernel.WITHOUT}
+_FIELDS = ("held", "shown", "key", "after", "before", "bits", "partners", "told", "concerned")
+#: Changes that are made ready at a time.
+_ROOM = 1 << 14
+
+
+class _Side:
+    """An input: its rows, each once, those that wait, and how far it has come."""
+
+    def __init__(self, node: Physical, keys: tuple[int, ...]) -> None:
+        self.schema = node.schema
+        self.name = ", ".join(s.name for s in sources(node))
+        self.time = len(self.schema) - 2
+        self.keys = keys
+        self.waiting = Waiting(self.schema, self.time)
+        self.rows = RowIndex(Schema(self.schema.fields[:-2]), *_FIELDS)
+        self.head = np.zeros(0, np.int64)  # of the list of each key
+        self.passed = NEVER
+        self.ended = self.idle = False
+        self.too_late = 0  # rows that entered below what was promised while it was idle
+
+    @property
+    def nbytes(self) -> int:
+        return nbytes(self.waiting.parts) + self.rows.nbytes + self.head.nbytes
+
+    def fields(self) -> tuple[Times, ...]:
+        return tuple(self.rows.counts[name] for name in _FIELDS)
+
+    def take_in(self, unit: Unit, passed: int) -> None:
+        """``passed``: instants before it are over. A change of such a one, from an input that was
+        idle, is one of the first instant that is not."""
+        if unit.words[ROWS] > 0:
+            rows = rows_of(unit, self.schema)
+            times = self.waiting.times(rows)
+            late = times < passed
+            if late.any():
+                self.too_late += int((weights_of(rows, self.schema)[late] > 0).sum())
+                column = rows[f"c{self.time}"]
+                rows[f"c{self.time}"] = np.where(late, passed, times).astype(column.dtype)
+            self.waiting.add(rows)
+        for attribute, value in promises_of(unit):
+            if attribute == END_OF_INPUT:
+                self.ended, self.passed = True, INFINITY
+            elif attribute == IDLE:
+                self.idle = bool(value)
+            elif attribute == self.time:
+                self.passed = max(self.passed, value)
+
+
+class RelationJoinOperator(RowsOperator):
+    """State: the rows of both sides, in lists by key, with how often each is there, how many
+    partners it has, and how often it was told that it has none."""
+
+    def __init__(self, name: str, node: RelationJoinExec, workspace: Workspace) -> None:
+        super().__init__(name, node.schema, workspace)
+        self.node = node
+        lefts, rights = (tuple(key[k] for key in node.keys) for k in (0, 1))
+        self.sides = (_Side(node.left, lefts), _Side(node.right, rights))
+        self._types = [node.left.schema[a].type for a in lefts]
+        self._keys = GroupIndex(self._types)
+        self.passed = NEVER
+        self.null_keys = 0
+        self._idle = self._finished = False
+        self._control = np.zeros(kernel.CONTROL, np.int64)
+        self._changes: tuple[tuple[Times, Times, Times], ...] | None = None
+        self._condition = writing.write(node) if node.rest else None
+        self._words = np.zeros(2, np.int64)
+        self._address = 0
+        if self._condition is not None:
+            self._module = codegen.load(self._condition.text, workspace.folder)
+            self._address = int(self._module.op.address)
+            self._words = np.zeros(len(self._condition.kernel.layout), np.int64)
+            for slot, value in self._condition.kernel.constants:
+                bits = (
+                    value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
+                )
+                self._words[slot] = bits
+
+    # -- what a runtime asks -----------------------------------------------------------------------
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(s.nbytes for s in self.sides) + self._keys.nbytes + nbytes([self.ready])
+
+    def counters(self) -> dict[str, int]:
+        left, right = (int(s.rows.index.live.size) for s in self.sides)
+        return {
+            **super().counters(),
+            "held_left": left,
+            "held_right": right,
+            "groups": int(self._keys.live.size),
+            "waiting": sum(s.waiting.rows for s in self.sides),
+            "null_keys": self.null_keys,
+        }
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port, its rows that came below what was promised while it was idle."""
+        return [(s.name, s.too_late) for s in self.sides]
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for s in self.sides:
+            s.waiting.map_codes(change)
+            s.rows.map_codes(change)
+        self._keys.map_codes(change)
+        map_texts([self.ready], self.output, change)
+        if self._condition is not None:
+            for slot, value in self._condition.kernel.constants:
+                if isinstance(value, Literal) and value.type.is_text:
+                    self._words[slot] = change(self._words[slot : slot + 1].astype(np.int32))[0]
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def take_in(self, unit: Unit) -> int | None:
+        self.sides[int(unit.words[PORT])].take_in(unit, self.passed)
+        self.ready = no_rows(self.output)
+        passed = self._come_to()
+        if passed > self.passed:
+            self.passed = passed
+            self._begin()
+            self.ready = self.more() or self.ready
+        self._tell_progress()
+        return None
+
+    def _come_to(self) -> int:
+        """Up to where instants are over: one that is idle holds nothing up, as long as another one
+        goes on."""
+        if all(s.ended for s in self.sides):
+            return INFINITY
+        return min((s.passed for s in self.sides if not (s.idle or s.ended)), default=self.passed)
+
+    def _tell_progress(self) -> None:
+        ended = all(s.ended for s in self.sides)
+        idle = not ended and all(s.ended or s.idle for s in self.sides)
+        if idle != self._idle:
+            self._idle = idle
+            self.promises.append((IDLE, int(idle)))
+        if ended:
+            if not self._finished:
+                self.promises = [(END_OF_INPUT, INFINITY)]
+            self._finished = True
+        elif self.passed not in (NEVER, self._promised):
+            self._promised = self.passed
+            self.promises.append((len(self.output) - 2, self.passed))
+
+    _promised = NEVER
+
+    def _begin(self) -> None:
+        """Takes the changes of the instants that are over."""
+        due = [s.waiting.before(self.passed) for s in self.sides]
+        if not any(map(count, due)):
+            return
+        self._changes = tuple(
+            self._of_side(s, rows) for s, rows in zip(self.sides, due, strict=True)
+        )
+        size = self._keys.capacity
+        for s in self.sides:
+            s.head = grown(s.head, size, -1)
+        self._control[[kernel.NEXT, kernel.NEXT + 1, kernel.DONE]] = 0
+        if self._condition is not None:
+            self._bind()
+
+    def _of_side(self, side: _Side, rows: State) -> tuple[Times, Times, Times]:
+        """Times, weights and ids of changed rows; they get the ids of their keys."""
+        times = np.ascontiguousarray(side.waiting.times(rows))
+        ids, new = side.rows.ids(rows, times.size)
+        null = np.zeros(new.size, bool)
+        for c in side.keys:
+            null |= rows[f"m{c}"][new] == 0
+        self.null_keys += int(null.sum())
+        keyed = new[~null]
+        words = key_words(take(rows, keyed), side.keys, self._types, keyed.size)
+        keys, fresh = self._keys.ids(words)
+        made = keys[np.flatnonzero(fresh)]
+        for s in self.sides:
+            s.head = grown(s.head, self._keys.capacity, -1)
+            s.head[made] = -1
+        counts = side.rows.counts
+        counts["key"][ids[new]] = -1
+        counts["key"][ids[keyed]] = keys
+        for name in ("held", "shown", "bits"):
+            counts[name][ids[new]] = 0
+        return times, weights_of(rows, side.schema), ids
+
+    def _bind(self) -> None:
+        """Says where the columns of rows are."""
+        assert self._condition is not None
+        slots, places = self._condition.kernel.layout.slots, self._condition.places
+        for k, s in enumerate(self.sides):
+            if f"rows {k}" in slots:
+                self._words[slots[f"rows {k}"]] = s.rows.index.capacity
+        for name, (side, column) in places.items():
+            self._words[slots[name]] = self.sides[side].rows.rows[column].ctypes.data
+        if self._condition.kernel.uses_rank:
+            self._rank = self.workspace.dictionary.rank()
+            self._words[slots["rank"]] = self._rank.ctypes.data
+            self._words[slots["rank length"]] = self._rank.size
+
+    # -- what they make ----------------------------------------------------------------------------
+
+    def more(self) -> State | None:
+        """The next changes, up to ``_ROOM`` of them; None when all have been made."""
+        if self._changes is None:
+            return None
+        kind, (left, right) = self.node.kind, self.sides
+        out = tuple(np.empty(_ROOM, np.int64) for _ in range(4))
+        made = 0
+        while made == 0 and not self._control[kernel.DONE]:
+            made = kernel.join_changes(
+                *self._changes, left.fields(), right.fields(), left.head, right.head,
+                kind in _SHOWS, _OF_LEFT.get(kind, kernel.NOTHING),
+                _OF_RIGHT.get(kind, kernel.NOTHING), self._address, int(self._words.ctypes.data),
+                self._control, out,
+            )  # fmt: skip
+        found = self._rows(*(a[:made] for a in out)) if made else None
+        if self._control[kernel.DONE]:
+            self._forget()
+        return found
+
+    def _rows(self, lefts: Times, rights: Times, times: Times, weights: Times) -> State:
+        width = len(self.node.left.schema) - 2
+        rows: State = {}
+        ones = np.ones(times.size, np.uint8)
+        for k, c in enumerate(self.node.columns):
+            side, at, ids = (0, c, lefts) if c < width else (1, c - width, rights)
+            rows |= _column(self.sides[side].rows.rows, at, ids, k)
+        n = len(self.node.columns)
+        if self.node.kind == "mark":
+            rows[f"c{n}"], rows[f"m{n}"] = (rights == kernel.SOME).astype(np.uint8), ones
+            n += 1
+        time = no_rows(self.output)[f"c{n}"].dtype
+        rows[f"c{n}"], rows[f"m{n}"] = times.astype(time, copy=False), ones
+        rows[f"c{n + 1}"], rows[f"m{n + 1}"] = weights, ones
+        return rows
+
+    def _forget(self) -> None:
+        """Rows that are gone give back their ids, and so do keys without rows."""
+        assert self._changes is not None
+        concerned = []
+        for side, (_, _, ids) in zip(self.sides, self._changes, strict=True):
+            counts, seen = side.rows.counts, np.unique(ids)
+            gone = seen[counts["held"][seen] == 0]
+            concerned.append(counts["key"][gone])
+            side.rows.give_back(gone)
+        keys = np.unique(np.concatenate(concerned))
+        keys = keys[keys >= 0]
+        left, right = (s.head[keys] < 0 for s in self.sides)
+        self._keys.give_back(keys[left & right])
+        self._changes = None
+
+
+def _column(rows: State, at: int, ids: Times, k: int) -> dict[str, npt.NDArray[Any]]:
+    """Column ``at`` of rows as column ``k`` of the output; NULL where there is no row."""
+    data, mask = rows[f"c{at}"], rows[f"m{at}"]
+    none = ids < 0
+    if not none.any():
+        return {f"c{k}": data[ids], f"m{k}": mask[ids]}
+    found = {f"c{k}": np.zeros(ids.size, data.dtype), f"m{k}": np.zeros(ids.size, np.uint8)}
+    there = np.flatnonzero(~none)
+    found[f"c{k}"][there], found[f"m{k}"][there] = data[ids[there]], mask[ids[there]]
+    return found

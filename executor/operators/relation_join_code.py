@@ -1,0 +1,69 @@
+"""What a join of relations asks of a pair besides equal keys, written as a function for one query.
+
+It finds the rows in words of its descriptor, and reads their columns where the operator keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cql.executor import codegen
+from cql.executor.expressions import emit
+from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
+from cql.planner.expr import columns_of
+from cql.planner.physical_joins import RelationJoinExec
+
+#: The first words of the descriptor: the rows of the pair.
+PAIR = ("left row", "right row")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``places``: slot of an array's address → (side, name of the array)."""
+
+    text: str
+    kernel: KernelText
+    places: dict[str, tuple[int, str]]
+
+
+def write(node: RelationJoinExec) -> Condition:
+    """The function of the conditions ``node.rest``: 1 where all hold, else 0."""
+    kernel = KernelText()
+    for name in PAIR:
+        kernel.layout.slot(name)
+    scope, places = RowScope(kernel, "0"), {}
+    used = columns_of(*node.rest)
+    schemas = (node.left.schema.fields[:-2], node.right.schema.fields[:-2])
+    at = 0
+    for side, fields in enumerate(schemas):
+        size = kernel.word(f"rows {side}")
+        row = f"uint64(d[{side}])"
+        for c, f in enumerate(fields):
+            name = f"{'lr'[side]}{c}"
+            data = mask = ""
+            if at in used:
+                places[name] = side, f"c{c}"
+                data = f"{VIEWS[f.type.storage]}({kernel.word(name)}, {size})"
+                if f.nullable:
+                    places[f"{name}m"] = side, f"m{c}"
+                    mask = f"as_u8({kernel.word(f'{name}m')}, {size})"
+            scope.columns.append(
+                Lazy(name, data, f"{name}m" if f.nullable else None, mask, f.type, row)
+            )
+            at += 1
+    body = kernel.body
+    with body.block():
+        body.line("status = 0")
+        with body.block("for _ in range(1):"):
+            for condition in node.rest:
+                code = emit(condition, scope)
+                holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
+                with body.block(f"if not {holds}:"):
+                    body.line("break")
+            body.line("status = 1")
+        body.line("return int64(status == 1)")
+    head = "".join(f"    {line}\n" for line in str(kernel.head).splitlines())
+    opening = f"    d = words(desc, {len(kernel.layout)})\n"
+    text = f"{codegen.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{body}"
+    return Condition(codegen.module_text(text), kernel, places)

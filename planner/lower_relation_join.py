@@ -1,0 +1,285 @@
+"""Joins of relations as physical operators over their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cql.errors import NotSupportedError, PlanError, Position
+from cql.planner import functions
+from cql.planner.expr import Call, Column, Expr, columns_of, rebuild
+from cql.planner.join_condition import Sides, take_apart
+from cql.planner.logical import Aggregate, Filter, Join, Logical, Project, Windowed
+from cql.planner.pairs import runs_inside, with_columns
+from cql.planner.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    StreamExec,
+    bounded,
+    sources,
+)
+from cql.planner.physical_joins import RelationJoinExec
+from cql.planner.properties import is_constant, looks_up, progressing
+from cql.planner.relations import as_relation, is_inner, is_relation
+from cql.planner.rules import conjunction, conjuncts
+from cql.planner.show import show
+from cql.types import BOOLEAN
+from cql.window import WindowKind
+
+
+def as_side(node: Logical) -> Logical:
+    """An input of a join of relations as a relation: of a stream, that of all its rows so far; of a
+    join, that of relations."""
+    match node:
+        case Join():
+            return replace(node, left=as_side(node.left), right=as_side(node.right))
+        case Filter() | Project() if _is_join(node):
+            return replace(node, input=as_side(node.input))
+        case _:
+            return as_relation(node)
+
+
+def _is_join(node: Logical) -> bool:
+    return isinstance(node, Join) or (isinstance(node, Filter | Project) and _is_join(node.input))
+
+
+def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:
+    """``left`` and ``right`` are the changes of both sides; of which rows never leave, where
+    ``grows``."""
+    _refuse_clocks(node, left, right)
+    for side, forever in zip((left, right), grows, strict=True):
+        if forever and not bounded(side):
+            raise _kept_for_ever(side, node.pos)
+    parts = [] if node.condition is None else conjuncts(node.condition)
+    if node.kind in ("semi", "anti"):
+        return _asked(node.kind, made_join("mark", parts, left, right, node.pos, "partner"))
+    kind = "inner" if node.kind == "cross" else node.kind
+    return made_join(kind, parts, left, right, node.pos)
+
+
+def _asked(kind: str, marked: Physical) -> Physical:
+    """The rows of the left that have a partner, or (anti) those that have none."""
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(marked.schema)]
+    mark = columns.pop(len(columns) - 3)
+    wanted = mark if kind == "semi" else Call("not", (mark,), BOOLEAN, False)
+    names = tuple(c.name for c in columns)
+    return ProjectExec(FilterExec(marked, wanted), tuple(columns), names, f"{kind} join")
+
+
+def made_join(
+    kind: str, parts: Sequence[Expr], left: Physical, right: Physical, pos: Position | None,
+    name: str = "",
+) -> Physical:  # fmt: skip
+    """``parts``: what is asked of a pair, over the columns of both sides."""
+    width, others = len(left.schema) - 2, len(right.schema) - 2
+    terms = take_apart(parts, [], Sides(width, (), ()))
+    left, lefts = with_columns(left, [a for a, _ in terms.keys], last=2)
+    right, rights = with_columns(right, [b for _, b in terms.keys], last=2)
+    below = _Below(left, right, width, kind)
+    rest = [below.placed(e) for e in terms.rest]
+    inside = tuple(e for e in rest if e is not None)
+    above = [e for e, there in zip(terms.rest, rest, strict=True) if there is None]
+    more = len(below.left.schema) - 2 - width
+    columns = tuple(range(width))
+    if kind != "mark":
+        columns += tuple(width + more + k for k in range(others))
+    keys = tuple(zip(lefts, rights, strict=True))
+    why = {
+        "inner": "of each instant the pairs that come and go",
+        "mark": "of each row whether it has a partner, at each instant",
+    }.get(kind, "of each instant the pairs that come and go, and the rows without a partner")
+    inside = tuple(_behind(e, width, more) for e in inside)
+    made = RelationJoinExec(below.left, below.right, kind, keys, inside, columns, name, why, pos)
+    return FilterExec(made, conjunction(above)) if above else made
+
+
+#: What rows that wait can be asked of texts.
+_OF_TEXTS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "is_distinct_from"))
+
+
+def _asks(expr: Expr) -> bool:
+    """Whether the join itself can ask it of a pair."""
+    return runs_inside(expr, _OF_TEXTS)
+
+
+class _Below:
+    """What a condition computes of one side alone becomes a column of that side."""
+
+    def __init__(self, left: Physical, right: Physical, width: int, kind: str) -> None:
+        self.left, self.right = left, right
+        self.sides = Sides(width, (), ())
+        self.kind = kind
+
+    def placed(self, expr: Expr) -> Expr | None:
+        """``expr`` as the join can ask it of a pair, the columns of the right behind the first
+        ``width``; None where a filter above the join has to."""
+        if _asks(expr):
+            return expr
+        if self.kind == "inner":
+            return None
+        if functions.can_fail(expr):
+            raise _not_asked(expr, self.kind, "can fail")
+        return self._inside(expr)
+
+    def _inside(self, expr: Expr) -> Expr:
+        if _asks(expr):
+            return expr
+        side = self.sides.of(expr)
+        if side is not None:
+            own = self.sides.own(expr)
+            if side:
+                self.right, (at,) = with_columns(self.right, [own], last=2)
+            else:
+                self.left, (at,) = with_columns(self.left, [own], last=2)
+            return Column(_FAR * (1 + side) + at, show(expr), expr.type, expr.nullable, expr.pos)
+        made = rebuild(expr, self._inside)
+        if made is expr or not _asks(made):
+            raise _not_asked(expr, self.kind, "computes with both sides")
+        return made
+
+
+#: Where columns that are computed below a join stand while it is made: of the left, of the right.
+_FAR = 1 << 30
+
+
+def _behind(expr: Expr, width: int, more: int) -> Expr:
+    """``expr`` over the columns of a join whose left has ``more`` columns behind its ``width``."""
+    if isinstance(expr, Column):
+        at = expr.index
+        if at >= 2 * _FAR:
+            at = width + more + at - 2 * _FAR
+        elif at >= _FAR:
+            at -= _FAR
+        elif at >= width:
+            at += more
+        return replace(expr, index=at)
+    return rebuild(expr, lambda e: _behind(e, width, more))
+
+
+def each_pair_once(node: Join, changed: Physical) -> Physical:
+    """A join at the top of a query, or below a window: its rows, each once, when they enter.
+    ``changed`` are its changes. The times of both rows tell equal pairs apart."""
+    for side in (node.left, node.right):
+        for window in _windows_in(side):
+            _refuse_without_time(side, window)
+    stream = StreamExec(changed, "istream", "each pair once: nothing above asks what leaves")
+    fields = stream.schema.fields[:-1]
+    columns = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(fields))
+    return ProjectExec(stream, columns, node.schema.names)
+
+
+def _windows_in(node: Logical) -> Iterator[Windowed]:
+    match node:
+        case Windowed():
+            yield node
+        case Filter() | Project():
+            yield from _windows_in(node.input)
+        case Join():
+            yield from _windows_in(node.left)
+            yield from _windows_in(node.right)
+        case _:
+            pass
+
+
+def _refuse_without_time(side: Logical, window: Windowed) -> None:
+    if not progressing(side) and progressing(window):
+        raise NotSupportedError(
+            "a join of a subquery that leaves out the time of its window is not supported by this"
+            " version",
+            position=window.pos,
+            hint="select it in the subquery as well",
+        )
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+def _refuse_clocks(node: Join, left: Physical, right: Physical) -> None:
+    one, other = left.schema[-2].type, right.schema[-2].type
+    if one != other:
+        raise PlanError(
+            f"the inputs of this join count time differently: {one} and {other}",
+            position=node.pos,
+            hint="CAST the event time of one of them in a subquery",
+        )
+
+
+def _kept_for_ever(side: Physical, pos: Position | None) -> PlanError:
+    names = ", ".join(s.name for s in sources(side))
+    return PlanError(
+        f"a join of relations would keep all rows of the endless input {names} for ever",
+        position=pos,
+        hint=f"give {names} a window: [RANGE 10 MINUTES]; or the latest row of each key:"
+        " [PARTITION BY key ROWS 1]",
+    )
+
+
+def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:
+    name = _WORDS[kind]
+    used = columns_of(expr)
+    hint = "guard it (TRY_CAST, nullif, CASE WHEN)" if "fail" in what else None
+    if hint is None and used:
+        hint = "compute each side's part in a subquery, and compare the two"
+    return NotSupportedError(
+        f"{show(expr)} in the condition of {name}, which {what}, is not supported by this version",
+        position=expr.pos,
+        hint=hint,
+    )
+
+
+_WORDS = {
+    "left": "LEFT OUTER JOIN",
+    "right": "RIGHT OUTER JOIN",
+    "full": "FULL OUTER JOIN",
+    "semi": "SEMI JOIN",
+    "anti": "ANTI JOIN",
+    "mark": "EXISTS",
+}
+
+
+def refuse_join(node: Join) -> None:
+    """Raises for what this version does not join."""
+    if node.kind == "asof":
+        raise NotSupportedError("ASOF JOIN is not supported by this version", position=node.pos)
+    if not (is_inner(node) or is_relation(node) or is_constant(node) or looks_up(node)):
+        raise NotSupportedError(
+            f"{_WORDS[node.kind]} of streams without windows is not supported by this version",
+            position=node.pos,
+            hint="give the streams windows: a [RANGE 10 MINUTES] LEFT JOIN b [RANGE 10 MINUTES]",
+        )
+    if looks_up(node):
+        return
+    windows = [*_windows_in(node.left), *_windows_in(node.right)]
+    for window in windows:
+        if window.window.slide is not None or window.window.has_bounds:
+            raise NotSupportedError(
+                "a join of a window with SLIDE is not supported: it needs an aggregate over it",
+                position=window.pos or node.pos,
+                hint="a window of a join says how long rows stay: [RANGE 10 MINUTES], [ROWS 5]",
+            )
+
+
+def refuse_both_times(node: Aggregate) -> None:
+    """Raises for groups by both times of a join, each of which would be complete some time."""
+    below = node.input
+    while isinstance(below, Filter):
+        below = below.input
+    if node.window is not None or not isinstance(below, Join) or not is_relation(below):
+        return
+    used = {e.index for e in node.keys if isinstance(e, Column)}
+    width = len(below.left.schema)
+    left, right = progressing(below.left), {width + c for c in progressing(below.right)}
+    if used & left.keys() and used & right:
+        raise NotSupportedError(
+            "GROUP BY of both times of a join is not supported by this version",
+            position=node.pos or below.pos,
+            hint="group by one of them over a window with SLIDE",
+        )
+
+
+def holds_rows(node: Join) -> bool:
+    """Whether a window of rows is among those that the rows of a join come from: how long one stays
+    is then not told by its time."""
+    windows = (*_windows_in(node.left), *_windows_in(node.right))
+    return any(w.window.kind is WindowKind.ROWS for w in windows)
