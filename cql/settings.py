@@ -323,6 +323,13 @@ class Settings(Mapping[str, Any]):
         "oop_join",
         later=("sync_filter", "filter_order", "adaptive"),
     )
+    join_punctuation: str = _choice(
+        "auto",
+        "What closes groups of both times of a join: auto takes joint punctuation, which needs not"
+        " wait for the band, where there is any.",
+        "individual",
+        "joint",
+    )
     queue: str = _choice(
         "append",
         "Queue at the inputs of a query.",

@@ -37,7 +37,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.lower_join import join_of, projected
+from cql.planner.lower_join import join_of, projected, with_end
 from cql.planner.lower_relation import (
     changes,
     for_reading,
@@ -46,7 +46,7 @@ from cql.planner.lower_relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower_relation_join import holds_rows, refuse_both_times, refuse_join
+from cql.planner.lower_relation_join import holds_rows, refuse_join
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -66,7 +66,7 @@ from cql.planner.physical import (
 from cql.planner.physical import inputs as below
 from cql.planner.physical_joins import LookupExec, TableJoinExec
 from cql.planner.physical_progress import progressing, window_columns
-from cql.planner.properties import closing_key, looks_up
+from cql.planner.properties import closing_key, closing_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only, is_inner
@@ -145,8 +145,6 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
         case RowNumber() if node.window is not None and not is_append_only(node.input):
             raise _refusal("OVER a relation", node.pos, _NUMBERED)
         case Aggregate() | Bucket():
-            if isinstance(node, Aggregate):
-                refuse_both_times(node)
             if node.window is not None and node.window.kind is WindowKind.SESSION:
                 _refuse_session(node)
             elif node.window is not None and not node.window.has_number:
@@ -294,6 +292,9 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
     child = _lower(node.input, settings)
     if node.window is None:
+        times = closing_pair(node)
+        if times is not None:
+            return _closed_by_pair(node, child, times, settings)
         closing = closing_key(node)
         if closing is not None and closing[1] in progressing(child):
             return _closed_by_key(node, child, *closing, settings)
@@ -330,6 +331,35 @@ def _never_ends(node: Aggregate, child: Physical) -> PlanError:
         position=node.pos,
         hint=f"{hint}; or take the changes: EMIT CHANGES",
     )
+
+
+def _closed_by_pair(
+    node: Aggregate, child: Physical, times: tuple[int, int], settings: Mapping[str, Any]
+) -> Physical:
+    """Groups of one time of each input of a join. Joint punctuation closes them when both inputs
+    have passed both, individual punctuation when no pair with the first time can come any more."""
+    made = with_end(child, times, "greatest")
+    if made is None or settings["join_punctuation"] == "individual":
+        live = [t for t in times if t in progressing(child)]
+        if not live:
+            raise PlanError(
+                "neither time of the join progresses: no group would ever be complete",
+                position=node.pos,
+                hint="declare ORDERED BY or WATERMARK on both inputs of the join",
+            )
+        at = [isinstance(e, Column) and e.index == live[0] for e in node.keys].index(True)
+        return _closed_by_key(node, child, at, live[0], settings)
+    child, later = made
+    names = [child.schema[t].name for t in times]
+    why = (
+        f"joint punctuation on {' and '.join(names)} closes groups, however wide the band"
+        " (out-of-order paper §7)"
+    )
+    window = Window(WindowKind.SLIDING, later, 1, 1)
+    grouped = WidAggregateExec(child, window, node.keys, node.calls, node.names, why=why)
+    columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(grouped.schema)]
+    width = len(node.names)
+    return ProjectExec(grouped, tuple(columns[:width]), node.names)
 
 
 def _closed_by_key(

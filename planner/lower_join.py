@@ -23,7 +23,7 @@ from cql.planner.physical import (
 )
 from cql.planner.physical_joins import BandExec, OopJoinExec
 from cql.planner.physical_progress import progressing
-from cql.planner.properties import looks_up
+from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import column_of
@@ -67,11 +67,51 @@ def join_of(node: Join, lower: Lower) -> Physical:
 
 
 def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> Physical:
-    """The columns of ``child`` that a query selects: a join gives no others in the first place."""
-    chosen = [e.index for e in exprs if isinstance(e, Column)]
-    if isinstance(child, OopJoinExec) and len(chosen) == len(exprs):
-        return replace(child, columns=tuple(child.columns[c] for c in chosen), names=tuple(names))
-    return ProjectExec(child, tuple(exprs), tuple(names))
+    """The columns of ``child`` that a query selects: a join gives no others in the first place, and
+    the later or the earlier of its times itself."""
+    chosen = []
+    for expr in exprs:
+        end = end_of_pair(expr)
+        made = None if end is None else with_end(child, *end)
+        if made is not None and made[0].schema[made[1]].type == expr.type:
+            child, at = made
+            expr = replace(_columns_of(child)[at], pos=expr.pos)
+        chosen.append(expr)
+    places = [e.index for e in chosen if isinstance(e, Column)]
+    if isinstance(child, OopJoinExec) and len(places) == len(chosen):
+        return replace(child, columns=tuple(child.columns[c] for c in places), names=tuple(names))
+    return ProjectExec(child, tuple(chosen), tuple(names))
+
+
+def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical, int] | None:
+    """``child`` with one column more, the ``greatest`` or the ``least`` of two of its columns, on
+    which joint punctuation flows; and where. None unless they are the times of a join's band."""
+    match child:
+        case OopJoinExec() if child.band is not None:
+            sides = (child.band.left, len(child.left.schema) + child.band.right)
+            if {child.columns[t] for t in times} != set(sides):
+                return None
+            end = child.later + (fn == "least")
+            made = replace(child, columns=(*child.columns, end), names=(*child.names, f"_{fn}"))
+            return made, len(child.columns)
+        case FilterExec():
+            below = with_end(child.input, times, fn)
+            return None if below is None else (replace(child, input=below[0]), below[1])
+        case ProjectExec():
+            found = [e.index for e in (child.exprs[t] for t in times) if isinstance(e, Column)]
+            below = with_end(child.input, (found[0], found[1]), fn) if len(found) == 2 else None
+            if below is None:
+                return None
+            input, at = below
+            exprs = (*child.exprs, _columns_of(input)[at])
+            names = (*child.names, input.schema[at].name)
+            return replace(child, input=input, exprs=exprs, names=names), len(child.exprs)
+        case _:
+            return None
+
+
+def _columns_of(child: Physical) -> list[Column]:
+    return [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(child.schema)]
 
 
 def bare(node: Logical) -> Logical:

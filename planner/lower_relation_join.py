@@ -9,7 +9,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, columns_of, rebuild
 from cql.planner.join_condition import Sides, take_apart
-from cql.planner.logical import Aggregate, Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import Filter, Join, Logical, Project, Windowed
 from cql.planner.pairs import runs_inside, with_columns
 from cql.planner.physical import (
     FilterExec,
@@ -258,24 +258,6 @@ def refuse_join(node: Join) -> None:
                 position=window.pos or node.pos,
                 hint="a window of a join says how long rows stay: [RANGE 10 MINUTES], [ROWS 5]",
             )
-
-
-def refuse_both_times(node: Aggregate) -> None:
-    """Raises for groups by both times of a join, each of which would be complete some time."""
-    below = node.input
-    while isinstance(below, Filter):
-        below = below.input
-    if node.window is not None or not isinstance(below, Join) or not is_relation(below):
-        return
-    used = {e.index for e in node.keys if isinstance(e, Column)}
-    width = len(below.left.schema)
-    left, right = progressing(below.left), {width + c for c in progressing(below.right)}
-    if used & left.keys() and used & right:
-        raise NotSupportedError(
-            "GROUP BY of both times of a join is not supported by this version",
-            position=node.pos or below.pos,
-            hint="group by one of them over a window with SLIDE",
-        )
 
 
 def holds_rows(node: Join) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cql.errors import Position
 from cql.model import Field, Schema
 from cql.planner.expr import Expr
-from cql.types import BOOLEAN
+from cql.types import BIGINT, BOOLEAN
 
 if TYPE_CHECKING:
     from cql.planner.physical import Physical
@@ -93,8 +93,18 @@ class OopJoinExec:
 
     @property
     def pair(self) -> Schema:
-        """The columns of both."""
-        return Schema((*self.left.schema, *self.right.schema))
+        """The columns of both; under a band also ``later`` and ``earlier``, of its two times."""
+        ends: tuple[Field, ...] = ()
+        if self.band is not None:
+            kind, other = self.left.schema[self.band.left].type, self.right.schema[self.band.right]
+            kind = kind if kind == other.type else BIGINT
+            ends = Field("later", kind, False), Field("earlier", kind, False)
+        return Schema((*self.left.schema, *self.right.schema, *ends))
+
+    @property
+    def later(self) -> int:
+        """Where it is in ``pair``, which ends with ``earlier``."""
+        return len(self.left.schema) + len(self.right.schema)
 
     @property
     def schema(self) -> Schema:

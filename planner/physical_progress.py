@@ -100,12 +100,15 @@ def progressing(node: Physical) -> tuple[int, ...]:
 
 
 def _of_join(node: OopJoinExec) -> tuple[int, ...]:
-    """The two sides of the band (individual punctuation)."""
+    """The two sides of the band (individual punctuation), and, where both progress, the later and
+    the earlier of the two (joint punctuation, paper §7)."""
     band = node.band
     if band is None:
         return ()
     sides = ((0, node.left, band.left), (len(node.left.schema), node.right, band.right))
     live = {first + c for first, side, c in sides if c in progressing(side)}
+    if len(live) == len(sides):
+        live |= {node.later, node.later + 1}
     return tuple(k for k, c in enumerate(node.columns) if c in live)
 
 

@@ -34,6 +34,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
+from cql.types import BIGINT
 from cql.window import WindowKind
 
 
@@ -47,6 +48,8 @@ class ProgressInfo:
 
 
 Progressing = Mapping[int, ProgressInfo]
+#: Windows without SLIDE that rows leave by their time.
+_BY_TIME = (WindowKind.RANGE, WindowKind.NOW, WindowKind.UNBOUNDED)
 
 
 def progressing(node: Logical) -> Progressing:
@@ -145,7 +148,28 @@ def _of_project(node: Project) -> Progressing:
         for at, expr in enumerate(node.exprs):
             if columns_of(expr) == {column} and monotone(expr, column):
                 found.setdefault(at, replace(info, unit=_unit(expr, info.unit)))
+    for at, expr in enumerate(node.exprs):
+        end = end_of_pair(expr)
+        if end is not None and end[0] == times_of(node.input) and set(end[0]) <= below.keys():
+            found[at] = below[end[0][0]]
     return found
+
+
+def end_of_pair(expr: Expr) -> tuple[tuple[int, int], str] | None:
+    """``greatest(a, b)`` or ``least(a, b)`` of two columns: these, in order, and which."""
+    if not (isinstance(expr, Call) and expr.fn in ("greatest", "least")):
+        return None
+    found = [e.index for e in map(_widened, expr.args) if isinstance(e, Column)]
+    if len(found) != 2 or len(expr.args) != 2:
+        return None
+    return (min(found), max(found)), expr.fn
+
+
+def _widened(expr: Expr) -> Expr:
+    """What a cast to BIGINT is of, where two integers are compared."""
+    if isinstance(expr, Cast) and expr.type == BIGINT and expr.arg.type.is_integer:
+        return expr.arg
+    return expr
 
 
 def _unit(expr: Expr, unit: TimeUnit | None) -> TimeUnit | None:
@@ -206,10 +230,54 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
     return None
 
 
+def times_of(node: Logical) -> tuple[int, ...] | None:
+    """The columns of a join of streams that hold the times of its inputs, left to right: a window's
+    attribute, or what progresses first. None where one is missing, or other joins are in it."""
+    match node:
+        case Windowed() if node.window.kind in _BY_TIME and not isinstance(node.input, Join):
+            return None if node.window.wa is None else (node.window.wa,)
+        case Filter():
+            return times_of(node.input)
+        case Project():
+            below = times_of(node.input)
+            places = [
+                next((k for k, e in enumerate(node.exprs) if _is(e, column)), None)
+                for column in below or ()
+            ]
+            found = tuple(k for k in places if k is not None)
+            return found if below is not None and len(found) == len(below) else None
+        case Join() if node.kind in ("inner", "cross") and not looks_up(node):
+            left, right = times_of(node.left), times_of(node.right)
+            if left is None or right is None:
+                return None
+            return (*left, *(len(node.left.schema) + c for c in right))
+        case Scan() | Aggregate():
+            first = next(iter(progressing(node)), None)
+            return None if first is None else (first,)
+        case _:
+            return None
+
+
+def closing_pair(node: Aggregate) -> tuple[int, int] | None:
+    """The times of both inputs of a join, where each group is of one of each: its rows come, and
+    would leave the windows again, together (out-of-order paper §7, Q3)."""
+    if node.window is not None:
+        return None
+    times = times_of(node.input)
+    keys = {key.index for key in node.keys if isinstance(key, Column)}
+    if times is None or len(times) != 2 or not keys.issuperset(times):
+        return None
+    return times[0], times[1]
+
+
+def _is(expr: Expr, column: int) -> bool:
+    return isinstance(expr, Column) and expr.index == column
+
+
 def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
     match node:
-        case Join() if looks_up(node):
+        case Join() if looks_up(node) or node.kind in ("inner", "cross"):
             return all(_only_comes(i) for i in inputs(node))
         case Windowed() | SetOperation() | Join() | Unsupported():
             return False
@@ -223,7 +291,7 @@ def _only_comes(node: Logical) -> bool:
 
 def _of_aggregate(node: Aggregate) -> Progressing:
     closing = closing_key(node)
-    if closing is not None:
+    if closing is not None and closing_pair(node) is None:
         at, column = closing
         info = progressing(node.input)[column]
         return {at: replace(info, unit=_unit(node.keys[at], info.unit))}

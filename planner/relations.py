@@ -27,7 +27,7 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
-from cql.planner.properties import is_constant, looks_up, progressing
+from cql.planner.properties import closing_pair, is_constant, looks_up, progressing
 from cql.planner.rules import conjuncts
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
@@ -83,8 +83,11 @@ def _join_changes(node: Join) -> bool:
 
 def is_append_only(node: Logical) -> bool:
     """Whether a relation at the top of a query is only a stream under windows: selected, projected,
-    united and joined. What users ask for are its rows, each once."""
+    united, joined, and grouped by what ends each group. What users ask for are its rows, each
+    once."""
     match node:
+        case Aggregate() if closing_pair(node) is not None:
+            return is_append_only(node.input)
         case Filter() | Project() | Windowed():
             return is_append_only(node.input)
         case Union():

@@ -8,14 +8,14 @@ from typing import Any
 
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
-from naive_order import progressing
+from naive_order import progressing, windows_of
 from naive_progress import NEVER
 from naive_relations import Relations, parts_of
 from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
-from cql.planner.expr import Column, Expr
+from cql.planner.expr import Expr
 from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
@@ -40,7 +40,7 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
         return
     left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
     width = len(node.left.schema)
-    stays, waits = list(_windows(node.left)), list(_windows(node.right))
+    stays, waits = list(windows_of(node.left)), list(windows_of(node.right))
     parts = list(parts_of(node.condition))
     marks = (NEVER,) * (width + len(node.right.schema))
     found = 0
@@ -240,28 +240,3 @@ def _bare(node: Logical) -> Logical:
             return replace(node, input=_bare(node.input))
         case _:
             return node
-
-
-def _windows(node: Logical) -> Iterator[tuple[int, int | None]]:
-    """(time, how long a row stays after it; None: for ever) of each window."""
-    match node:
-        case Windowed():
-            kinds = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: None}
-            assert node.window.wa is not None
-            yield node.window.wa, kinds.get(node.window.kind, node.window.range)
-        case Filter():
-            yield from _windows(node.input)
-        case Project():
-            for column, stays in _windows(node.input):
-                places = [
-                    k
-                    for k, e in enumerate(node.exprs)
-                    if isinstance(e, Column) and e.index == column
-                ]
-                yield from ((at, stays) for at in places[:1])
-        case Join():
-            yield from _windows(node.left)
-            width = len(node.left.schema)
-            yield from ((width + column, stays) for column, stays in _windows(node.right))
-        case _:  # all rows so far
-            yield from ((column, None) for column in sorted(progressing(node))[:1])

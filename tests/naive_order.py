@@ -7,7 +7,7 @@ way. Rows are those of ``naive_rows``: ``values``, ``marks`` (own watermarks) an
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from naive_rows import Row, Run
@@ -25,6 +25,7 @@ from cql.planner.logical import (
     Scan,
     Sort,
     Union,
+    Windowed,
 )
 from cql.window import WindowKind
 
@@ -249,3 +250,28 @@ def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     if run.order.deduces:
         rows = remarked(rows, column, run.order)
     return in_time(rows, column, run)
+
+
+def windows_of(node: Logical) -> Iterator[tuple[int, int | None]]:
+    """(time, how long a row stays after it; None: for ever) of each window."""
+    match node:
+        case Windowed():
+            kinds = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: None}
+            assert node.window.wa is not None
+            yield node.window.wa, kinds.get(node.window.kind, node.window.range)
+        case Filter():
+            yield from windows_of(node.input)
+        case Project():
+            for column, stays in windows_of(node.input):
+                places = [
+                    k
+                    for k, e in enumerate(node.exprs)
+                    if isinstance(e, Column) and e.index == column
+                ]
+                yield from ((at, stays) for at in places[:1])
+        case Join():
+            yield from windows_of(node.left)
+            width = len(node.left.schema)
+            yield from ((width + column, stays) for column, stays in windows_of(node.right))
+        case _:  # all rows so far
+            yield from ((column, None) for column in sorted(progressing(node))[:1])

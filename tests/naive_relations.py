@@ -16,10 +16,10 @@ from typing import Any
 
 from naive_expr import evaluate as value_of
 from naive_expr import is_true
-from naive_order import progressing
+from naive_order import progressing, windows_of
 from naive_values import BadRowError, group_key
 
-from cql.planner.expr import Call, Expr, columns_of
+from cql.planner.expr import Call, Column, Expr, columns_of
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -92,9 +92,11 @@ def join_changes(node: Join) -> bool:
 
 
 def is_append_only(node: Logical) -> bool:
-    """Whether only selections, projections and unions stand over the windows: each row counts
-    once."""
+    """Whether only selections, projections, unions and joins stand over the windows: each row
+    counts once. So do groups of one time of each side of a join: their pairs come together."""
     match node:
+        case Aggregate() if _of_one_instant(node):
+            return is_append_only(node.input)
         case Filter() | Project() | Windowed():
             return is_append_only(node.input)
         case Union():
@@ -108,6 +110,23 @@ def is_append_only(node: Logical) -> bool:
             return is_constant(node.query) and is_append_only(node.input)
         case _:
             return not is_relation(node)
+
+
+def _of_one_instant(node: Aggregate) -> bool:
+    """Whether the pairs of each group come at one instant, the later of its two times."""
+    below = node.input
+    while isinstance(below, Filter | Project):
+        below = below.input
+    inner = isinstance(below, Join) and below.kind in ("inner", "cross")
+    if node.window is not None or not inner or _holds_rows(node.input):
+        return False
+    times = {column for column, _ in windows_of(node.input)}
+    return len(times) == 2 and times <= {e.index for e in node.keys if isinstance(e, Column)}
+
+
+def _holds_rows(node: Logical) -> bool:
+    rows = isinstance(node, Windowed) and node.window.kind is WindowKind.ROWS
+    return rows or any(map(_holds_rows, inputs(node)))
 
 
 @dataclass

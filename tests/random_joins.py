@@ -40,6 +40,21 @@ def _join(writer: _Writer) -> str:
         source = f"FROM {l_item} l, {r_item} r WHERE {condition}"
     else:
         source = f"FROM {l_item} l JOIN {r_item} r ON {condition}"
+    both = any("l.t" in part and "r.t" in part for part in parts)
+    if (both or windows) and rng.random() < 0.12:  # joint punctuation closes the groups
+        more = rng.choice(("", ", l.k"))
+        having = rng.choice(("", " HAVING count(*) > 1"))
+        return (
+            f"SELECT l.t AS lt, r.t AS rt{more}, count(*) AS n, sum(r.w) AS a {source}"
+            f" GROUP BY l.t, r.t{more}{having}"
+        )
+    if both and not windows and rng.random() < 0.15:
+        end = rng.choice(("greatest", "least"))
+        window = writer.window(kind, wa="m")
+        return (
+            f"SELECT count(*) AS n, sum(w) AS a, window_end FROM"
+            f" (SELECT {end}(l.t, r.t) AS m, r.w {source}) AS j {window}"
+        )
     timed = any("l.t" in part and "r.t" in part for part in parts) or windows
     if timed and not windows and rng.random() < 0.35:
         window = writer.window(kind, wa=rng.choice(("l.t", "r.t")))
@@ -115,5 +130,6 @@ def join_case(index: int, seed: int) -> Case:
     """A case of a shape. Slack is deduced from the order of rows, which a join has none of."""
     case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)
     settings = {k: v for k, v in case.settings.items() if k != "slack"}
+    settings["join_punctuation"] = ("auto", "individual")[seed // 2 % 2]
     piecewise = seed % 2 == 1 and all(stream.rows for stream in case.streams)
     return replace(case, settings=settings, piecewise=piecewise)

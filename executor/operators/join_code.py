@@ -12,9 +12,10 @@ Applicative Random-Access Stack, 1983). Rows of a list are in order of time up t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cql.executor.expressions import emit
+from cql.executor.expressions import Code, emit
 from cql.executor.kernels.views import FIELDS, VIEWS
 from cql.executor.operators.join_keys import SIDES, KeyTable, Record
 from cql.executor.operators.row_terminal import store_row
@@ -62,7 +63,6 @@ class Side:
     keys: tuple[int, ...]
     time: int | None
     record: Record
-    promised: tuple[int, ...]  # the output columns that its time is
 
     def holds(self, c: int) -> str | None:
         """The part of the record that column ``c`` is, if it is kept."""
@@ -92,9 +92,6 @@ class JoinWriter:
         first = len(node.left.schema) if port else 0
         pair = {*node.columns, *columns_of(*node.rest)}
         time = None if node.band is None else (node.band.left, node.band.right)[port]
-        promised: tuple[int, ...] = ()
-        if time is not None and time in progressing((node.left, node.right)[port]):
-            promised = tuple(k for k, c in enumerate(node.columns) if c == first + time)
         record = Record()
         if time is not None:
             record.add("t", "int64")
@@ -108,7 +105,7 @@ class JoinWriter:
                 record.add(f"m{c}", "bool")
         keys = tuple(key[port] for key in node.keys)
         name, other = SIDES[port], SIDES[1 - port]
-        return Side(name, other, port, schema, keys, time, record, promised)
+        return Side(name, other, port, schema, keys, time, record)
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -277,6 +274,8 @@ class JoinWriter:
             mine, theirs = self._of_unit(side), self._stored(other)
             pair = RowScope(kernel, "r")
             pair.columns = [*mine, *theirs] if side.port == 0 else [*theirs, *mine]
+            if side.time is not None:
+                pair.columns += [Code("max(t, y)", None), Code("min(t, y)", None)]
             for condition in self.node.rest:
                 code = emit(condition, pair)
                 holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
@@ -395,17 +394,20 @@ class JoinWriter:
             )
 
     def _promise(self) -> None:
-        """What follows from the bounds for the pairs that can still come goes on (individual
-        punctuation: ``ProducePunctuation`` of figure 4)."""
-        kernel, body = self.kernel, self.kernel.body
-        for side in self.sides:
-            if side.promised:
-                s, o = side.name, side.other
-                body.line(f"value = min({s}bound, max({o}bound, -{NO_BOUND}) - {s}reach)")
-                with body.block(f"if value > {s}promised and value > -{NO_BOUND // 2}:"):
-                    body.line(f"{s}promised = value")
+        """What follows from the bounds for the pairs that can still come goes on: individual
+        punctuation (``ProducePunctuation`` of figure 4), which the other side's rows that are still
+        to come hold back by the band; and joint punctuation (paper §7), which they do not: one row
+        of a new pair is new, so that the later time of both is above both bounds."""
+        kernel, body, live = self.kernel, self.kernel.body, progressing(self.node)
+        for name, bound, column in self._bounds():
+            places = [k for k in live if self.node.columns[k] == column]
+            promised = kernel.word(f"{name} promised")
+            if places:
+                body.line(f"value = {bound}")
+                with body.block(f"if value > {promised} and value > -{NO_BOUND // 2}:"):
+                    body.line(f"{promised} = value")
                     with body.block("if not (lended and rended):"):
-                        for k in side.promised:
+                        for k in places:
                             self._send(str(k), "value")
         finished = kernel.word("finished")
         with body.block(f"if lended and rended and {finished} == 0:"):
@@ -417,6 +419,21 @@ class JoinWriter:
             body.line(f"{kernel.word('idling')} = idle")
             self._send(str(IDLE), "idle")
         body.line(f"u[{PHASE}] = {_DONE}")
+
+    def _bounds(self) -> Iterator[tuple[str, str, int]]:
+        """What no later pair lies below: of each of its times the name, the bound, and the column
+        of a pair that it is."""
+        node = self.node
+        if node.band is None:
+            return
+        left, right = (
+            f"min({s}bound, max({o}bound, -{NO_BOUND}) - {s}reach)"
+            for s, o in (SIDES, reversed(SIDES))
+        )
+        yield "left", left, node.band.left
+        yield "right", right, len(node.left.schema) + node.band.right
+        yield "later", "min(lbound, rbound)", node.later
+        yield "earlier", f"min({left}, {right})", node.later + 1
 
     def _send(self, attribute: str, value: str) -> None:
         self.kernel.body.lines(
@@ -438,7 +455,6 @@ _CHANGING = (
     "bound",
     "ended",
     "idle",
-    "promised",
     "latest",
     "disorder",
     "latest2",

@@ -46,8 +46,10 @@ class OopJoinOperator:
         self._take_keys(_KEYS if node.keys else 1)
         for side in self.sides:
             self._take(side, _ROWS)
-            for word in ("bound", "promised", "latest", "latest2"):
+            for word in ("bound", "latest", "latest2"):
                 self._set(side.name + word, NEVER)
+        for time in ("left", "right", "later", "earlier"):
+            self._set(f"{time} promised", NEVER)
         if node.band is not None:
             self._set("lreach", min(node.band.high, NO_BOUND))
             self._set("rreach", min(-node.band.low, NO_BOUND))
