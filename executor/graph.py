@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
+from cql.executor.operators.asof_join import asof_operator
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
@@ -58,6 +59,7 @@ from cql.planner.physical import (
     sources,
 )
 from cql.planner.physical_joins import (
+    AsofJoinExec,
     LookupExec,
     OopJoinExec,
     RelationJoinExec,
@@ -273,23 +275,8 @@ class _Builder:
                 self._edge(node.input, below, index, 0)
                 self._edge(node.query, asked, index, 1)
                 return index
-            case TableJoinExec():
-                ports = [self._operator_below(child) for child in inputs(node)]
-                looked = TableJoinOperator(
-                    f"tablejoin#{len(self.graph.operators)}", node, self.workspace
-                )
-                reads = (child.schema for child in inputs(node))
-                index = self._add(looked, node.schema, *reads, stragglers=True)
-                for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
-                    self._edge(child, below, index, port)
-                return index
-            case OopJoinExec() | RelationJoinExec():
-                ports = [self._operator_below(child) for child in inputs(node)]
-                join = self._join(node)
-                index = self._add(join, node.schema, *(child.schema for child in inputs(node)))
-                for port, (child, below) in enumerate(zip(inputs(node), ports, strict=True)):
-                    self._edge(child, below, index, port)
-                return index
+            case OopJoinExec() | RelationJoinExec() | TableJoinExec() | AsofJoinExec():
+                return self._join(node)
             case (
                 SortExec()
                 | RelationExec()
@@ -332,11 +319,26 @@ class _Builder:
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
 
-    def _join(self, node: OopJoinExec | RelationJoinExec) -> Operator:
-        at = len(self.graph.operators)
-        if isinstance(node, OopJoinExec):
-            return OopJoinOperator(f"join#{at}", node, self.workspace)
-        return RelationJoinOperator(f"relationjoin#{at}", node, self.workspace)
+    def _join(self, node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec) -> int:
+        children = inputs(node)
+        ports = [self._operator_below(child) for child in children]
+        number = len(self.graph.operators)
+        operator: Operator
+        match node:
+            case OopJoinExec():
+                operator = OopJoinOperator(f"join#{number}", node, self.workspace)
+            case RelationJoinExec():
+                operator = RelationJoinOperator(f"relationjoin#{number}", node, self.workspace)
+            case TableJoinExec():
+                operator = TableJoinOperator(f"tablejoin#{number}", node, self.workspace)
+            case AsofJoinExec():
+                operator = asof_operator(f"asofjoin#{number}", node, self.workspace)
+        reads = [child.schema for child in children]
+        late = isinstance(node, TableJoinExec)  # others leave stragglers out
+        index = self._add(operator, node.schema, *reads, stragglers=late)
+        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
+            self._edge(child, below, index, port)
+        return index
 
     def _union(self, node: UnionExec) -> int:
         ports = [self._operator_below(child) for child in node.inputs]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cql.executor.attributes import Attribute
 from cql.executor.ingest import Feed
+from cql.executor.operators.asof_join import AsofJoinOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator
 from cql.executor.operators.oop_join import OopJoinOperator
@@ -17,7 +18,7 @@ from cql.executor.operators.slack import SlackOperator
 from cql.executor.operators.union import UnionOperator
 
 #: What goes on without inputs that are idle.
-_JOINING = UnionOperator | MergeOperator | OopJoinOperator | RelationJoinOperator
+_JOINING = UnionOperator | MergeOperator | OopJoinOperator | RelationJoinOperator | AsofJoinOperator
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001
 

@@ -29,7 +29,13 @@ from cql.planner.physical import (
     WidAggregateExec,
     sources,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, RelationJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    TableJoinExec,
+)
 
 Place = tuple[int, int]  # (source, column of that source)
 
@@ -126,7 +132,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
-        case OopJoinExec() | RelationJoinExec():  # rows wait
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():  # rows wait
             for child in (node.left, node.right):
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():

@@ -11,7 +11,9 @@ from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
 from cql.planner.expr import Column, Expr, columns_of
-from cql.planner.logical import Join, Logical, Unsupported
+from cql.planner.logical import ASOF, Join, Logical
+from cql.planner.properties import is_table, progressing
+from cql.planner.relations import is_relation
 from cql.planner.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 
 
@@ -115,7 +117,11 @@ class JoinChain:
         method, side = join.args.get("method") or "", join.args.get("side") or ""
         kind = join.args.get("kind") or ""
         if method == "ASOF":
-            return "asof"
+            if side in ("RIGHT", "FULL") or kind not in ("", "INNER", "OUTER"):
+                what = f"an ASOF {side or kind} JOIN"
+                raise self.binder.unsupported(what, join, "ASOF JOIN and ASOF LEFT JOIN are")
+            # MATCH_CONDITION is Snowflake's, whose ASOF JOIN keeps rows without a match
+            return "asof left" if side or join.args.get("match_condition") else "asof"
         if kind in ("SEMI", "ANTI"):
             if side == "RIGHT":
                 raise self.binder.unsupported(f"a RIGHT {kind} JOIN", join, "swap the inputs")
@@ -136,12 +142,18 @@ class JoinChain:
             mine = [c.name.lower() for c in self.scope().columns if c.bare and not c.hidden]
             theirs = right.plan.schema.names[: right.width]
             named = [(name, join) for name in theirs if name.lower() in mine]
-        parts = [self._using(name, at, right, beside, kind) for name, at in named]
+        fns = ["eq"] * len(named)
+        if kind in ASOF and named and not join.args.get("match_condition"):
+            fns[-1] = "ge"  # USING (k, ts): the last one is the time
+        parts = [
+            self._using(name, at, right, beside, kind, fn)
+            for (name, at), fn in zip(named, fns, strict=True)
+        ]
         for key in ("match_condition", "on"):
             if join.args.get(key) is not None:
                 clause = ExprBinder(self.binder, beside.scope(), None, "ON")
                 parts.append(clause.condition(join.args[key]))
-        if kind == "asof" and not parts:
+        if kind in ASOF and not parts:
             raise self.binder.error("ASOF JOIN needs MATCH_CONDITION or ON", join)
         if not parts:
             return None
@@ -150,7 +162,9 @@ class JoinChain:
             condition = functions.resolve("and", [condition, part], part.pos)
         return condition
 
-    def _using(self, name: str, at: exp.Expr, right: Item, beside: JoinChain, kind: str) -> Expr:
+    def _using(
+        self, name: str, at: exp.Expr, right: Item, beside: JoinChain, kind: str, fn: str
+    ) -> Expr:
         column = exp.Column(this=exp.Identifier(this=name))
         column.meta.update(at.meta)
         left = self.scope().resolve(column, aliases_first=False, aliases=False)
@@ -166,23 +180,46 @@ class JoinChain:
         beside.merged = [m for m in beside.merged if m is not known]
         beside.merged.append(Merged(known.name if known else _named(left, name), parts, hides))
         there = replace(local, index=index)
-        return functions.resolve("eq", [left, there], self.binder.pos(at))
+        return functions.resolve(fn, [left, there], self.binder.pos(at))
 
     def _temporal(self, right: Item, join: exp.Join) -> None:
-        """``JOIN t FOR SYSTEM_TIME AS OF x ON …``."""
+        """``JOIN r FOR SYSTEM_TIME AS OF x ON …``: each row of ``r`` is the version of its key from
+        its own time on, until the next one; a table has one version."""
         version = join.this.args["version"]
-        ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
-        beside = self._beside(right, "left", join)
-        if join.args.get("on") is not None:
-            ExprBinder(self.binder, beside.scope(), None, "ON").condition(join.args["on"])
-        self.plan = Unsupported(
-            (self.plan, right.plan),
-            "FOR SYSTEM_TIME AS OF (a temporal join)",
-            beside.plan.schema,
-            None,
-            self.binder.pos(version),
-        )
+        kind = self._kind(join)
+        if kind not in ("inner", "left"):
+            what = f"a temporal {kind.upper()} JOIN"
+            raise self.binder.unsupported(what, join, "JOIN … ON and LEFT JOIN … ON are")
+        at = ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
+        beside = self._beside(right, "cross", join)
+        condition = self._condition(join, right, beside, kind)
+        if not is_table(right.plan):
+            time = self._version_time(right, version)
+            there = replace(time, index=len(self.plan.schema) + time.index)
+            since = functions.resolve("ge", [at, there], self.binder.pos(version))
+            assert condition is not None
+            condition = functions.resolve("and", [condition, since], self.binder.pos(version))
+            kind = "asof" if kind == "inner" else "asof left"
+        self.plan = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
         self.items.append(right)
+        self.merged = beside.merged
+
+    def _version_time(self, right: Item, version: exp.Expr) -> Column:
+        """When a row of ``right`` begins to hold."""
+        if is_relation(right.plan):
+            raise self.binder.unsupported(
+                "a temporal join with a relation whose rows leave",
+                version,
+                "the versions of a stream are: each row holds until the next one of its key",
+            )
+        live = next(iter(progressing(right.plan)), None)
+        if live is None:
+            raise self.binder.error(
+                f"{right.source or 'this relation'} has no time from which on its rows hold",
+                version,
+                hint="declare ORDERED BY or WATERMARK on it",
+            )
+        return column_of(right.plan, live)
 
 
 def _named(expr: Expr, name: str) -> str:

@@ -19,6 +19,7 @@ from cql.planner.describe import awaited_text
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.physical_joins import (
+    AsofJoinExec,
     LookupExec,
     OopJoinExec,
     RelationJoinExec,
@@ -304,6 +305,8 @@ def _physical_line(node: Node) -> Line:
             return _relation_join_line(node)
         case TableJoinExec():
             return _table_join_line(node)
+        case AsofJoinExec():
+            return _asof_line(node)
         case ph.SetOperationExec():
             kind = node.kind.capitalize() + ("" if node.distinct else "All")
             return Line(kind, "", (node.why, "state: the rows of both sides, with their weights"))
@@ -491,3 +494,20 @@ def _relation_join_line(node: RelationJoinExec) -> Line:
     if node.kind != "inner":
         state += ", and how many partners each has"
     return Line("RelationJoin", f"{node.kind}{on}", (f"why: {node.why}", state))
+
+
+def _asof_line(node: AsofJoinExec) -> Line:
+    left, right = node.left.schema, node.right.schema
+    a, b = left[node.times[0]], right[node.times[1]]
+    said = [f"{left[k].name} = {right[m].name}" for k, m in node.keys]
+    shift = f" {'+' if node.shift > 0 else '-'} {duration(abs(node.shift), a.type)}"
+    sign, word = (">=", "latest") if node.backward else ("<=", "earliest")
+    said.append(f"{a.name}{shift if node.shift else ''} {sign} {b.name}")
+    state = "state: rows that progress has not passed"
+    if node.backward:
+        state += f"; of each key the {word} row of the right"
+        if node.tolerance is None:
+            state += ", which grows with the number of keys: a tolerance forgets them"
+    within = f", within {duration(node.tolerance, a.type)}" if node.tolerance is not None else ""
+    notes = (f"why: {node.why}{within}", state, f"append-only{_progress_text(node)}, in its order")
+    return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(said)}", notes)

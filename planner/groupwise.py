@@ -32,6 +32,7 @@ from cql.planner.physical import (
     with_input,
 )
 from cql.planner.physical_joins import (
+    AsofJoinExec,
     LookupExec,
     OopJoinExec,
     RelationJoinExec,
@@ -55,6 +56,7 @@ _CONSUMERS = {
     OopJoinExec: "a join",
     RelationJoinExec: "a join",
     TableJoinExec: "a join",
+    AsofJoinExec: "a join",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",

@@ -84,7 +84,7 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     bands: list[tuple[Band, Expr | None]] = [(band, None) for band in windows]
     rest: list[Expr] = []
     for part in parts:
-        pair = _equal(part, sides)
+        pair = equality(part, sides)
         if pair is not None:
             keys.append(pair)
             if sides.progresses(pair[0], 0) and sides.progresses(pair[1], 1):
@@ -105,7 +105,7 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     return Terms(tuple(keys), band, tuple(rest))
 
 
-def _equal(part: Expr, sides: Sides) -> tuple[Expr, Expr] | None:
+def equality(part: Expr, sides: Sides) -> tuple[Expr, Expr] | None:
     """The two sides of an equality that can be looked up: neither can fail."""
     if not (isinstance(part, Call) and part.fn == "eq") or functions.can_fail(part):
         return None

@@ -251,10 +251,14 @@ class Windowed:
         return self.input.schema
 
 
+#: Kinds of joins of each row with the nearest one.
+ASOF = ("asof", "asof left")
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     """Columns of the left, then of the right; ``kind`` is inner, left, right, full, semi, anti,
-    cross or asof."""
+    cross, asof or asof left."""
 
     left: Logical
     right: Logical
@@ -268,7 +272,7 @@ class Join:
             return self.left.schema
         loose_left, loose_right = (
             self.kind in ("right", "full"),
-            self.kind in ("left", "full", "asof"),
+            self.kind in ("left", "full", "asof left"),
         )
         left = (Field(f.name, f.type, f.nullable or loose_left) for f in self.left.schema)
         right = (Field(f.name, f.type, f.nullable or loose_right) for f in self.right.schema)

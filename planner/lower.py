@@ -16,6 +16,7 @@ from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.describe import describe
 from cql.planner.expr import Cast, Column, Expr
 from cql.planner.logical import (
+    ASOF,
     SEQUENCE,
     Aggregate,
     Bucket,
@@ -281,7 +282,9 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return looked_up(node, lambda n: _lower(n, settings))
         case RelationToStream():
             return stream_of(node, lambda n: _lower(n, settings))
-        case Join() if not looks_up(node) and (holds_rows(node) or not is_inner(node)):
+        case Join() if looks_up(node) or node.kind in ASOF:
+            return join_of(node, lambda n: _lower(n, settings))
+        case Join() if holds_rows(node) or not is_inner(node):
             return pairs(node, lambda n: _lower(n, settings))
         case Join():
             return join_of(node, lambda n: _lower(n, settings))

@@ -10,12 +10,12 @@ from cql.errors import NotSupportedError, PlanError
 from cql.planner.choose import duration
 from cql.planner.expr import Column, Expr
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
-from cql.planner.logical import Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
+from cql.planner.lower_asof import asof_join
 from cql.planner.lower_table_join import table_join
-from cql.planner.pairs import behind, runs_inside, with_columns
+from cql.planner.pairs import behind, runs_inside, with_columns, without_stragglers
 from cql.planner.physical import (
     FilterExec,
-    OnTimeExec,
     Physical,
     ProjectExec,
     bounded,
@@ -41,13 +41,15 @@ def join_of(node: Join, lower: Lower) -> Physical:
     up in."""
     if looks_up(node):
         return table_join(node, lower)
+    if node.kind in ASOF:
+        return asof_join(node, lower)
     width = len(node.left.schema)
     left, right = lower(bare(node.left)), lower(bare(node.right))
     sides = Sides(width, progressing(left), progressing(right))
     parts = [] if node.condition is None else conjuncts(node.condition)
     terms = take_apart(parts, list(_of_windows(node)), sides)
     _refuse_endless(node, left, right, terms)
-    left, right = _on_time(left), _on_time(right)
+    left, right = without_stragglers(left), without_stragglers(right)
     left, lefts = with_columns(left, [a for a, _ in terms.keys])
     right, rights = with_columns(right, [b for _, b in terms.keys])
     band = None
@@ -165,14 +167,6 @@ def _stays(node: Logical) -> Iterator[tuple[int, int]]:
 
 def _is(expr: Expr, column: int) -> bool:
     return isinstance(expr, Column) and expr.index == column
-
-
-def _on_time(child: Physical) -> Physical:
-    """``child`` without its stragglers: rows that they would join with may have left."""
-    for column in progressing(child):
-        if not isinstance(child, OopJoinExec):  # rows of a join are never late
-            child = OnTimeExec(child, column, "a join leaves late rows out")
-    return child
 
 
 def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -> None:

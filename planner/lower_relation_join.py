@@ -9,7 +9,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, columns_of, rebuild
 from cql.planner.join_condition import Sides, take_apart
-from cql.planner.logical import Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
 from cql.planner.pairs import runs_inside, with_columns
 from cql.planner.physical import (
     FilterExec,
@@ -240,8 +240,14 @@ _WORDS = {
 
 def refuse_join(node: Join) -> None:
     """Raises for what this version does not join."""
-    if node.kind == "asof":
-        raise NotSupportedError("ASOF JOIN is not supported by this version", position=node.pos)
+    if node.kind in ASOF:
+        for window in (*_windows_in(node.left), *_windows_in(node.right)):
+            raise NotSupportedError(
+                "ASOF JOIN of a window without SLIDE is not supported by this version",
+                position=window.pos or node.pos,
+                hint="say how far apart rows may lie: AND a.ts - b.ts <= INTERVAL 10 MINUTES",
+            )
+        return
     if not (is_inner(node) or is_relation(node) or is_constant(node) or looks_up(node)):
         raise NotSupportedError(
             f"{_WORDS[node.kind]} of streams without windows is not supported by this version",

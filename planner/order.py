@@ -34,7 +34,13 @@ from cql.planner.physical import (
     walk,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, RelationJoinExec, TableJoinExec
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    TableJoinExec,
+)
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.policy import parse_slack
 from cql.types import Kind
@@ -166,7 +172,7 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
             raise AssertionError("not chosen yet")
         case PunctuatedSortExec():
             return _sort(node, choice)
-        case OopJoinExec() | RelationJoinExec():
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():
             left, right = (_below(side, None, choice) for side in (node.left, node.right))
             return replace(node, left=left, right=right)
         case LookupExec():

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
-from cql.planner.physical import Physical, ProjectExec
+from cql.planner.physical import OnTimeExec, Physical, ProjectExec
+from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
+from cql.planner.physical_progress import progressing
 from cql.types import DataType
 
 _PLAIN = frozenset(
@@ -87,3 +89,11 @@ def behind(expr: Expr, width: int, more: int) -> Expr:
     if isinstance(expr, Column):
         return replace(expr, index=expr.index + (more if expr.index >= width else 0))
     return rebuild(expr, lambda e: behind(e, width, more))
+
+
+def without_stragglers(child: Physical) -> Physical:
+    """``child`` without its late rows: rows that they would join with may have left."""
+    for column in progressing(child):
+        if not isinstance(child, OopJoinExec | AsofJoinExec):  # rows of these are never late
+            child = OnTimeExec(child, column, "a join leaves late rows out")
+    return child

@@ -17,6 +17,7 @@ from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal
 from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
 from cql.planner.physical_joins import (
+    AsofJoinExec,
     LookupExec,
     OopJoinExec,
     RelationJoinExec,
@@ -485,6 +486,7 @@ Physical: TypeAlias = (
     | OopJoinExec
     | TableJoinExec
     | RelationJoinExec
+    | AsofJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -537,7 +539,7 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
             return node.inputs
         case LookupExec():
             return (node.input, node.query)
-        case OopJoinExec() | RelationJoinExec():
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():
             return (node.left, node.right)
         case TableJoinExec():
             return (node.input, node.table)
@@ -598,7 +600,7 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
             return replace(node, inputs=new)
         case LookupExec():
             return replace(node, input=new[0], query=new[1])
-        case OopJoinExec() | RelationJoinExec():
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():
             return replace(node, left=new[0], right=new[1])
         case TableJoinExec():
             return replace(node, input=new[0], table=new[1])

@@ -187,3 +187,30 @@ class RelationJoinExec:
         mark = (Field(self.name, BOOLEAN, False),) if self.kind == "mark" else ()
         change = self.left.schema.fields[-2:]
         return Schema((*(pair[c] for c in self.columns), *mark, *change))
+
+
+@dataclass(frozen=True, slots=True)
+class AsofJoinExec:
+    """Each left row with the nearest right row of equal ``keys`` (columns of the left and of the
+    right), by the columns ``times``: the latest with ``right - left <= shift``, or (not
+    ``backward``) the earliest with ``right - left >= shift``, neither further away from that than
+    ``tolerance``; of several of one time the last to come. ``pads``: left rows that have none
+    leave, too. ``columns`` of the left's and the right's go on."""
+
+    left: Physical
+    right: Physical
+    keys: tuple[tuple[int, int], ...]
+    times: tuple[int, int]
+    backward: bool
+    shift: int
+    tolerance: int | None
+    pads: bool
+    columns: tuple[int, ...]
+    why: str = ""
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        right = (Field(f.name, f.type, f.nullable or self.pads) for f in self.right.schema)
+        pair = Schema((*self.left.schema, *right))
+        return Schema(tuple(pair[c] for c in self.columns))

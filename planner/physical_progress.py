@@ -30,6 +30,7 @@ from cql.planner.physical import (
     bounded,
 )
 from cql.planner.physical_joins import (
+    AsofJoinExec,
     LookupExec,
     OopJoinExec,
     RelationJoinExec,
@@ -54,6 +55,10 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return _of_join(node)
         case TableJoinExec():
             return tuple(node.passed(progressing(node.input)))
+        case AsofJoinExec():  # left rows wait, and leave in the order of one time
+            time = node.times[0]
+            shown = time in progressing(node.left) and time in node.columns
+            return (node.columns.index(time),) if shown else ()
         case (
             ArrivalExec()
             | RelationExec()

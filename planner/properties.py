@@ -14,6 +14,7 @@ from cql.planner.catalog import TimeUnit
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of
 from cql.planner.functions import monotone
 from cql.planner.logical import (
+    ASOF,
     WINDOW_COLUMNS,
     Aggregate,
     Bucket,
@@ -277,7 +278,7 @@ def _is(expr: Expr, column: int) -> bool:
 def _only_comes(node: Logical) -> bool:
     """Whether ``node`` is a stream for certain, and no relation whose rows may leave."""
     match node:
-        case Join() if looks_up(node) or node.kind in ("inner", "cross"):
+        case Join() if looks_up(node) or node.kind in ("inner", "cross", *ASOF):
             return all(_only_comes(i) for i in inputs(node))
         case Windowed() | SetOperation() | Join() | Unsupported():
             return False
@@ -308,7 +309,7 @@ def _of_join(node: Join) -> Progressing:
     """Both timestamps are kept and both progress (out-of-order paper §3.2), but not the side that
     an outer join pads with NULL."""
     left = progressing(node.left) if node.kind not in ("right", "full") else {}
-    if node.kind in ("semi", "anti", "left", "full", "asof"):
+    if node.kind in ("semi", "anti", "left", "full", *ASOF):
         return left
     width = len(node.left.schema)
     right = {width + at: info for at, info in progressing(node.right).items()}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from cql.planner.expr import Column
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import (
+    ASOF,
     WINDOW_COLUMNS,
     Aggregate,
     Bucket,
@@ -75,7 +76,7 @@ def _join_changes(node: Join) -> bool:
     if is_relation(node.left) or is_relation(node.right):
         return True
     sides = (progressing(node.left), progressing(node.right))
-    if is_inner(node) or node.kind == "asof" or not all(sides):
+    if is_inner(node) or node.kind in ASOF or not all(sides):
         return False
     parts = [] if node.condition is None else conjuncts(node.condition)
     return take_apart(parts, [], Sides(len(node.left.schema), *map(tuple, sides))).band is None

@@ -15,7 +15,7 @@ from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
-from cql.planner.expr import Expr
+from cql.planner.expr import Call, Cast, Column, Expr
 from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
@@ -37,6 +37,9 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     """
     if looks_up(node):
         yield from _with_table(node, rows_of, run)
+        return
+    if node.kind in ("asof", "asof left"):
+        yield from _nearest(node, rows_of, run)
         return
     left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
     width = len(node.left.schema)
@@ -100,6 +103,53 @@ def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -
             yield row
         if node.kind in ("left", "right") and not found:
             yield _beside(row, (None,) * width, turned)
+
+
+def _nearest(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
+    """Of each left row that is not late the nearest right row for which the condition holds: by the
+    one inequality that compares two columns, the latest where the left is later, else the earliest;
+    of several of one time the last to come.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import call, column, stream
+    >>> a, b = stream("a", "t bigint"), stream("b", "u bigint, v bigint")
+    >>> since = call("ge", column(a, "t"), replace(column(b, "u"), index=1))
+    >>> rows = {"a": [(1,), (5,), (4,), (9,)], "b": [(2, 1), (5, 2), (5, 3), (9, 4), (3, 5)]}
+    >>> evaluate(Join(a, b, "asof", since), rows).rows
+    [(5, 5, 3), (9, 9, 4)]
+    >>> evaluate(Join(a, b, "asof left", since), rows).rows
+    [(1, None, None), (5, 5, 3), (9, 9, 4)]
+    """
+    left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
+    width = len(node.left.schema)
+    parts = list(parts_of(node.condition))
+    (time, later), *_ = (found for part in parts for found in _inequality(part, width))
+    marks = (NEVER,) * (width + len(node.right.schema))
+    for k, one in enumerate(left):
+        best = None
+        for other in right:
+            values = (*one.values, *other.values)
+            if not all(is_true(part, values) for part in parts):
+                continue
+            if best is None or values[time] == best[time] or (values[time] > best[time]) == later:
+                best = values
+        if best is not None:
+            yield Row(best, marks, k)
+        elif node.kind == "asof left":
+            yield Row((*one.values, *(None,) * len(node.right.schema)), marks, k)
+
+
+def _inequality(part: Expr, width: int) -> Iterator[tuple[int, bool]]:
+    """The right time of an inequality between two columns, and whether the left one is later."""
+    if not (isinstance(part, Call) and part.fn in ("ge", "gt", "le", "lt")):
+        return
+    bare = [a.arg if isinstance(a, Cast) else a for a in part.args]
+    if all(isinstance(a, Column) for a in bare):
+        a, b = (a.index for a in bare if isinstance(a, Column))
+        if a < width <= b:
+            yield b, part.fn in ("ge", "gt")
+        elif b < width <= a:
+            yield a, part.fn in ("le", "lt")
 
 
 def _beside(row: Row, others: tuple[Any, ...], turned: bool) -> Row:

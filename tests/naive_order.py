@@ -135,7 +135,7 @@ def progressing(node: Logical) -> set[int]:
             return set.intersection(*map(progressing, node.inputs))
         case Join():
             width = len(node.left.schema)
-            if node.kind in ("semi", "anti"):
+            if node.kind in ("semi", "anti", "asof", "asof left"):
                 return progressing(node.left)
             return progressing(node.left) | {width + c for c in progressing(node.right)}
         case Aggregate() if node.window is None:

@@ -349,6 +349,11 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             held = m["held_left"] + m["held_right"]
             left_out = m["null_keys"] + m["too_late_l"] + m["too_late_r"]
             assert m["rows_in"] == held + m["purged"] + m["not_stored"] + left_out, m
+        elif kind == "asofjoin":
+            held = m["held_left"] + m["held_right"]
+            left_out = m["null_keys"] + m["too_late_l"] + m["too_late_r"]
+            assert m["rows_in"] == held + m["left_rows"] + m["purged"] + left_out, m
+            assert m["rows_out"] in (m["left_rows"], m["left_rows"] - m["unmatched"]), m
         elif kind == "tablejoin":
             assert m["unmatched"] <= m["rows_in"], m
             assert m["rows_out"] or m["unmatched"] in (0, m["rows_in"]), m
@@ -361,7 +366,9 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]
-    if not {"union", "merge", "lookup", "join", "tablejoin", "relationjoin"} & set(names):
+    if not {"union", "merge", "lookup", "join", "tablejoin", "relationjoin", "asofjoin"} & set(
+        names
+    ):
         for above, below in zip(metrics[1:], metrics, strict=False):
             assert above["rows_in"] == below["rows_out"], metrics
 

@@ -423,9 +423,13 @@ def test_units_survive_shifts_only() -> None:
          "subqueryjoin [exists, k#1]"),
         ("SELECT a FROM s EXCEPT SELECT a FROM r", "windowed [unbounded wa=0]"),
         ("SELECT * FROM s ASOF JOIN r MATCH_CONDITION (s.ts >= r.ts) ON s.k = r.k",
-         "join [asof, ((ts#0 >= ts#5) AND (k#1 = k#6))]"),
+         "join [asof left, ((ts#0 >= ts#5) AND (k#1 = k#6))]"),
         ("SELECT * FROM s JOIN dim FOR SYSTEM_TIME AS OF s.ts AS d ON s.k = d.k",
-         "unsupported [FOR SYSTEM_TIME AS OF (a temporal join)]"),
+         "join [inner, (k#1 = k#5)]"),
+        ("SELECT * FROM s LEFT JOIN r FOR SYSTEM_TIME AS OF s.ts ON s.k = r.k",
+         "join [asof left, ((k#1 = k#6) AND (ts#0 >= ts#5))]"),
+        ("SELECT * FROM s ASOF JOIN r USING (k, ts)",
+         "join [asof, ((k#1 = k#6) AND (ts#0 >= ts#5))]"),
     ],
 )  # fmt: skip
 def test_clauses_that_bind_and_cannot_run(text: str, line: str) -> None:

@@ -524,7 +524,7 @@ class FromParser(BaseParser):
         if reads("MATCH_CONDITION"):
             return True
         if reads("FOR"):
-            return reads("FOR", "SYSTEM_TIME")
+            return reads("FOR", "SYSTEM_TIME") or reads("FOR", "TIMESTAMP")
         if reads("WINDOW"):
             return self.at_window_clause(ahead)
         return reads("OFFSET")
@@ -587,12 +587,13 @@ class FromParser(BaseParser):
             self.refuse("MINUS is not supported", hint="EXCEPT does the same")
 
     def _parse_version(self) -> exp.Version | None:
-        """``FOR SYSTEM_TIME AS OF a.ts``."""
-        if not self.word_is("FOR", "SYSTEM_TIME"):
+        """``FOR SYSTEM_TIME AS OF a.ts``, ``FOR TIMESTAMP AS OF a.ts``."""
+        word = next((w for w in ("SYSTEM_TIME", "TIMESTAMP") if self.word_is("FOR", w)), None)
+        if word is None:
             return None
         token = self._curr
         self._advance(2)
-        self.require("AS", "OF", after="FOR SYSTEM_TIME")
+        self.require("AS", "OF", after=f"FOR {word}")
         at = self._parse_bitwise()
         if at is None:
             self.refuse("an expression is missing after AS OF")

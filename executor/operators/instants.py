@@ -86,6 +86,11 @@ class Waiting:
         self.parts = kept
         return self._in_order(due) if due else no_rows(self.schema)
 
+    def put_back(self, rows: State) -> None:
+        """Rows that ``before`` gave: they came before those that still wait."""
+        if count(rows):
+            self.parts.insert(0, rows)
+
     def _in_order(self, parts: Sequence[State]) -> State:
         """Rows by time, ties by their arrival."""
         rows = joined(parts)

@@ -1,0 +1,411 @@
+"""ASOF join: of each left row the nearest right row of its key, earlier or later.
+
+Both sides come in any order. A left row leaves when both inputs have promised that nothing which
+could change its answer follows, in the order of time.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.kernels.asof import nearest
+from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.instants import Times, Waiting, promises_of
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.rows import (
+    RowsOperator,
+    count,
+    map_texts,
+    nbytes,
+    no_rows,
+    rows_of,
+    take,
+)
+from cql.executor.unit import (
+    END_OF_INPUT,
+    IDLE,
+    INFINITY,
+    NEVER,
+    PORT,
+    ROWS,
+    Unit,
+)
+from cql.planner.physical import Physical, sources
+from cql.planner.physical_joins import AsofJoinExec
+from cql.types import DataType
+
+Flags = npt.NDArray[np.bool_]
+#: Keys from which on those are looked for that a tolerance lets go.
+_KEYS = 1 << 10
+
+
+class Side:
+    """An input: ``bound`` is what it has promised, or (while it is ``idle``) the other has."""
+
+    def __init__(self, node: Physical, time: int, keys: list[int]) -> None:
+        self.name = ", ".join(s.name for s in sources(node))
+        self.schema = node.schema
+        self.time = time
+        self.keys = keys
+        self.types: list[DataType] = [node.schema[c].type for c in keys]
+        self.waiting = Waiting(node.schema, time)
+        self.bound = NEVER
+        self.idle = self.ended = False
+        self.too_late = 0
+
+    def hear(self, unit: Unit) -> None:
+        for attribute, value in promises_of(unit):
+            if attribute == END_OF_INPUT:
+                self.ended, self.bound = True, INFINITY
+            elif attribute == IDLE:
+                self.idle = value != 0
+            elif attribute == self.time:
+                self.bound = max(self.bound, value)
+
+    def without_key(self, rows: State) -> Flags:
+        found = np.zeros(count(rows), bool)
+        for c in (self.time, *self.keys):
+            found |= rows[f"m{c}"] == 0
+        return found
+
+    def words(self, rows: State) -> Times:
+        return key_words(rows, self.keys, self.types, count(rows))
+
+
+class AsofJoinOperator(RowsOperator):
+    """State: the rows of both sides that wait for progress. ``null_keys`` counts right rows without
+    a key or time; left ones leave without a partner."""
+
+    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
+        super().__init__(name, node.schema, workspace)
+        self.node = node
+        self.left = Side(node.left, node.times[0], [a for a, _ in node.keys])
+        self.right = Side(node.right, node.times[1], [b for _, b in node.keys])
+        at = node.columns.index(node.times[0]) if node.times[0] in node.columns else None
+        self._time_out = at
+        self._promised = NEVER
+        self._idling = False
+        self._null_keys = self._left_rows = self._unmatched = self._taken = 0
+
+    # -- what comes --------------------------------------------------------------------------------
+
+    def take_in(self, unit: Unit) -> int | None:
+        side = (self.left, self.right)[int(unit.words[PORT])]
+        if unit.words[ROWS] > 0:
+            self._take(side, rows_of(unit, side.schema))
+        before = self.left.bound, self.right.bound
+        side.hear(unit)
+        self._wait_for_no_idle()
+        self.ready = no_rows(self.output)
+        if (self.left.bound, self.right.bound) != before:
+            self.ready = self.release()
+            if self.left.ended and not self.left.waiting.rows:
+                self.right.waiting.parts = []  # nobody asks any more
+                self.forget_all()
+        self._promise()
+        return None
+
+    def _take(self, side: Side, rows: State) -> None:
+        if side.bound > NEVER:
+            late = side.waiting.times(rows) < side.bound
+            if late.any():  # below what it had been taken to have come to while it was idle
+                side.too_late += int(late.sum())
+                rows = take(rows, ~late)
+        without = side.without_key(rows)
+        if without.any():
+            if side is self.right:
+                self._null_keys += int(without.sum())
+                rows = take(rows, ~without)
+            else:  # a left row without a time goes first
+                times = rows[f"c{side.time}"]
+                missing = rows[f"m{side.time}"] == 0
+                times[missing] = np.iinfo(times.dtype).min
+        if side is self.right:
+            self._taken += count(rows)
+            if self.left.ended and not self.left.waiting.rows:
+                return
+        if count(rows):
+            side.waiting.add(rows)
+
+    def _wait_for_no_idle(self) -> None:
+        left, right, shift = self.left, self.right, self.node.shift
+        if left.ended or right.ended or left.idle == right.idle:
+            return
+        if right.idle:
+            right.bound = max(right.bound, _moved(left.bound, shift))
+        else:
+            left.bound = max(left.bound, _moved(right.bound, -shift))
+
+    def _promise(self) -> None:
+        ended = self.left.ended and self.right.ended
+        bound = self.released_until()
+        if self._time_out is not None and bound > self._promised and not ended:
+            self._promised = bound
+            self.promises.append((self._time_out, bound))
+        if ended:
+            self.promises.append((END_OF_INPUT, INFINITY))
+        idling = all(s.idle or s.ended for s in (self.left, self.right)) and not ended
+        if idling != self._idling:
+            self._idling = idling
+            self.promises.append((IDLE, int(idling)))
+
+    # -- what leaves -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def release(self) -> State:
+        """The rows that leave now."""
+
+    @abstractmethod
+    def released_until(self) -> int:
+        """All left rows before that time have left, and none follows."""
+
+    def forget_all(self) -> None:
+        """Nobody asks for right rows any more."""
+
+    def pairs(self, left: State, right: State, found: Times) -> State:
+        """Left rows, each beside the right row ``found`` (-1: none)."""
+        self._left_rows += count(left)
+        met = found >= 0
+        self._unmatched += count(left) - int(met.sum())
+        if not self.node.pads and not met.all():
+            left, found, met = take(left, met), found[met], met[met]
+        width, rows = len(self.left.schema), no_rows(self.output)
+        for k, c in enumerate(self.node.columns):
+            if c < width:
+                rows[f"c{k}"], rows[f"m{k}"] = left[f"c{c}"], left[f"m{c}"]
+                continue
+            values, valid = right[f"c{c - width}"], right[f"m{c - width}"]
+            if not values.size:
+                values, valid = np.zeros(1, values.dtype), np.zeros(1, np.uint8)
+            place = np.maximum(found, 0)
+            rows[f"c{k}"] = values[place]
+            rows[f"m{k}"] = np.where(met, valid[place], 0).astype(np.uint8)
+        return rows
+
+    # -- what a runtime asks -----------------------------------------------------------------------
+
+    @property
+    def held_right(self) -> int:
+        return self.right.waiting.rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of state beside the rows that wait."""
+        return 0
+
+    @property
+    def state_bytes(self) -> int:
+        waiting = [*self.left.waiting.parts, *self.right.waiting.parts]
+        return nbytes([*waiting, self.ready]) + self.held_bytes
+
+    def counters(self) -> dict[str, int]:
+        held = self.held_right
+        return {
+            **super().counters(),
+            "left_rows": self._left_rows,
+            "unmatched": self._unmatched,
+            "held_left": self.left.waiting.rows,
+            "held_right": held,
+            "purged": self._taken - held,
+            "null_keys": self._null_keys,
+            "too_late_l": self.left.too_late,
+            "too_late_r": self.right.too_late,
+        }
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port, its rows that came below what was promised while it was idle."""
+        return [(side.name, side.too_late) for side in (self.left, self.right)]
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self.left.waiting.map_codes(change)
+        self.right.waiting.map_codes(change)
+        map_texts([self.ready], self.output, change)
+
+
+class BackwardJoinOperator(AsofJoinOperator):
+    """The nearest right row at the left row's time or before it. Of right rows before all left rows
+    that can still come, only the latest of each key stays: State, by the id of its key, ``latest``
+    and when it was (``_latest_times``)."""
+
+    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        self._index = GroupIndex(self.right.types)
+        self._latest = no_rows(self.right.schema)
+        self._latest_times = np.zeros(0, np.int64)
+        self._there = np.zeros(0, bool)
+        self._last = np.zeros(0, np.int64)
+        self._passed = NEVER
+        self._look_at = _KEYS
+
+    def released_until(self) -> int:
+        return self._passed
+
+    def release(self) -> State:
+        shift = self.node.shift
+        bound = min(self.left.bound, _moved(self.right.bound, -shift))
+        if bound <= self._passed:
+            return no_rows(self.output)
+        self._passed = bound
+        left, right = (
+            self.left.waiting.before(bound),
+            self.right.waiting.before(_moved(bound, shift)),
+        )
+        left_times, right_times = self.left.waiting.times(left), self.right.waiting.times(right)
+        right_times = right_times - shift
+        right_ids = self._ids(right)
+        left_ids = self._index.found(self.left.words(left))
+        left_ids[self.left.without_key(left)] = -1
+        found = np.empty(left_ids.size, np.int64)
+        nearest(
+            np.ascontiguousarray(left_times), left_ids, np.ascontiguousarray(right_times),
+            right_ids, False, self._last, found,
+        )  # fmt: skip
+        rows = self._paired(left, left_times, left_ids, right, right_times, found)
+        self._keep_latest(right, right_times, right_ids)
+        self._forget()
+        return rows
+
+    def _ids(self, right: State) -> Times:
+        ids, fresh = self._index.ids(self.right.words(right))
+        size = self._index.capacity
+        self._latest = {name: grown(column, size) for name, column in self._latest.items()}
+        self._latest_times = grown(self._latest_times, size)
+        self._there, self._last = grown(self._there, size), grown(self._last, size, -1)
+        self._there[ids[np.flatnonzero(fresh)]] = False
+        return ids
+
+    def _paired(
+        self, left: State, left_times: Times, left_ids: Times, right: State, right_times: Times,
+        found: Times,
+    ) -> State:  # fmt: skip
+        """``found`` counts among the right rows of this release; behind them stand the latest of
+        before."""
+        new = count(right)
+        earlier = np.flatnonzero((found < 0) & (left_ids >= 0))
+        earlier = earlier[self._there[left_ids[earlier]]]
+        ids = left_ids[earlier]
+        if ids.size:
+            found[earlier] = new + np.arange(ids.size)
+            right = {
+                name: np.concatenate([a, self._latest[name][ids]]) for name, a in right.items()
+            }
+            right_times = np.concatenate([right_times, self._latest_times[ids]])
+        if self.node.tolerance is not None:
+            met = np.flatnonzero(found >= 0)
+            far = left_times[met] - right_times[found[met]] > self.node.tolerance
+            found[met[far]] = -1
+        return self.pairs(left, right, found)
+
+    def _keep_latest(self, right: State, right_times: Times, right_ids: Times) -> None:
+        touched = np.unique(right_ids)
+        last = self._last[touched]
+        for name, column in self._latest.items():
+            column[touched] = right[name][last]
+        self._latest_times[touched] = right_times[last]
+        self._there[touched] = True
+        self._last[touched] = -1
+
+    def _forget(self) -> None:
+        """Keys whose latest row is too old for every left row that can still come."""
+        if self.node.tolerance is None or self._index.capacity < self._look_at:
+            return
+        live = self._index.live
+        if live.size >= self._look_at and self._passed != INFINITY:
+            old = self._latest_times[live] < self._passed - self.node.tolerance
+            self._index.give_back(live[old])
+            self._there[live[old]] = False
+            self._look_at = max(_KEYS, 2 * (live.size - int(old.sum())))
+
+    def forget_all(self) -> None:
+        live = self._index.live
+        self._index.give_back(live)
+        self._there[live] = False
+
+    @property
+    def held_right(self) -> int:
+        return super().held_right + int(self._index.live.size)
+
+    @property
+    def held_bytes(self) -> int:
+        beside = self._latest_times.nbytes + self._there.nbytes + self._last.nbytes
+        return self._index.nbytes + nbytes([self._latest]) + beside
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        super().map_codes(change)
+        self._index.map_codes(change)
+        live = self._index.live
+        for i, f in enumerate(self.right.schema):
+            if f.type.is_coded:
+                held = live[self._latest[f"m{i}"][live] != 0]
+                self._latest[f"c{i}"][held] = change(self._latest[f"c{i}"][held])
+
+
+class ForwardJoinOperator(AsofJoinOperator):
+    """The nearest right row at the left row's time or after it. Right rows before all left rows
+    that wait or can still come are dropped."""
+
+    def __init__(self, name: str, node: AsofJoinExec, workspace: Workspace) -> None:
+        super().__init__(name, node, workspace)
+        self._until = NEVER
+
+    def released_until(self) -> int:
+        return self._until
+
+    def release(self) -> State:
+        shift = self.node.shift
+        left, right = (
+            self.left.waiting.before(self.left.bound),
+            self.right.waiting.before(self.right.bound),
+        )
+        left_times = np.ascontiguousarray(self.left.waiting.times(left))
+        right_times = self.right.waiting.times(right) - shift
+        found = self._found(left, left_times, right, right_times)
+        leave, until = count(left), self.left.bound
+        final = found >= 0
+        complete = _moved(self.right.bound, -shift)
+        if complete != INFINITY:
+            final |= self.left.without_key(left)
+            if self.node.tolerance is not None and complete != NEVER:
+                final |= left_times < complete - self.node.tolerance
+            if not final.all():
+                leave = int(np.argmin(final))
+                until = int(left_times[leave])
+        self._until = max(self._until, until)
+        self.left.waiting.put_back(take(left, slice(leave, None)))
+        asked = int(np.searchsorted(right_times, until)) if until != INFINITY else right_times.size
+        self.right.waiting.put_back(take(right, slice(asked, None)))
+        found = found[:leave]
+        if self.node.tolerance is not None:
+            met = np.flatnonzero(found >= 0)
+            far = right_times[found[met]] - left_times[met] > self.node.tolerance
+            found[met[far]] = -1
+        return self.pairs(take(left, slice(0, leave)), right, found)
+
+    def _found(self, left: State, left_times: Times, right: State, right_times: Times) -> Times:
+        """As backwards, with time reversed; of equal times the last to come is now the first."""
+        index = GroupIndex(self.right.types)
+        right_ids, _ = index.ids(self.right.words(right))
+        left_ids = index.found(self.left.words(left))
+        left_ids[self.left.without_key(left)] = -1
+        found = np.empty(left_ids.size, np.int64)
+        last = np.full(index.capacity, -1, np.int64)
+        nearest(
+            -left_times[::-1], np.ascontiguousarray(left_ids[::-1]), -right_times[::-1],
+            np.ascontiguousarray(right_ids[::-1]), True, last, found,
+        )  # fmt: skip
+        found = found[::-1].copy()
+        found[found >= 0] = right_times.size - 1 - found[found >= 0]
+        return found
+
+
+def asof_operator(name: str, node: AsofJoinExec, workspace: Workspace) -> AsofJoinOperator:
+    kind = BackwardJoinOperator if node.backward else ForwardJoinOperator
+    return kind(name, node, workspace)
+
+
+def _moved(time: int, by: int) -> int:
+    return time if time in (NEVER, INFINITY) else time + by
