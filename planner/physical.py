@@ -576,7 +576,8 @@ def sources(*roots: Physical) -> tuple[SourceExec, ...]:
 
 def waits(*roots: Physical) -> bool:
     """Whether rows of one input wait for those of another."""
-    return any(isinstance(n, OopJoinExec) for root in roots for n in walk(root))
+    joins = OopJoinExec | AsofJoinExec
+    return any(isinstance(n, joins) for root in roots for n in walk(root))
 
 
 def windowed(node: Physical) -> bool:
