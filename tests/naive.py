@@ -109,7 +109,7 @@ def _rows(node: Logical, run: Run) -> list[Row]:
 
 
 def _joined(node: Join, run: Run) -> list[Row]:
-    if looks_up(node):
+    if looks_up(node) or node.kind in ("asof", "asof left"):
         return list(joined(node, lambda n: _rows(n, run), run))
     if node.kind not in ("inner", "cross"):  # of tables
         rows = relations_of(run).at(node, 0)
