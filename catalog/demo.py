@@ -50,6 +50,11 @@ def weather() -> pa.Table:
     return _strict(table.select(names), "time")
 
 
+def airlines() -> pa.Table:
+    """The 16 airlines: ``carrier``, the code that flights have, and ``name``."""
+    return _read("airlines.csv")
+
+
 def _plus_minutes(times: Any, minutes: Any) -> Any:
     import pyarrow.compute as pc
 

@@ -125,3 +125,91 @@ def test_local_days_across_changes_of_the_clock(
     lengths = {(end - start) // 3_600_000_000 for *_, start, end in expected}
     assert lengths == {23, 24, 25}
     assert ours(name, table, stream=stream, time=time) == expected
+
+
+# Joins --------------------------------------------------------------------------------------------
+
+FLIGHTS = ["sched", "tailnum", "carrier", "origin", "dest", "dep_delay", "arr_delay"]
+#: Of several flights of an aircraft at one time (which there are) the last to come counts.
+BEFORE = """
+    SELECT f.tailnum, f.sched, f.dest, f.dep_delay, p.sched, p.dest, p.arr_delay
+    FROM departures AS f ASOF LEFT JOIN (
+        SELECT * FROM departures
+        QUALIFY row_number() OVER (PARTITION BY tailnum, sched ORDER BY row DESC) = 1
+    ) AS p ON f.tailnum = p.tailnum AND f.sched > p.sched"""
+JOINS = {
+    "weather_of_flights": """
+        SELECT f.sched, f.origin, f.dest, f.dep_delay, w.time, w.temp, w.visib
+        FROM departures AS f JOIN observations AS w
+        ON f.origin = w.origin AND f.sched >= w.time AND f.sched < w.time + INTERVAL 1 HOUR""",
+    "chained_delays": f"""
+        SELECT tailnum, sched, dest, dep_delay, CASE WHEN near THEN before END,
+               CASE WHEN near THEN back_from END, CASE WHEN near THEN came_late END
+        FROM (SELECT *, sched - before <= INTERVAL 1 DAY AS near
+              FROM ({BEFORE}) AS b (tailnum, sched, dest, dep_delay, before, back_from,
+                                    came_late))""",
+    "airlines_by_day": """
+        SELECT name, count(*), max(dep_delay), time_bucket(INTERVAL 1 DAY, sched) + INTERVAL 1 DAY
+        FROM departures LEFT JOIN airlines USING (carrier)
+        GROUP BY name, time_bucket(INTERVAL 1 DAY, sched)""",
+}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pa.Table]:
+    flights = demo.flights().select(FLIGHTS)
+    return {
+        "departures": flights.append_column("row", pa.array(range(len(flights)), pa.int64())),
+        "observations": demo.weather().select(["time", "origin", "temp", "visib"]),
+        "airlines": demo.airlines(),
+    }
+
+
+@pytest.fixture(scope="module")
+def joined(tables: dict[str, pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
+    """DuckDB's answers."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, table in tables.items():
+        connection.register(name, table)
+    return {name: plain(connection.sql(sql).to_arrow_table()) for name, sql in JOINS.items()}
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_joins_of_flights(
+    name: str, tables: dict[str, pa.Table], joined: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    with cql.connect(spark=False) as session:
+        session.create_stream("departures", tables["departures"], "sched", slack=SLACK)
+        session.create_stream("observations", tables["observations"], "time")
+        session.create_stream("airlines", tables["airlines"])
+        query = session.sql((QUERIES / f"{name}.cql").read_text(encoding="utf-8"))
+        answer = plain(query.to_arrow())
+        assert all(entry["count"] == 0 for entry in query.late().to_pylist())
+    assert len(answer) > 4_000
+    assert answer == joined[name]
+
+
+@pytest.mark.spark
+def test_joins_of_spark_tables(
+    spark: Any, tables: dict[str, pa.Table], joined: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    """From Spark tables into Spark tables."""
+    with cql.connect(spark=spark) as session:
+        for name in ("departures", "observations"):
+            session.create_stream(name, tables[name])
+            session.sql(f"CREATE TABLE default.nyc_{name} AS SELECT * FROM {name}")
+    with cql.connect(spark=spark) as session:
+        session.sql(
+            "CREATE STREAM departures FROM TABLE default.nyc_departures"
+            " ORDERED BY sched WITHIN 23 HOURS;"
+            "CREATE STREAM observations FROM TABLE default.nyc_observations ORDERED BY time"
+        )
+        for name in ("weather_of_flights", "chained_delays"):
+            text = (QUERIES / f"{name}.cql").read_text(encoding="utf-8")
+            session.sql(f"CREATE TABLE default.{name} AS {text[text.index('SELECT') :]}")
+            found = session.sql(f"SELECT * FROM default.{name}").to_arrow()
+            assert plain(found) == joined[name]
+            session.sql(f"DROP TABLE default.{name}")
+        for stream in ("departures", "observations"):
+            session.sql(f"DROP STREAM {stream}; DROP TABLE default.nyc_{stream}")
