@@ -471,6 +471,9 @@ def _join_line(node: OopJoinExec) -> Line:
         held = "all rows, until the other input has ended"
     else:
         held = "rows that later ones of the other side can join"
+    if node.kind in ("left", "right", "full", "semi", "anti"):
+        held += ", and whether each has a partner"
+        said = [f"{node.kind} {' AND '.join(said)}".strip()]
     return Line("OopJoin", " AND ".join(said), (f"why: {node.why}", f"state: {held}"))
 
 

@@ -70,7 +70,7 @@ from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.properties import closing_key, closing_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only, is_inner
+from cql.planner.relations import clock, is_append_only, is_inner, is_relation
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -284,7 +284,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return stream_of(node, lambda n: _lower(n, settings))
         case Join() if looks_up(node) or node.kind in ASOF:
             return join_of(node, lambda n: _lower(n, settings))
-        case Join() if holds_rows(node) or not is_inner(node):
+        case Join() if holds_rows(node) or (is_relation(node) and not is_inner(node)):
             return pairs(node, lambda n: _lower(n, settings))
         case Join():
             return join_of(node, lambda n: _lower(n, settings))

@@ -13,7 +13,8 @@ from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
 from cql.planner.lower_asof import asof_join
 from cql.planner.lower_table_join import table_join
-from cql.planner.pairs import behind, runs_inside, with_columns, without_stragglers
+from cql.planner.pair_condition import Below
+from cql.planner.pairs import with_columns, without_stragglers
 from cql.planner.physical import (
     FilterExec,
     Physical,
@@ -57,14 +58,25 @@ def join_of(node: Join, lower: Lower) -> Physical:
         left, (a,) = with_columns(left, [terms.band.left])
         right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
-    more = len(left.schema) - width
-    inside = [e for e in terms.rest if runs_inside(e)]
-    columns = (*range(width), *(width + more + k for k in range(len(node.right.schema))))
-    keys = tuple(zip(lefts, rights, strict=True))
-    rest = tuple(behind(e, width, more) for e in inside)
-    names = node.schema.names
-    made = OopJoinExec(left, right, keys, band, rest, columns, names, _why(terms), node.pos)
-    others = [e for e in terms.rest if e not in inside]
+    kind = "inner" if node.kind == "cross" else node.kind
+    below = Below(left, right, width, kind)
+    asked = [below.placed(e) for e in terms.rest]
+    others = [e for e, inside in zip(terms.rest, asked, strict=True) if inside is None]
+    columns = tuple(range(width))
+    if kind not in ("semi", "anti"):
+        columns += tuple(width + below.more + k for k in range(len(node.right.schema)))
+    made = OopJoinExec(
+        below.left,
+        below.right,
+        tuple(zip(lefts, rights, strict=True)),
+        band,
+        tuple(below.behind(e) for e in asked if e is not None),
+        columns,
+        node.schema.names,
+        kind,
+        _why(terms),
+        node.pos,
+    )
     return FilterExec(made, conjunction(others)) if others else made
 
 
@@ -89,7 +101,7 @@ def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical
     """``child`` with one column more, the ``greatest`` or the ``least`` of two of its columns, on
     which joint punctuation flows; and where. None unless they are the times of a join's band."""
     match child:
-        case OopJoinExec() if child.band is not None:
+        case OopJoinExec() if child.band is not None and child.kind == "inner":
             sides = (child.band.left, len(child.left.schema) + child.band.right)
             if {child.columns[t] for t in times} != set(sides):
                 return None

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import functions
-from cql.planner.expr import Call, Column, Expr, columns_of, rebuild
+from cql.planner.expr import Call, Column, Expr
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
-from cql.planner.pairs import runs_inside, with_columns
+from cql.planner.pair_condition import Below
+from cql.planner.pairs import with_columns
 from cql.planner.physical import (
     FilterExec,
     Physical,
@@ -20,10 +20,9 @@ from cql.planner.physical import (
     sources,
 )
 from cql.planner.physical_joins import RelationJoinExec
-from cql.planner.properties import is_constant, looks_up, progressing
-from cql.planner.relations import as_relation, is_inner, is_relation
+from cql.planner.properties import looks_up, progressing
+from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.show import show
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 
@@ -76,85 +75,25 @@ def made_join(
     terms = take_apart(parts, [], Sides(width, (), ()))
     left, lefts = with_columns(left, [a for a, _ in terms.keys], last=2)
     right, rights = with_columns(right, [b for _, b in terms.keys], last=2)
-    below = _Below(left, right, width, kind)
+    below = Below(left, right, width, kind, last=2, of_texts=_OF_TEXTS)
     rest = [below.placed(e) for e in terms.rest]
     inside = tuple(e for e in rest if e is not None)
     above = [e for e, there in zip(terms.rest, rest, strict=True) if there is None]
-    more = len(below.left.schema) - 2 - width
     columns = tuple(range(width))
     if kind != "mark":
-        columns += tuple(width + more + k for k in range(others))
+        columns += tuple(width + below.more + k for k in range(others))
     keys = tuple(zip(lefts, rights, strict=True))
     why = {
         "inner": "of each instant the pairs that come and go",
         "mark": "of each row whether it has a partner, at each instant",
     }.get(kind, "of each instant the pairs that come and go, and the rows without a partner")
-    inside = tuple(_behind(e, width, more) for e in inside)
+    inside = tuple(below.behind(e) for e in inside)
     made = RelationJoinExec(below.left, below.right, kind, keys, inside, columns, name, why, pos)
     return FilterExec(made, conjunction(above)) if above else made
 
 
 #: What rows that wait can be asked of texts.
 _OF_TEXTS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "null_safe_eq", "is_distinct_from"))
-
-
-def _asks(expr: Expr) -> bool:
-    """Whether the join itself can ask it of a pair."""
-    return runs_inside(expr, _OF_TEXTS)
-
-
-class _Below:
-    """What a condition computes of one side alone becomes a column of that side."""
-
-    def __init__(self, left: Physical, right: Physical, width: int, kind: str) -> None:
-        self.left, self.right = left, right
-        self.sides = Sides(width, (), ())
-        self.kind = kind
-
-    def placed(self, expr: Expr) -> Expr | None:
-        """``expr`` as the join can ask it of a pair, the columns of the right behind the first
-        ``width``; None where a filter above the join has to."""
-        if _asks(expr):
-            return expr
-        if self.kind == "inner":
-            return None
-        if functions.can_fail(expr):
-            raise _not_asked(expr, self.kind, "can fail")
-        return self._inside(expr)
-
-    def _inside(self, expr: Expr) -> Expr:
-        if _asks(expr):
-            return expr
-        side = self.sides.of(expr)
-        if side is not None:
-            own = self.sides.own(expr)
-            if side:
-                self.right, (at,) = with_columns(self.right, [own], last=2)
-            else:
-                self.left, (at,) = with_columns(self.left, [own], last=2)
-            return Column(_FAR * (1 + side) + at, show(expr), expr.type, expr.nullable, expr.pos)
-        made = rebuild(expr, self._inside)
-        if made is expr or not _asks(made):
-            raise _not_asked(expr, self.kind, "computes with both sides")
-        return made
-
-
-#: Where columns that are computed below a join stand while it is made: of the left, of the right.
-_FAR = 1 << 30
-
-
-def _behind(expr: Expr, width: int, more: int) -> Expr:
-    """``expr`` over the columns of a join whose left has ``more`` columns behind its ``width``."""
-    if isinstance(expr, Column):
-        at = expr.index
-        if at >= 2 * _FAR:
-            at = width + more + at - 2 * _FAR
-        elif at >= _FAR:
-            at -= _FAR
-        elif at >= width:
-            at += more
-        return replace(expr, index=at)
-    return rebuild(expr, lambda e: _behind(e, width, more))
 
 
 def each_pair_once(node: Join, changed: Physical) -> Physical:
@@ -215,29 +154,6 @@ def _kept_for_ever(side: Physical, pos: Position | None) -> PlanError:
     )
 
 
-def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:
-    name = _WORDS[kind]
-    used = columns_of(expr)
-    hint = "guard it (TRY_CAST, nullif, CASE WHEN)" if "fail" in what else None
-    if hint is None and used:
-        hint = "compute each side's part in a subquery, and compare the two"
-    return NotSupportedError(
-        f"{show(expr)} in the condition of {name}, which {what}, is not supported by this version",
-        position=expr.pos,
-        hint=hint,
-    )
-
-
-_WORDS = {
-    "left": "LEFT OUTER JOIN",
-    "right": "RIGHT OUTER JOIN",
-    "full": "FULL OUTER JOIN",
-    "semi": "SEMI JOIN",
-    "anti": "ANTI JOIN",
-    "mark": "EXISTS",
-}
-
-
 def refuse_join(node: Join) -> None:
     """Raises for what this version does not join."""
     if node.kind in ASOF:
@@ -248,12 +164,6 @@ def refuse_join(node: Join) -> None:
                 hint="say how far apart rows may lie: AND a.ts - b.ts <= INTERVAL 10 MINUTES",
             )
         return
-    if not (is_inner(node) or is_relation(node) or is_constant(node) or looks_up(node)):
-        raise NotSupportedError(
-            f"{_WORDS[node.kind]} of streams without windows is not supported by this version",
-            position=node.pos,
-            hint="give the streams windows: a [RANGE 10 MINUTES] LEFT JOIN b [RANGE 10 MINUTES]",
-        )
     if looks_up(node):
         return
     windows = [*_windows_in(node.left), *_windows_in(node.right)]

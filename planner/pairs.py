@@ -38,7 +38,11 @@ _PLAIN = frozenset(
 )
 
 
-def runs_inside(expr: Expr, of_texts: frozenset[str] = frozenset(("eq", "ne"))) -> bool:
+#: What costs nothing to ask of texts.
+EQUALITIES = frozenset(("eq", "ne"))
+
+
+def runs_inside(expr: Expr, of_texts: frozenset[str] = EQUALITIES) -> bool:
     """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
     only what ``of_texts`` names."""
     if functions.can_fail(expr):

@@ -76,10 +76,11 @@ class BandExec:
 
 @dataclass(frozen=True, slots=True)
 class OopJoinExec:
-    """Inner join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
+    """Join of streams in any order (out-of-order paper §5.3): each pair of rows with equal
     ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
     holds, over the columns of the left, then of the right; ``columns`` of these go on, under
-    ``names``."""
+    ``names``. ``kind`` is inner; left, right or full, which also give rows of a side that have no
+    partner, when none can come any more; or semi or anti, of rows of the left alone."""
 
     left: Physical
     right: Physical
@@ -88,6 +89,7 @@ class OopJoinExec:
     rest: tuple[Expr, ...]
     columns: tuple[int, ...]
     names: tuple[str, ...]
+    kind: str = "inner"
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 
@@ -108,9 +110,21 @@ class OopJoinExec:
 
     @property
     def schema(self) -> Schema:
-        pair = self.pair
-        named = zip(self.columns, self.names, strict=True)
-        return Schema(tuple(replace(pair[c], name=name) for c, name in named))
+        pair, first = self.pair, len(self.left.schema)
+        return Schema(
+            tuple(
+                replace(pair[c], name=n, nullable=pair[c].nullable or self.loose(int(c >= first)))
+                for c, n in zip(self.columns, self.names, strict=True)
+            )
+        )
+
+    def loose(self, port: int) -> bool:
+        """Whether the columns of that input may be NULL for want of a partner."""
+        return self.kind in (("right", "full"), ("left", "full"))[port]
+
+    def shows_of(self, port: int) -> bool:
+        """Whether a row of that input may show without one of the other."""
+        return self.kind in (("left", "full", "semi", "anti"), ("right", "full"))[port]
 
 
 @dataclass(frozen=True, slots=True)

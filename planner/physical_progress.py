@@ -111,7 +111,11 @@ def _of_join(node: OopJoinExec) -> tuple[int, ...]:
     if band is None:
         return ()
     sides = ((0, node.left, band.left), (len(node.left.schema), node.right, band.right))
-    live = {first + c for first, side, c in sides if c in progressing(side)}
+    live = {
+        first + c
+        for port, (first, side, c) in enumerate(sides)
+        if c in progressing(side) and not node.loose(port)
+    }
     if len(live) == len(sides):
         live |= {node.later, node.later + 1}
     return tuple(k for k, c in enumerate(node.columns) if c in live)

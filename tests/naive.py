@@ -25,7 +25,7 @@ from naive_groups import aggregated, bucketed, grouped
 from naive_joins import holds_rows, joined, looks_up, together, with_condition
 from naive_order import Order, merged
 from naive_progress import NEVER, scan
-from naive_relations import Relations, TwoRowsError, is_append_only, is_relation
+from naive_relations import Relations, TwoRowsError, is_append_only, is_constant, is_relation
 from naive_rows import Answer, Inputs, Row, Run, moved_mark
 from naive_sort import compare_rows, numbered, sorted_rows
 from naive_values import BadRowError
@@ -111,7 +111,7 @@ def _rows(node: Logical, run: Run) -> list[Row]:
 def _joined(node: Join, run: Run) -> list[Row]:
     if looks_up(node) or node.kind in ("asof", "asof left"):
         return list(joined(node, lambda n: _rows(n, run), run))
-    if node.kind not in ("inner", "cross"):  # of tables
+    if node.kind not in ("inner", "cross") and is_constant(node):  # of tables
         rows = relations_of(run).at(node, 0)
         return [Row(row, (NEVER,) * len(row), k) for k, row in enumerate(rows)]
     if holds_rows(node):

@@ -24,7 +24,8 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     """Each pair of rows that the condition holds for and whose windows meet: the right one comes at
     most the left one's RANGE later, and the other way round, both ends in. Rows that are late for
     their own source have no pairs; those without a time are bad. A pair is bad if a part of the
-    condition fails on it, and no other part leaves it out.
+    condition fails on it, and no other part leaves it out. Outer joins also give the rows without a
+    partner, semi and anti joins only rows of the left.
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream
@@ -34,6 +35,8 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     >>> both = Join(a, b, "inner", call("le", apart, 2))
     >>> evaluate(both, {"a": [(1, 7), (9, 8)], "b": [(3, 1), (4, 2), (11, 3), (5, 4)]}).rows
     [(1, 7, 3, 1), (9, 8, 11, 3)]
+    >>> evaluate(replace(both, kind="anti"), {"a": [(1, 7), (5, 8)], "b": [(3, 1)]}).rows
+    [(5, 8)]
     """
     if looks_up(node):
         yield from _with_table(node, rows_of, run)
@@ -45,10 +48,10 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     width = len(node.left.schema)
     stays, waits = list(windows_of(node.left)), list(windows_of(node.right))
     parts = list(parts_of(node.condition))
-    marks = (NEVER,) * (width + len(node.right.schema))
-    found = 0
-    for one in left:
-        for other in right:
+    shown: list[tuple[Any, ...]] = []
+    met: tuple[set[int], set[int]] = set(), set()
+    for p, one in enumerate(left):
+        for q, other in enumerate(right):
             near = all(
                 (stay is None or other.values[b] - one.values[a] <= stay)
                 and (wait is None or one.values[a] - other.values[b] <= wait)
@@ -63,8 +66,20 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
                 if errors:
                     run.fails(errors[0])
                     continue
-                yield Row(values, marks, found)
-                found += 1
+                met[0].add(p)
+                met[1].add(q)
+                shown.append(values)
+    if node.kind in ("semi", "anti"):
+        wanted = node.kind == "semi"
+        shown = [one.values for p, one in enumerate(left) if (p in met[0]) == wanted]
+    if node.kind in ("left", "full"):
+        nothing = (None,) * len(node.right.schema)
+        shown += [(*one.values, *nothing) for p, one in enumerate(left) if p not in met[0]]
+    if node.kind in ("right", "full"):
+        nothing = (None,) * width
+        shown += [(*nothing, *other.values) for q, other in enumerate(right) if q not in met[1]]
+    marks = (NEVER,) * (width + len(node.right.schema))
+    yield from (Row(values, marks[: len(values)], k) for k, values in enumerate(shown))
 
 
 def _with_table(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:

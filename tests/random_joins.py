@@ -10,6 +10,9 @@ from random_cases import Case, case_of
 from random_shapes import Shape, _numbered, _Writer
 
 SHAPES = 60
+#: Of these inner ones; the others are of each kind in turn.
+INNER = 45
+KINDS = ("LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI")
 #: Ticks.
 _BANDS = (0, 1, 2, 5, 20, 100)
 
@@ -18,16 +21,17 @@ _BANDS = (0, 1, 2, 5, 20, 100)
 def join_shape(index: int) -> Shape:
     rng = random.Random(f"join {index}")
     writer = _Writer(rng)
-    return _numbered(index, _join(writer), writer)
+    how = KINDS[index % len(KINDS)] if index >= INNER else None
+    return _numbered(index, _join(writer, how), writer)
 
 
-def _join(writer: _Writer) -> str:
+def _join(writer: _Writer, how: str | None) -> str:
     rng = writer.rng
     left = writer.stream("a", "n")
     kind = left
     right = writer.stream("b", "c", "a") if left == "a" else writer.stream("n", "m")
     kind = "n" if left == "n" else "a"
-    windows = rng.random() < 0.3
+    windows = how is None and rng.random() < 0.3
     l_item, r_item = (_windowed(writer, name, kind, windows) for name in (left, right))
     parts = _keys(writer)
     if not windows or rng.random() < 0.3:
@@ -36,6 +40,8 @@ def _join(writer: _Writer) -> str:
         parts.append(_rest(writer))
     rng.shuffle(parts)
     condition = " AND ".join(parts) or "true"
+    if how is not None:
+        return _outer(writer, how, kind, left, right)
     if rng.random() < 0.5:
         source = f"FROM {l_item} l, {r_item} r WHERE {condition}"
     else:
@@ -68,6 +74,26 @@ def _join(writer: _Writer) -> str:
     columns = rng.sample(("l.k", "r.k", "l.s", "r.s", "l.v", "r.w", "l.b", "r.x", "l.y", "r.g"), 3)
     more = ", ".join(f"{c} AS c{n}" for n, c in enumerate(columns))
     return f"SELECT l.t AS lt, r.t AS rt, {more} {source}"
+
+
+def _outer(writer: _Writer, how: str, kind: str, left: str, right: str) -> str:
+    """A join that also tells of rows without a partner: what is asked of pairs cannot fail."""
+    rng = writer.rng
+    parts = [*_keys(writer), *_band(writer, kind)]
+    if not any("l.t" in part for part in parts):
+        parts.append("l.t = r.t")
+    if rng.random() < 0.5:
+        parts.append(rng.choice(("l.v < r.v", "l.s <> r.s", "r.y > 0", "l.b", "upper(l.s) = r.s")))
+    rng.shuffle(parts)
+    source = f"FROM {left} l {how} JOIN {right} r ON {' AND '.join(parts)}"
+    time = "r.t" if how == "RIGHT" else "l.t"
+    if how != "FULL" and rng.random() < 0.4:
+        columns = "count(*) AS n, sum(l.q) AS a"
+        return f"SELECT {columns}, window_end {writer.window(kind, wa=time)} {source}"
+    sides = ("l",) if how in ("LEFT SEMI", "LEFT ANTI") else ("l", "r")
+    shown = [f"{side}.{c} AS {side}{c}" for side in sides for c in rng.sample("tksvwbxyg", 3)]
+    where = rng.choice(("", "", " WHERE l.k IS NOT NULL"))
+    return f"SELECT {', '.join(shown)} {source}{where}"
 
 
 def _windowed(writer: _Writer, name: str, kind: str, windows: bool) -> str:

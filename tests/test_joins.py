@@ -148,6 +148,22 @@ def test_ends_of_pairs_are_window_attributes(session: cql.Session) -> None:
         assert found["n"].to_pylist() == [n for n in counts if n]
 
 
+def test_rows_without_a_partner_leave_when_none_can_come(session: cql.Session) -> None:
+    """One that is ahead of its time waits longer; those behind it leave all the same."""
+    session.set("morsel_rows", 1)
+    ts = [0, 1, 100, 2, 3, 110]
+    session.create_stream("p", rows(ts=ts, k=list(range(6))), "ts", slack="200 seconds")
+    session.create_stream("q", rows(ts=[1.5, 60, 70, 120], k=[1, 9, 9, 5]), "ts")
+    text = "FROM p {} JOIN q ON p.k = q.k AND q.ts BETWEEN p.ts AND p.ts + INTERVAL 10 SECONDS"
+    query = session.sql(f"SELECT p.k, q.ts IS NULL AS alone {text.format('LEFT')}")
+    found = [(row["k"], row["alone"]) for row in query.to_arrow().to_pylist()]
+    assert sorted(found) == [(0, True), (1, False), (2, True), (3, True), (4, True), (5, False)]
+    assert found.index((3, True)) < found.index((2, True))
+    for kind, keys in (("SEMI", [1, 5]), ("ANTI", [0, 2, 3, 4])):
+        found = session.sql(f"SELECT p.k {text.format(kind)}").to_arrow()["k"].to_pylist()
+        assert sorted(found) == keys
+
+
 def test_three_streams(session: cql.Session) -> None:
     session.create_stream("c", rows(ts=[0.9, 2.9], k=[1, 1], x=["p", "q"]), "ts")
     found = session.sql(
@@ -201,8 +217,11 @@ def test_endless_rows_must_leave(session: cql.Session, text: str, hint: str) -> 
 @pytest.mark.parametrize(
     ("text", "clause"),
     [
-        ("SELECT v FROM a LEFT JOIN b ON a.ts = b.at", "LEFT OUTER JOIN of streams"),
-        ("SELECT v FROM a SEMI JOIN b ON a.ts = b.at", "SEMI JOIN of streams"),
+        ("SELECT v FROM a LEFT JOIN b ON a.ts = b.at AND 10 / a.v < b.w", "can fail"),
+        (
+            "SELECT v FROM a LEFT JOIN b ON a.ts = b.at AND upper(a.k::string) < b.k::string",
+            "both sides",
+        ),
         ("SELECT v FROM a [RANGE 3 SECONDS SLIDE 1 SECOND], b WHERE a.k = b.k", "with SLIDE"),
         ("SELECT v FROM a [NOW], b [NOW] WHERE a.k = b.k LATE OUTPUT INTO l", "INTO of a join"),
     ],

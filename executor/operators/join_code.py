@@ -12,7 +12,7 @@ Applicative Random-Access Stack, 1983). Rows of a list are in order of time up t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.expressions import Code, emit
@@ -63,6 +63,8 @@ class Side:
     keys: tuple[int, ...]
     time: int | None
     record: Record
+    pads: bool  # its rows without a partner leave, too
+    marks: bool  # whether a row of it has a partner is known
 
     def holds(self, c: int) -> str | None:
         """The part of the record that column ``c`` is, if it is kept."""
@@ -97,6 +99,9 @@ class JoinWriter:
             record.add("t", "int64")
         for link in LINKS if time is not None else LINKS[:1]:
             record.add(link, "int32")
+        marks = node.shows_of(port)
+        if marks:
+            record.add("met", "bool")
         for c, f in enumerate(schema):
             if first + c not in pair or (c == time and f.type.storage == "int64"):
                 continue
@@ -105,7 +110,8 @@ class JoinWriter:
                 record.add(f"m{c}", "bool")
         keys = tuple(key[port] for key in node.keys)
         name, other = SIDES[port], SIDES[1 - port]
-        return Side(name, other, port, schema, keys, time, record)
+        pads = marks and node.kind != "semi"
+        return Side(name, other, port, schema, keys, time, record, pads, marks)
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -131,7 +137,8 @@ class JoinWriter:
                 self._punctuation()
                 for side in self.sides:
                     self._leave(side)
-                self._promise()
+                with body.block("if status == 0:"):
+                    self._promise()
             body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
             body.line(f"{kernel.word('emitted')} += j - before")
             self._give_back()
@@ -146,7 +153,7 @@ class JoinWriter:
         for side in self.sides:
             s = side.name
             kernel.declare(f"{s}mask", kernel.word(f"{s}mask"))
-            for part in ("t", *LINKS):
+            for part in ("t", *LINKS, "met"):
                 if part in side.record.places:
                     kernel.declare(f"{s}{part}", self._view(side, part))
             for word in _CHANGING:
@@ -177,10 +184,13 @@ class JoinWriter:
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         with body.block("for i in range(first, n):"):
             body.line("r = uint64(i)")
+            if side.pads:
+                body.line("void = False")
             scope = RowScope(kernel, "r")
             scope.columns = list(self._of_unit(side))
-            self.keys.words_of(side.schema, side.keys, scope)
-            self._reach(side, scope)
+            lost = None if not side.pads else "void = True"
+            self.keys.words_of(side.schema, side.keys, scope, lost)
+            self._reach(side, scope, lost)
             with body.block("if sub == 0:"):
                 need = f"status = 2; detail = {NEED_ROOM + side.port}; detail_row = n - i; break"
                 with body.block(f"if {s}top - {s}head > {s}mask:"):
@@ -188,11 +198,23 @@ class JoinWriter:
                 with body.block(f"if {self.keys.full}:"):
                     body.line(f"status = 2; detail = {NEED_ROOM + 2}; detail_row = n - i; break")
             self.keys.find("keep")
-            with body.block("if sub == 0:"):
-                body.line(f"x = {self.keys.latest(side.other)} if known else -1")
-            with body.block("else:"):
-                body.lines("x = sub - 2", "sub = 0")
+            begin = f"x = {self.keys.latest(side.other)} if known else -1"
+            if side.marks:
+                with body.block("if sub == 0:"):
+                    body.lines(begin, "met = False")
+                with body.block("else:"):
+                    body.lines("x = (sub >> 1) - 2", "met = sub & 1 != 0", "sub = 0")
+            else:
+                with body.block("if sub == 0:"):
+                    body.line(begin)
+                with body.block("else:"):
+                    body.lines("x = sub - 2", "sub = 0")
+            if side.pads:
+                with body.block("if void:"):
+                    body.line("x = -1")
             self._partners(side)
+            if side.marks:
+                self._alone(side)
             with body.block("if status != 0:"):
                 body.line("break")
             with body.block("if keep:"):
@@ -204,6 +226,22 @@ class JoinWriter:
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+
+    def _alone(self, side: Side) -> None:
+        """What there is to say of the row itself after all its partners: that it has one (of a semi
+        join), or none and gets none any more."""
+        body, kind = self.kernel.body, self.node.kind
+        if kind in ("semi", "anti"):
+            with body.block("if met:"):
+                body.line("keep = False")
+        with body.block(
+            "if status == 0 and met:" if kind == "semi" else
+            "if status == 0 and not (keep or met):"
+        ):  # fmt: skip
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "sub = 2 | int64(met)")
+            with body.block("else:"):
+                self._give(side, self._of_unit(side), None)
 
     def _of_unit(self, side: Side) -> list[Lazy]:
         found = []
@@ -232,7 +270,7 @@ class JoinWriter:
             )
         return found
 
-    def _reach(self, side: Side, scope: RowScope) -> None:
+    def _reach(self, side: Side, scope: RowScope, lost: str | None) -> None:
         """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
         kernel, body, o = self.kernel, self.kernel.body, side.other
         if side.time is None:
@@ -241,15 +279,15 @@ class JoinWriter:
         code = scope.load(side.time)
         if code.valid is not None:
             with body.block(f"if not {code.valid}:"):
-                body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
+                body.lines(*self.keys.lost(lost))
         body.line(f"t = int64({code.value})")
         # Below what it had been taken to have come to while it was idle.
-        with body.block(f"if t < {side.name}bound:"):
+        with body.block(f"if t < {side.name}bound{' and not void' if lost else ''}:"):
             body.lines(f"{kernel.counter('too_late_' + side.name)} += 1", "continue")
         body.lines(
             f"least = t - {o}reach",
             f"most = t + {side.name}reach",
-            f"keep = most >= {o}bound",
+            f"keep = most >= {o}bound{' and not void' if lost else ''}",
         )
 
     def _partners(self, side: Side) -> None:
@@ -274,19 +312,55 @@ class JoinWriter:
             mine, theirs = self._of_unit(side), self._stored(other)
             pair = RowScope(kernel, "r")
             pair.columns = [*mine, *theirs] if side.port == 0 else [*theirs, *mine]
-            if side.time is not None:
-                pair.columns += [Code("max(t, y)", None), Code("min(t, y)", None)]
             for condition in self.node.rest:
                 code = emit(condition, pair)
                 holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
                 with body.block(f"if not {holds}:"):
                     body.line("continue")
-            with body.block("if j >= capacity:"):
-                body.lines("status = 1", "sub = here + 2", "break")
-            out = RowScope(kernel, "r")
-            out.columns = [pair.columns[c] for c in self.node.columns]
-            store_row(kernel, out, self.node.schema, frozenset())
-            body.line("j += 1")
+            self._met(side, other, pair)
+
+    def _met(self, side: Side, other: Side, pair: RowScope) -> None:
+        """A row has found the one at ``at`` of the other side."""
+        body, kind = self.kernel.body, self.node.kind
+        if side.marks and kind in ("semi", "anti"):
+            body.lines("met = True", "break")
+            return
+        if kind == "anti":
+            body.line(f"{other.name}met[at] = 1")
+            return
+        if kind == "semi":
+            with body.block(f"if {other.name}met[at] != 0:"):
+                body.line("continue")
+        with body.block("if j >= capacity:"):
+            again = "(here + 2) << 1 | int64(met)" if side.marks else "here + 2"
+            body.lines("status = 1", f"sub = {again}", "break")
+        if side.marks:
+            body.line("met = True")
+        if other.marks:
+            body.line(f"{other.name}met[at] = 1")
+        self._give(side, pair.columns[: len(side.schema) + len(other.schema)], pair)
+
+    def _give(self, side: Side, columns: Sequence[Code | Lazy], pair: RowScope | None) -> None:
+        """Output row ``j``: a pair (``columns`` are those of both), or a row of ``side`` alone."""
+        kernel, body, node = self.kernel, self.kernel.body, self.node
+        out = pair or RowScope(kernel, "r")
+        if pair is None:
+            nothing = [
+                Code(_ZERO.get(f.type.storage, f"{f.type.storage}(0)"), "False")
+                for f in self.sides[1 - side.port].schema
+            ]
+            columns = [*columns, *nothing] if side.port == 0 else [*nothing, *columns]
+        wanted = [*columns]
+        if side.time is not None:
+            wanted += [Code("max(t, y)", None), Code("min(t, y)", None)]
+        out.columns = [wanted[c] for c in node.columns]
+        if node.kind not in ("inner", "semi", "anti"):
+            for k, f in enumerate(node.schema):
+                code = out.load(k)
+                if f.nullable and code.valid is None:  # others of this column are NULL
+                    out.columns[k] = Code(code.value, "True")
+        store_row(kernel, out, node.schema, frozenset())
+        body.line("j += 1")
 
     def _insert(self, side: Side) -> None:
         kernel, body, s = self.kernel, self.kernel.body, side.name
@@ -305,6 +379,8 @@ class JoinWriter:
                 body.line(f"{mask}[q] = 1 if {code.valid} else 0")
         body.lines(f"p = {self.keys.latest(s)}", f"back = {s}top - p if p >= {s}head else 0")
         body.line(f"{s}back[q] = back")
+        if side.marks:
+            body.line(f"{s}met[q] = 1 if met else 0")
         if side.time is not None:
             body.line(f"{s}t[q] = t")
             self._link(side)
@@ -361,16 +437,23 @@ class JoinWriter:
                 with body.block(f"if {s}idle and not ({s}ended or {o}ended or {o}idle):"):
                     body.line(f"{s}bound = max({s}bound, {o}bound)")
 
+    def _passed(self, side: Side) -> str:
+        """Rows of the other side that are still to come join none of this one below that time."""
+        s, o = side.name, side.other
+        return f"({INFINITY} if {o}ended else max({o}bound, -{NO_BOUND}) - {s}reach)"
+
     def _leave(self, side: Side) -> None:
         """Rows of a side that no later row of the other can join leave, up to the first that
         stays."""
         body, s, o = self.kernel.body, side.name, side.other
         stays = f"{o}ended == 0"
         if side.time is not None:
-            body.line(f"left = max({o}bound, -{NO_BOUND}) - {s}reach")
+            body.line(f"left = {self._passed(side)}")
             stays = f"{s}t[q] >= left"
+        if side.pads:
+            self._pad(side)
         body.line(f"before_{s} = {s}head")
-        with body.block(f"while {s}head < {s}top:"):
+        with body.block(f"while status == 0 and {s}head < {s}top:"):
             if side.time is not None:
                 body.line(f"q = uint64({s}head & {s}mask)")
             with body.block(f"if {stays}:"):
@@ -379,6 +462,22 @@ class JoinWriter:
         body.line(f"{self.kernel.counter('purged')} += {s}head - before_{s}")
         if side.time is not None:
             self._renew(side)
+
+    def _pad(self, side: Side) -> None:
+        """Those of them that have found no partner go on without one, also behind one that stays:
+        none behind it is older by more than any was."""
+        body, s = self.kernel.body, side.name
+        body.line(f"x = {s}head")
+        with body.block(f"while status == 0 and x < {s}top:"):
+            body.lines(f"at = uint64(x & {s}mask)", f"t = {s}t[at]")
+            with body.block(f"if t - {s}disorder >= left:"):
+                body.line("break")
+            with body.block(f"if t < left and {s}met[at] == 0:"):
+                with body.block("if j >= capacity:"):
+                    body.lines("status = 1", "break")
+                body.line(f"{s}met[at] = 1")
+                self._give(side, self._stored(side), None)
+            body.line("x += 1")
 
     def _renew(self, side: Side) -> None:
         """Disorder is that among the rows since a place at or before the first that is held; a
@@ -426,10 +525,7 @@ class JoinWriter:
         node = self.node
         if node.band is None:
             return
-        left, right = (
-            f"min({s}bound, max({o}bound, -{NO_BOUND}) - {s}reach)"
-            for s, o in (SIDES, reversed(SIDES))
-        )
+        left, right = (f"min({side.name}bound, {self._passed(side)})" for side in self.sides)
         yield "left", left, node.band.left
         yield "right", right, len(node.left.schema) + node.band.right
         yield "later", "min(lbound, rbound)", node.later
@@ -445,6 +541,8 @@ class JoinWriter:
         )
 
 
+#: The value of a NULL, where the type's name is no function of numba's.
+_ZERO = {"bool": "False"}
 #: Of a row: how many places back the row of its key before it is (0: none), and another one, and
 #: how many it has before it.
 LINKS = ("back", "skip", "depth")

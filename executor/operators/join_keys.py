@@ -90,18 +90,25 @@ class KeyTable:
     def full(self) -> str:
         return "count >= room" if self.types else "False"
 
-    def words_of(self, schema: Schema, columns: Sequence[int], scope: RowScope) -> None:
-        """Sets ``kw<n>``; a row with a NULL key has no partners."""
-        kernel, body = self.kernel, self.kernel.body
+    def words_of(
+        self, schema: Schema, columns: Sequence[int], scope: RowScope, lost: str | None = None
+    ) -> None:
+        """Sets ``kw<n>``; a row with a NULL key has no partners: the next one follows, unless
+        ``lost`` is what to do with it."""
+        body = self.kernel.body
         words: list[list[str]] = [[] for _ in range(self.count)]
         for c, part in zip(columns, self.parts, strict=True):
             code = scope.load(c)
             if code.valid is not None:
                 with body.block(f"if not {code.valid}:"):
-                    body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
+                    body.lines(*self.lost(lost))
             words[part.word].append(key_expression(schema[c].type, code.value, part))
         if self.types:
             body.lines(*(f"kw{w} = {' | '.join(texts)}" for w, texts in enumerate(words)))
+
+    def lost(self, instead: str | None) -> tuple[str, ...]:
+        """What becomes of a row without a key or a time."""
+        return (instead,) if instead else (f"{self.kernel.counter('null_keys')} += 1", "continue")
 
     def _hash(self, words: Sequence[str]) -> str:
         chain = f"hash_start({words[0]})"

@@ -113,7 +113,7 @@ class OopJoinOperator:
     def _live(self, side: Side, held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of the rows later ones of the other can still join (figure 4: what is not
         purged)."""
-        if side.time is None:
+        if side.time is None or self._get(f"{side.other}ended"):
             return np.full(held.size, not self._get(f"{side.other}ended"))
         bound = max(self._get(f"{side.other}bound"), -NO_BOUND) - self._get(f"{side.name}reach")
         live: npt.NDArray[np.bool_] = self.state[f"{side.name}rows"]["t"][held] >= bound

@@ -1,0 +1,111 @@
+"""The condition of a join as its kernel asks it of a pair of rows: what it cannot compute itself of
+one side becomes a column of that side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cql.errors import NotSupportedError
+from cql.planner import functions
+from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.join_condition import Sides
+from cql.planner.pairs import EQUALITIES, runs_inside, with_columns
+from cql.planner.physical import Physical
+from cql.planner.show import show
+
+#: Kinds of joins in words.
+NAMES = {
+    "left": "LEFT OUTER JOIN",
+    "right": "RIGHT OUTER JOIN",
+    "full": "FULL OUTER JOIN",
+    "semi": "SEMI JOIN",
+    "anti": "ANTI JOIN",
+    "mark": "EXISTS",
+}
+
+#: Where columns that are computed below a join stand while it is made: of the left, of the right.
+_FAR = 1 << 30
+
+
+class Below:
+    """The inputs of a join of the ``kind``. The ``last`` columns of each stay the last;
+    ``of_texts``: what the join can ask of texts."""
+
+    def __init__(
+        self,
+        left: Physical,
+        right: Physical,
+        width: int,
+        kind: str,
+        *,
+        last: int = 0,
+        of_texts: frozenset[str] = EQUALITIES,
+    ) -> None:
+        self.left, self.right = left, right
+        self._width = width
+        self._sides = Sides(width, (), ())
+        self._kind = kind
+        self._last = last
+        self._of_texts = of_texts
+
+    def placed(self, expr: Expr) -> Expr | None:
+        """``expr`` as the join can ask it of a pair (``behind`` says where its columns are in the
+        end); None where a filter above an inner join has to. NotSupportedError for what others
+        cannot ask."""
+        if self._asks(expr):
+            return expr
+        if self._kind == "inner":
+            return None
+        if functions.can_fail(expr):
+            raise _not_asked(expr, self._kind, "can fail")
+        return self._inside(expr)
+
+    def _asks(self, expr: Expr) -> bool:
+        return runs_inside(expr, self._of_texts)
+
+    def _inside(self, expr: Expr) -> Expr:
+        if self._asks(expr):
+            return expr
+        side = self._sides.of(expr)
+        if side is not None:
+            own = self._sides.own(expr)
+            if side:
+                self.right, (at,) = with_columns(self.right, [own], self._last)
+            else:
+                self.left, (at,) = with_columns(self.left, [own], self._last)
+            return Column(_FAR * (1 + side) + at, show(expr), expr.type, expr.nullable, expr.pos)
+        made = rebuild(expr, self._inside)
+        if made is expr or not self._asks(made):
+            raise _not_asked(expr, self._kind, "computes with both sides")
+        return made
+
+    @property
+    def more(self) -> int:
+        """Columns that the left has got."""
+        return len(self.left.schema) - self._last - self._width
+
+    def behind(self, expr: Expr) -> Expr:
+        """``expr`` over the columns of both inputs."""
+        if not isinstance(expr, Column):
+            return rebuild(expr, self.behind)
+        at = expr.index
+        if at >= 2 * _FAR:
+            at = self._width + self.more + at - 2 * _FAR
+        elif at >= _FAR:
+            at -= _FAR
+        elif at >= self._width:
+            at += self.more
+        return replace(expr, index=at)
+
+
+def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:
+    name = NAMES[kind]
+    used = columns_of(expr)
+    hint = "guard it (TRY_CAST, nullif, CASE WHEN)" if "fail" in what else None
+    if hint is None and used:
+        hint = "compute each side's part in a subquery, and compare the two"
+    return NotSupportedError(
+        f"{show(expr)} in the condition of {name}, which {what}, is not supported by this version",
+        position=expr.pos,
+        hint=hint,
+    )
