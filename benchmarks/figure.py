@@ -36,7 +36,8 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """``series`` are values in ``y_label`` at each of ``x``; ``quotes`` the paper's sentences, each
-    with its place. ``right`` is whether every answer was."""
+    with its place. ``right`` is whether every answer was. ``log_x``: drawn over a logarithmic
+    axis."""
 
     name: str
     title: str
@@ -47,6 +48,7 @@ class Figure:
     series: Mapping[str, Sequence[float]]
     checks: Sequence[Check] = ()
     right: bool = True
+    log_x: bool = False
 
 
 def record_of(figure: Figure) -> dict[str, Any]:
@@ -97,6 +99,8 @@ def plot(figure: Figure, folder: Path) -> Path:
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     axes.set_title("\n".join(textwrap.wrap(figure.title, 80)), fontsize="medium")
     axes.set_ylim(bottom=0)
+    if figure.log_x:
+        axes.set_xscale("log")
     axes.grid(alpha=0.3)
     axes.legend()
     path = folder / f"{figure.name}.png"

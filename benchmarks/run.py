@@ -26,6 +26,7 @@ from benchmarks import (
     sliding,
     spark_tables,
     split,
+    window_joins,
 )
 from benchmarks.figure import Figure
 from benchmarks.harness import Benchmark, Options
@@ -51,6 +52,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "split": split.figures,
     "punctuation": punctuation.figures,
     "flush": flush.figures,
+    "wjoin": window_joins.figures,
 }
 BANDWIDTH = "bandwidth"
 

@@ -108,6 +108,7 @@ class RateSource:
     def statistics(self) -> Statistics:
         return Statistics(
             rows=self._rows,
+            rate=float(self._rate),
             distinct={f.name: self._keys for f in self.schema if f.name in ("key", "name")},
             nulls={f.name: 0 for f in self.schema},
         )

@@ -24,6 +24,7 @@ class SettingType(Enum):
     CHOICE = "choice"
     FLAG = "on or off"
     INTEGER = "integer"
+    SHARE = "share"
     BYTES = "bytes"
     TEXT = "text"
     SLACK = "off or a slack"
@@ -36,14 +37,14 @@ class Setting:
 
     name: str
     type: SettingType
-    default: str | int | bool
+    default: str | float | bool
     help: str
     choices: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     low: int = 1
     high: int = 2**62
 
-    def parse(self, value: Any, position: Position | None = None) -> str | int | bool:
+    def parse(self, value: Any, position: Position | None = None) -> str | float | bool:
         """``value`` (text, or a Python value) as this setting keeps it.
 
         Raises SettingError when it does not fit, NotSupportedError for a value of ``later``."""
@@ -54,6 +55,8 @@ class Setting:
                 return self._flag(value, position)
             case SettingType.INTEGER:
                 return self._bounded(_to_int(value), value, position)
+            case SettingType.SHARE:
+                return self._share(value, position)
             case SettingType.BYTES:
                 return self._bounded(_to_bytes(value), value, position)
             case SettingType.TEXT:
@@ -63,12 +66,14 @@ class Setting:
             case _:
                 return unreachable(self.type)
 
-    def format(self, value: str | int | bool) -> str:
+    def format(self, value: str | float | bool) -> str:
         """``value`` as a person would write it: ``parse(format(v)) == v``."""
         if self.type is SettingType.FLAG:
             return "on" if value else "off"
         if self.type is SettingType.BYTES:
             return _format_bytes(int(value))
+        if self.type is SettingType.SHARE:
+            return f"{value:.15g}"
         return str(value)
 
     def takes(self) -> str:
@@ -84,6 +89,8 @@ class Setting:
                 return (
                     f"{self.low:,} to {self.high:,}" if self.high < 2**62 else f"from {self.low:,}"
                 )
+            case SettingType.SHARE:
+                return "a number from 0 on that is below 1"
             case SettingType.BYTES:
                 return "a size such as '512 MB' or '2 GiB'"
             case SettingType.TEXT:
@@ -133,6 +140,13 @@ class Setting:
         if number is None or not self.low <= number <= self.high:
             raise self._refuse(value, position)
         return number
+
+    def _share(self, value: Any, position: Position | None) -> float:
+        text = str(value).strip()
+        plain = not isinstance(value, bool) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{0,18}", text)
+        if not plain or not re.search("[0-9]", text) or not float(text) < 1:
+            raise self._refuse(value, position)
+        return float(text)
 
     def _text(self, value: Any, position: Position | None) -> str:
         if isinstance(value, bool):
@@ -203,7 +217,7 @@ def _format_bytes(size: int) -> str:
 _SETTING = "setting"
 
 
-def _setting(kind: SettingType, default: str | int | bool, help: str, **more: Any) -> Any:
+def _setting(kind: SettingType, default: str | float | bool, help: str, **more: Any) -> Any:
     """A field of ``Settings`` and, as its metadata, a row of the table."""
     return dataclasses.field(default=default, metadata={_SETTING: (kind, default, help, more)})
 
@@ -319,9 +333,33 @@ class Settings(Mapping[str, Any]):
     )
     join_operator: str = _choice(
         "auto",
-        "Operator for joins of streams.",
+        "Operator for joins of streams: oop_join takes rows in any order; sync_filter, "
+        "filter_order and adaptive give results in the order of their times; auto takes oop_join "
+        "unless the result is asked for in that order.",
         "oop_join",
-        later=("sync_filter", "filter_order", "adaptive"),
+        "sync_filter",
+        "filter_order",
+        "adaptive",
+    )
+    multiway_join: str = _choice(
+        "single",
+        "Joins in order of more than two streams: single is one operator, pipeline one for each "
+        "two inputs.",
+        "pipeline",
+    )
+    join_alpha: float = _setting(
+        SettingType.SHARE,
+        0.3,
+        "Filter-Order is chosen, and adaptive changes over to it, where c·w·λ1·λ2 is as much: the "
+        "share of Sync-Filter's response time that is spared is then α / (1 + α) at least.",
+    )
+    join_cost: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Nanoseconds to join two rows, the c of c·w·λ1·λ2; 0: measured, as the time that a row "
+        "takes for each row of the window that it is looked up in.",
+        low=0,
+        high=1_000_000_000,
     )
     join_punctuation: str = _choice(
         "auto",
@@ -392,7 +430,7 @@ class Settings(Mapping[str, Any]):
         setting = find_setting(name, position)
         return self._replaced(setting.name, setting.default)
 
-    def _replaced(self, name: str, value: str | int | bool) -> Settings:
+    def _replaced(self, name: str, value: str | float | bool) -> Settings:
         changes: dict[str, Any] = {name: value}
         return dataclasses.replace(self, **changes)
 

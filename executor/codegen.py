@@ -39,6 +39,7 @@ LIBRARY = {
         "add_months_days add_months_micros day_of dayofweek_of dayofyear_of last_day_of"
         " make_date_days month_of quarter_of trunc_months trunc_week week_of weekday_of year_of"
     ),
+    "clock": "nanoseconds",
     "hashing": "hash_end hash_next hash_start",
     "intrinsics": (
         "add_flagged likely mul_flagged mul_high sub_flagged unlikely unsigned_mul_high"
@@ -54,6 +55,7 @@ LIBRARY = {
         "as_f32 as_f64 as_i16 as_i32 as_i8 as_u8 field_f32 field_f64 field_i16 field_i32 field_i64"
         " field_i8 field_u8 words"
     ),
+    "window_join": "finish_unit load_of look_at_clock note_arrivals note_cost note_progress",
     "windows": "tag_of",
     "zones": "zone_day zone_start",
 }

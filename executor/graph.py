@@ -67,6 +67,7 @@ from cql.planner.physical_joins import (
     TableJoinExec,
 )
 from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.window import WindowKind
 
 SINK = -1
@@ -275,7 +276,13 @@ class _Builder:
                 self._edge(node.input, below, index, 0)
                 self._edge(node.query, asked, index, 1)
                 return index
-            case OopJoinExec() | RelationJoinExec() | TableJoinExec() | AsofJoinExec():
+            case (
+                OopJoinExec()
+                | RelationJoinExec()
+                | TableJoinExec()
+                | AsofJoinExec()
+                | WindowJoinExec()
+            ):
                 return self._join(node)
             case (
                 SortExec()
@@ -319,7 +326,10 @@ class _Builder:
             case StreamExec():
                 return stream_operator(name, node, self.workspace)
 
-    def _join(self, node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec) -> int:
+    def _join(
+        self,
+        node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
+    ) -> int:
         children = inputs(node)
         ports = [self._operator_below(child) for child in children]
         number = len(self.graph.operators)
@@ -333,6 +343,10 @@ class _Builder:
                 operator = TableJoinOperator(f"tablejoin#{number}", node, self.workspace)
             case AsofJoinExec():
                 operator = asof_operator(f"asofjoin#{number}", node, self.workspace)
+            case WindowJoinExec():
+                from cql.executor.operators.window_join import WindowJoinOperator  # it compiles
+
+                operator = WindowJoinOperator(f"windowjoin#{number}", node, self.workspace)
         reads = [child.schema for child in children]
         late = isinstance(node, TableJoinExec)  # others leave stragglers out
         index = self._add(operator, node.schema, *reads, stragglers=late)

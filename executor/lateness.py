@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from cql.executor.attributes import Attribute
 from cql.executor.ingest import Feed
-from cql.executor.operators.asof_join import AsofJoinOperator
-from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator
-from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.slack import SlackOperator
-from cql.executor.operators.union import UnionOperator
 
-#: What goes on without inputs that are idle.
-_JOINING = UnionOperator | MergeOperator | OopJoinOperator | RelationJoinOperator | AsofJoinOperator
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001
+
+
+@runtime_checkable
+class OfSeveralInputs(Protocol):
+    """An operator of which an idle input does not hold up the others."""
+
+    def too_late(self) -> list[tuple[str, int]]:
+        """For each port, its rows that came below what had been passed on while it was idle."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def entries(
     ]
     for operator in operators:
         counters = operator.counters()
-        if isinstance(operator, _JOINING):
+        if isinstance(operator, OfSeveralInputs):
             found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))

@@ -27,6 +27,7 @@ from cql.planner.physical import (
     UnionExec,
     ValuesExec,
     WidAggregateExec,
+    inputs,
     sources,
 )
 from cql.planner.physical_joins import (
@@ -36,6 +37,7 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     TableJoinExec,
 )
+from cql.planner.physical_window_join import WindowJoinExec
 
 Place = tuple[int, int]  # (source, column of that source)
 
@@ -132,8 +134,8 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             inner = (e for c in node.calls for e in (*c.args, *((c.where,) if c.where else ())))
             used = _text_of((*node.keys, *inner), node.input.schema)
             _demand(node.input, used, order, encoded)
-        case OopJoinExec() | RelationJoinExec() | AsofJoinExec():  # rows wait
-            for child in (node.left, node.right):
+        case OopJoinExec() | RelationJoinExec() | AsofJoinExec() | WindowJoinExec():  # rows wait
+            for child in inputs(node):
                 _demand(child, _text(child.schema), order, encoded)
         case LookupExec():
             keys = {c for c in _text(node.input.schema) if c >= node.width}

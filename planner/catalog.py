@@ -84,9 +84,11 @@ class StreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of a relation before reading it; None is unknown."""
+    """What is known of a relation before reading it; None is unknown. ``rate``: rows per second of
+    event time."""
 
     rows: int | None = None
+    rate: float | None = None
     distinct: Mapping[str, int] = field(default_factory=dict)
     nulls: Mapping[str, int] = field(default_factory=dict)
 

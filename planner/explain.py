@@ -27,6 +27,7 @@ from cql.planner.physical_joins import (
     TableJoinExec,
 )
 from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.show import show
 from cql.window import Window, WindowKind
 
@@ -301,6 +302,8 @@ def _physical_line(node: Node) -> Line:
             return Line("Lookup", f"{node.kind} {asked}".strip(), (node.why, state))
         case OopJoinExec():
             return _join_line(node)
+        case WindowJoinExec():
+            return _window_join_line(node)
         case RelationJoinExec():
             return _relation_join_line(node)
         case TableJoinExec():
@@ -514,3 +517,14 @@ def _asof_line(node: AsofJoinExec) -> Line:
     within = f", within {duration(node.tolerance, a.type)}" if node.tolerance is not None else ""
     notes = (f"why: {node.why}{within}", state, f"append-only{_progress_text(node)}, in its order")
     return Line("AsofJoin", f"{'left ' if node.pads else ''}{' AND '.join(said)}", notes)
+
+
+def _window_join_line(node: WindowJoinExec) -> Line:
+    names = [child.schema for child in node.inputs]
+    said = [" = ".join(names[i][c].name for i, c in columns) for columns in node.keys]
+    said += [show(e) for e in node.rest]
+    times = ", ".join(s[t].name for s, t in zip(names, node.times, strict=True))
+    order = f"order: the latest of {times}"
+    state = "state: rows that later ones of the other inputs can join, those that wait for the "
+    state += "other inputs, and results that do"
+    return Line("WindowJoin", " AND ".join(said), (f"why: {node.why}", order, state))

@@ -39,6 +39,7 @@ from cql.planner.physical_joins import (
     SubqueryJoinExec,
     TableJoinExec,
 )
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.progress import apart
 from cql.window import WindowKind
 
@@ -54,6 +55,7 @@ _CONSUMERS = {
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
     OopJoinExec: "a join",
+    WindowJoinExec: "a join",
     RelationJoinExec: "a join",
     TableJoinExec: "a join",
     AsofJoinExec: "a join",

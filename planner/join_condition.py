@@ -90,12 +90,12 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
             if sides.progresses(pair[0], 0) and sides.progresses(pair[1], 1):
                 bands.append((Band(*pair, 0, 0), None))
             continue
-        found = [band for band in differences(part, sides) if _timed(band, sides)]
+        found = [band for band in differences(part, sides) if is_timed(band, sides)]
         if found:
             bands.extend((band, part) for band in found)
         else:
             rest.append(part)
-    band = _narrowest([band for band, _ in bands])
+    band = narrowest([band for band, _ in bands])
     chosen = None if band is None else (band.left, band.right)
     left_over = [p for b, p in bands if p is not None and (b.left, b.right) != chosen]
     rest += list(dict.fromkeys(left_over))
@@ -118,11 +118,11 @@ def equality(part: Expr, sides: Sides) -> tuple[Expr, Expr] | None:
     return None
 
 
-def _timed(band: Band, sides: Sides) -> bool:
+def is_timed(band: Band, sides: Sides) -> bool:
     return sides.progresses(band.left, 0) and sides.progresses(band.right, 1)
 
 
-def _narrowest(bands: Iterable[Band]) -> Band | None:
+def narrowest(bands: Iterable[Band]) -> Band | None:
     """Bands between the same two attributes are one; of several, one that bounds both sides, and
     the narrowest of these."""
     merged: dict[tuple[Expr, Expr], Band] = {}

@@ -48,6 +48,7 @@ from cql.planner.lower_relation import (
     stream_of,
 )
 from cql.planner.lower_relation_join import holds_rows, refuse_join
+from cql.planner.lower_window_join import in_time_order, window_join_of
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -286,8 +287,10 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return join_of(node, lambda n: _lower(n, settings))
         case Join() if holds_rows(node) or (is_relation(node) and not is_inner(node)):
             return pairs(node, lambda n: _lower(n, settings))
-        case Join():
+        case Join() if settings["join_operator"] in ("auto", "oop_join"):
             return join_of(node, lambda n: _lower(n, settings))
+        case Join():
+            return window_join_of(node, lambda n: _lower(n, settings), settings)
         case SetOperation() | Unsupported():
             raise AssertionError("refused above, or a relation")
 
@@ -395,17 +398,33 @@ def _closed_by_key(
 
 def _sort(node: Sort, settings: Mapping[str, Any]) -> Physical:
     """Sort keys become columns: those that are expressions are computed below, dropped above."""
-    child = _lower(node.input, settings)
+    width, names = len(node.input.schema), node.input.schema.names
+    child, keys = _sorted_by_join(node, settings) or (_lower(node.input, settings), node.keys)
     if node.window_end is not None and node.window_end not in window_columns(child):
         raise PlanError(
             "ORDER BY cannot tell when a window of its input is complete", position=node.pos
         )
-    width, names = len(child.schema), child.schema.names
-    child, keys = _with_keys(child, node.keys)
+    child, keys = _with_keys(child, keys)
     made = _ordered(node, child, keys, settings)
     if len(child.schema) == width:
         return made
     return ProjectExec(made, _columns(made)[:width], names, "drops the sort keys")
+
+
+def _sorted_by_join(
+    node: Sort, settings: Mapping[str, Any]
+) -> tuple[Physical, tuple[SortKey, ...]] | None:
+    """The input, and the keys over it, if it is a join that can give its rows in their order."""
+    if node.window_end is not None or settings["join_operator"] == "oop_join":
+        return None
+    found = in_time_order(node.input, lambda n: _lower(n, settings), settings)
+    if found is None or node.keys[0].descending:
+        return None
+    keys = tuple(replace(key, expr=found.place(key.expr)) for key in node.keys)
+    first = keys[0].expr
+    if isinstance(first, Column) and order.joined_in_order(found.plan, first.index):
+        return found.plan, keys
+    return None
 
 
 def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:

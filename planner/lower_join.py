@@ -24,6 +24,7 @@ from cql.planner.physical import (
 )
 from cql.planner.physical_joins import BandExec, OopJoinExec
 from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
@@ -108,6 +109,15 @@ def with_end(child: Physical, times: tuple[int, int], fn: str) -> tuple[Physical
             end = child.later + (fn == "least")
             made = replace(child, columns=(*child.columns, end), names=(*child.names, f"_{fn}"))
             return made, len(child.columns)
+        case WindowJoinExec() if fn == "greatest":
+            members = {child.first(i) + t for i, t in enumerate(child.times)}
+            if {child.columns[t] for t in times} != members:
+                return None
+            kinds = {child.schema[t].type for t in times}
+            order = child.order
+            if order is None or {child.schema[order].type} != kinds:
+                child = replace(child, time=True)
+            return None if child.order is None else (child, child.order)
         case FilterExec():
             below = with_end(child.input, times, fn)
             return None if below is None else (replace(child, input=below[0]), below[1])
@@ -142,23 +152,23 @@ def bare(node: Logical) -> Logical:
 def _of_windows(node: Join) -> Iterator[Band]:
     """Rows join while both are there: the right one comes no later than the left one's window
     allows, and the other way round. Both ends are in."""
-    for left, stays in _stays(node.left):
-        for right, waits in _stays(node.right):
+    for left, stays in stays_of(node.left):
+        for right, waits in stays_of(node.right):
             a, b = column_of(node.left, left), column_of(node.right, right)
             if min(stays, waits) < NO_BOUND:
                 yield Band(a, b, -waits, stays)
 
 
-def _stays(node: Logical) -> Iterator[tuple[int, int]]:
+def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
     """(time, how long a row stays after it) of each input in ``node``. A stream without a window is
     that of all its rows so far."""
     match node:
         case Windowed() if node.window.wa is not None:
             yield node.window.wa, _STAYS.get(node.window.kind, node.window.range or 0)
         case Filter():
-            yield from _stays(node.input)
+            yield from stays_of(node.input)
         case Project():
-            for column, stays in _stays(node.input):
+            for column, stays in stays_of(node.input):
                 at = [k for k, e in enumerate(node.exprs) if _is(e, column)]
                 if at:
                     yield at[0], stays
@@ -170,9 +180,9 @@ def _stays(node: Logical) -> Iterator[tuple[int, int]]:
                         hint=f"select {node.input.schema[column].name} in it as well",
                     )
         case Join():
-            yield from _stays(node.left)
+            yield from stays_of(node.left)
             width = len(node.left.schema)
-            yield from ((width + column, stays) for column, stays in _stays(node.right))
+            yield from ((width + column, stays) for column, stays in stays_of(node.right))
         case _:
             yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
 
@@ -216,10 +226,10 @@ def _why(terms: Terms) -> str:
     if terms.band is None:
         return "no band between times: rows stay until the other input has ended"
     kind = terms.band.left.type
-    return f"{found}; {_band_text(terms.band, kind)}"
+    return f"{found}; {band_text(terms.band, kind)}"
 
 
-def _band_text(band: Band, kind: DataType) -> str:
+def band_text(band: Band, kind: DataType) -> str:
     ends = [(band.low, "from"), (band.high, "to")]
     said = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
     return f"{show(band.right)} - {show(band.left)} {' '.join(said)}"

@@ -22,6 +22,7 @@ from cql.planner.physical import (
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
@@ -42,6 +43,8 @@ from cql.planner.physical_joins import (
     TableJoinExec,
 )
 from cql.planner.physical_progress import progress_origin, progressing
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.progress import max_advance
 from cql.policy import parse_slack
 from cql.types import Kind
 
@@ -151,6 +154,59 @@ def sort(
     return PunctuatedSortExec(child, first.expr.index, keys[1:], limit, offset, why)
 
 
+def joined_in_order(node: Physical, column: int) -> bool:
+    """Whether rows come from a join that gives them in the order of that column."""
+    match node:
+        case FilterExec():
+            return joined_in_order(node.input, column)
+        case ProjectExec():
+            origin = progress_origin(node.exprs[column], progressing(node.input))
+            return origin is not None and joined_in_order(node.input, origin)
+        case WindowJoinExec():
+            return node.order == column
+        case _:
+            return False
+
+
+def in_order(node: Physical, column: int) -> bool:
+    """Whether rows come in the order of that column, without stragglers."""
+    match node:
+        case FilterExec():
+            return in_order(node.input, column)
+        case ProjectExec():
+            origin = progress_origin(node.exprs[column], progressing(node.input))
+            return origin is not None and in_order(node.input, origin)
+        case OnTimeExec():
+            late_ones_only = node.wa == column and _declared_in_order(node.input, column)
+            return late_ones_only or in_order(node.input, column)
+        case MergeUnionExec() | PunctuatedSortExec():
+            return node.order == column
+        case _:
+            return joined_in_order(node, column)
+
+
+def _declared_in_order(node: Physical, column: int) -> bool:
+    """Whether rows that are not in order are stragglers, all of them."""
+    match node:
+        case FilterExec() | OnTimeExec():
+            return _declared_in_order(node.input, column)
+        case ProjectExec():
+            origin = progress_origin(node.exprs[column], progressing(node.input))
+            return origin is not None and _declared_in_order(node.input, origin)
+        case SourceExec():
+            declared = dict(node.progress).get(column)
+            return (
+                declared is not None
+                and declared.by_rows
+                and declared.slack == 0
+                and declared.every is None
+                and declared.marked_by is None
+                and max_advance(node.relation, declared) is None
+            )
+        case _:
+            return False
+
+
 # -- unions ----------------------------------------------------------------------------------------
 
 
@@ -172,6 +228,9 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
             raise AssertionError("not chosen yet")
         case PunctuatedSortExec():
             return _sort(node, choice)
+        case WindowJoinExec():
+            wants = zip(node.inputs, node.times, strict=True)
+            return with_input(node, tuple(_below(i, time, choice) for i, time in wants))
         case OopJoinExec() | RelationJoinExec() | AsofJoinExec():
             left, right = (_below(side, None, choice) for side in (node.left, node.right))
             return replace(node, left=left, right=right)
@@ -225,9 +284,12 @@ def _forced(choice: str) -> str:
 
 
 def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
-    """A sort by time alone over a union is the merge of the union's inputs."""
+    """A sort by time alone over a union is the merge of the union's inputs, and over a join in
+    order it has nothing to do."""
     child = _below(node.input, node.order, choice)
     plain = not node.keys and node.limit is None and not node.offset
+    if plain and joined_in_order(child, node.order):
+        return child
     merged = _merged(child, node.order) if plain and choice != "pass_through" else None
     return replace(node, input=child) if merged is None else merged
 

@@ -11,6 +11,7 @@ from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuil
 from cql.planner.physical import OnTimeExec, Physical, ProjectExec
 from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
 from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import DataType
 
 _PLAIN = frozenset(
@@ -98,6 +99,8 @@ def behind(expr: Expr, width: int, more: int) -> Expr:
 def without_stragglers(child: Physical) -> Physical:
     """``child`` without its late rows: rows that they would join with may have left."""
     for column in progressing(child):
-        if not isinstance(child, OopJoinExec | AsofJoinExec):  # rows of these are never late
+        if not isinstance(
+            child, OopJoinExec | AsofJoinExec | WindowJoinExec
+        ):  # rows of these are never late
             child = OnTimeExec(child, column, "a join leaves late rows out")
     return child

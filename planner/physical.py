@@ -24,6 +24,7 @@ from cql.planner.physical_joins import (
     SubqueryJoinExec,
     TableJoinExec,
 )
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import BIGINT, INT, DataType
 from cql.window import Window
 
@@ -487,6 +488,7 @@ Physical: TypeAlias = (
     | TableJoinExec
     | RelationJoinExec
     | AsofJoinExec
+    | WindowJoinExec
     | ChangeAggregateExec
     | SetOperationExec
     | TopExec
@@ -535,7 +537,7 @@ def inputs(node: Physical) -> tuple[Physical, ...]:
     match node:
         case SourceExec() | ValuesExec():
             return ()
-        case UnionExec() | MergeUnionExec():
+        case UnionExec() | MergeUnionExec() | WindowJoinExec():
             return node.inputs
         case LookupExec():
             return (node.input, node.query)
@@ -597,7 +599,7 @@ def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:
     match node:
         case SourceExec() | ValuesExec():
             return node
-        case UnionExec() | MergeUnionExec():
+        case UnionExec() | MergeUnionExec() | WindowJoinExec():
             return replace(node, inputs=new)
         case LookupExec():
             return replace(node, input=new[0], query=new[1])

@@ -66,7 +66,7 @@ class LookupExec:
 
 @dataclass(frozen=True, slots=True)
 class BandExec:
-    """``low <= right - left <= high`` of a column of each side; half of 64 bits: no bound."""
+    """``low <= right - left <= high`` of two columns; half of 64 bits: no bound."""
 
     left: int
     right: int

@@ -37,6 +37,7 @@ from cql.planner.physical_joins import (
     SubqueryJoinExec,
     TableJoinExec,
 )
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.window import WindowKind
 
 
@@ -53,6 +54,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(c for c in progressing(node.input) if c < node.width)
         case OopJoinExec():
             return _of_join(node)
+        case WindowJoinExec():
+            return _of_window_join(node)
         case TableJoinExec():
             return tuple(node.passed(progressing(node.input)))
         case AsofJoinExec():  # left rows wait, and leave in the order of one time
@@ -119,6 +122,13 @@ def _of_join(node: OopJoinExec) -> tuple[int, ...]:
     if len(live) == len(sides):
         live |= {node.later, node.later + 1}
     return tuple(k for k, c in enumerate(node.columns) if c in live)
+
+
+def _of_window_join(node: WindowJoinExec) -> tuple[int, ...]:
+    """The time of each input, and the result's."""
+    times = {node.first(i) + t for i, t in enumerate(node.times)}
+    found = tuple(k for k, c in enumerate(node.columns) if c in times)
+    return (*found, len(node.columns)) if node.time else found
 
 
 def window_columns(node: Physical) -> tuple[int, ...]:

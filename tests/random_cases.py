@@ -357,6 +357,10 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
         elif kind == "tablejoin":
             assert m["unmatched"] <= m["rows_in"], m
             assert m["rows_out"] or m["unmatched"] in (0, m["rows_in"]), m
+        elif kind == "windowjoin":
+            left_out = m["null_keys"] + sum(m[f"too_late_{port}"] for port in range(9))
+            assert m["rows_in"] == m["held"] + m["queued"] + m["purged"] + left_out, m
+            assert m["queued"] == m["held_results"] == 0, m
         elif kind in CHANGES:
             continue  # what they give depends on what rows say
         elif "pairs" in m:
@@ -366,9 +370,8 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]
-    if not {"union", "merge", "lookup", "join", "tablejoin", "relationjoin", "asofjoin"} & set(
-        names
-    ):
+    joins = {"join", "tablejoin", "relationjoin", "asofjoin", "windowjoin"}
+    if not (joins | {"union", "merge", "lookup"}) & set(names):
         for above, below in zip(metrics[1:], metrics, strict=False):
             assert above["rows_in"] == below["rows_out"], metrics
 
@@ -377,6 +380,10 @@ def counted(ledger: pa.Table, kind: str) -> int:
     """The sum of one kind of entries of the ledger of late rows."""
     return sum(entry["count"] for entry in ledger.to_pylist() if entry["kind"] == kind)
 
+
+#: Operators that give the results of a join in the order of their times, and these times.
+IN_ORDER = ("sync_filter", "filter_order", "adaptive")
+TIMES_OF_MEMBERS = ("lt", "rt", "mt", "ot")
 
 #: Kinds of failures, by what engine and reference say of them; any other is a kind of its own.
 FAILURES = {
@@ -444,10 +451,19 @@ def held_against(
             return _fails_alike(case, plan, answer)
     table, late, bad, left_out = run_engine(case)
     assert_same(answer, table, plan)
+    if case.settings.get("join_operator") in IN_ORDER:
+        assert_in_time_order(table)
     assert late == answer.late_pairs, f"{late} late, not {answer.late_pairs}"
     assert bad == answer.bad_rows, f"{bad} bad rows, not {answer.bad_rows}"
     assert left_out == answer.left_out, f"{left_out} left out, not {answer.left_out}"
     return "same"
+
+
+def assert_in_time_order(table: pa.Table) -> None:
+    """Of the results of a join: the latest of the times of their members, ``lt``, ``rt``…"""
+    times = [table[name].to_pylist() for name in table.column_names if name in TIMES_OF_MEMBERS]
+    latest = [max(found) for found in zip(*times, strict=True)]
+    assert latest == sorted(latest), "not in the order of time"
 
 
 def _fails_alike(case: Case, plan: Logical, error: QueryFailsError) -> str:

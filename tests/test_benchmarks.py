@@ -34,6 +34,7 @@ from benchmarks import (
     soak,
     spark_tables,
     split,
+    window_joins,
     workloads,
 )
 from benchmarks.figure import Check, Figure
@@ -170,6 +171,13 @@ def test_a_ring_bears_what_its_readings_allow() -> None:
     run.taken[500] = 0.2
     assert run.highest_rate() < before / 2
     assert run.longest_pause() == 0.2
+
+
+def test_figures_5_to_10_of_the_in_order_paper(options: Options) -> None:
+    """On windows of a minute and a half and less: the equations hold for any."""
+    made = [drawn(figure, options) for figure in window_joins.figures(2000)]
+    assert len(made) == 11
+    assert all(check.met for figure in made for check in figure.checks)
 
 
 def test_punctuation_overhead(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:

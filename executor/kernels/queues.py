@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import njit
 
+from cql.executor.kernels.clock import nanoseconds
 from cql.executor.kernels.drive import clear_output, start_unit
 from cql.executor.kernels.memory import call_operator, copy_bytes, words
 from cql.executor.unit import (
@@ -65,15 +66,6 @@ RESULT = 10
 NOT_CALLED = -1
 WANTS = 11
 CALLS = 12
-
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
-_MONOTONIC = 1
-
-
-@njit(inline="always")
-def _now(scratch: Any, address: int) -> int:
-    _clock_gettime(_MONOTONIC, address)
-    return scratch[0] * 1_000_000_000 + scratch[1]
 
 
 @njit(
@@ -160,7 +152,7 @@ def _bring_forward(ready: Any, control: Any, operator: int) -> None:
 @njit(
     "int64(int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64)",
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64)",
     nogil=True,
     cache=True,
 )
@@ -184,8 +176,7 @@ def run(
     sizes: Any,
     ready: Any,
     control: Any,
-    scratch: Any,
-    scratch_address: int,
+    clock: int,
 ) -> int:
     """Runs until at most ``until`` units wait (IDLE), or Python is needed; call again to go on."""
     while True:
@@ -199,7 +190,7 @@ def run(
             control[UNIT] = 0
             control[NEXT] = -1
             if policy == FIFO_SLICE:
-                control[SLICE_ENDS] = _now(scratch, scratch_address) + slice_ns
+                control[SLICE_ENDS] = nanoseconds(clock) + slice_ns
         if control[UNIT] == 0:
             unit = ring[operator * slots + head[operator] % slots]
             head[operator] += 1
@@ -263,7 +254,7 @@ def run(
         more = tail[operator] > head[operator]
         if more and policy == RUN_TO_COMPLETION:
             continue
-        if more and policy == FIFO_SLICE and _now(scratch, scratch_address) < control[SLICE_ENDS]:
+        if more and policy == FIFO_SLICE and nanoseconds(clock) < control[SLICE_ENDS]:
             continue
         if more:
             ready[control[READY_TAIL] % ready.size] = operator

@@ -62,7 +62,7 @@ class Queued:
         self._control = np.zeros(16, np.int64)
         self._control[queues.OPERATOR] = -1
         self._control[queues.RESULT] = queues.NOT_CALLED
-        self._scratch = np.zeros(2, np.int64)
+        self._clock = np.zeros(2, np.int64)  # room for what it says
         self._units: dict[int, Unit] = {}
 
     def rebind(self) -> None:
@@ -147,8 +147,7 @@ class Queued:
                 self._sizes,
                 self._ready,
                 self._control,
-                self._scratch,
-                self._scratch.ctypes.data,
+                self._clock.ctypes.data,
             )
         )
 

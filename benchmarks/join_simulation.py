@@ -1,0 +1,239 @@
+"""The in-order window joins under a virtual clock: the real operators, one row at a time.
+
+One server carries all queries. To join a row takes ``cost`` seconds for each live row of the window
+that it is looked up in, and ``overhead`` seconds; all else takes none. Rows that arrive while the
+server works wait for it. Concurrent queries take turns, a row each. The *response time* of a row is
+the time from its arrival until it has been joined and nothing can come before its results: they
+have left then (in-order paper §4.1, §5.1). That of a row of several queries is their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+import cql
+from benchmarks.workloads import Column
+from cql.executor.codegen import cache_folder
+from cql.executor.dictionary import Dictionary
+from cql.executor.kernels.drive import clear_output, start_unit
+from cql.executor.kernels.memory import call_operator, words
+from cql.executor.operators.native import Workspace
+from cql.executor.operators.window_join import WindowJoinOperator
+from cql.executor.unit import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, Unit, data_word
+from cql.model import Schema
+from cql.planner.physical import walk
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.query import Query
+
+Seconds = npt.NDArray[np.float64]
+#: Rows of output at a time.
+_CAPACITY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Rows of two streams in the order of their arrival: ``port``, event time in microseconds,
+    arrival in seconds, key."""
+
+    port: Column
+    ts: Column
+    at: Seconds
+    key: Column
+
+    def __post_init__(self) -> None:
+        assert bool((np.diff(self.at) >= 0).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """``response`` of each row in seconds, NaN where it was not over at the end; ``results`` of
+    each query as (left time, key, right time, key); ``counters`` of the first one."""
+
+    response: Seconds
+    results: list[list[tuple[int, ...]]]
+    counters: dict[str, int]
+    busy: float
+
+
+def operators(
+    name: str, window: float, *, queries: int, alpha: float, cost: float
+) -> list[WindowJoinOperator]:
+    """So many running joins of streams of (ts, k) on equal k within ``window`` seconds. ``cost`` is
+    what Adaptive takes for c."""
+    import pyarrow as pa
+
+    empty = {"ts": pa.array([], pa.timestamp("us")), "k": pa.array([], pa.int64())}
+    settings = {"join_operator": name, "join_alpha": f"{alpha:.15f}"}
+    settings["join_cost"] = str(max(1, round(cost * 1e9)))
+    with cql.connect(spark=False, **settings) as session:
+        for stream in ("s", "t"):
+            session.create_stream(stream, pa.table(empty), ordered_by="ts")
+        query = session.sql(
+            "SELECT s.ts AS lt, t.ts AS rt, s.k, t.k FROM s, t"
+            f" WHERE s.k = t.k WINDOW {round(window * 1000)} MILLISECONDS"
+        )
+        assert isinstance(query, Query)
+        node = next(n for n in walk(query.plan.root) if isinstance(n, WindowJoinExec))
+    workspace = Workspace(Dictionary(), cache_folder(), _CAPACITY, 1 << 40)
+    return [WindowJoinOperator(f"join#{q}", node, workspace) for q in range(queries)]
+
+
+def simulate(
+    joins: Sequence[WindowJoinOperator],
+    arrivals: Arrivals,
+    cost: float,
+    *,
+    overhead: float = 0.0,
+    keep_results: bool = False,
+) -> Simulated:
+    """Runs them from the first arrival to the last."""
+    node = joins[0].node
+    ones = int(joins[0].workspace.ones.ctypes.data)
+    outs = [Unit.allocate(node.schema, _CAPACITY, ones=ones) for _ in joins]
+    row = np.zeros((2, 2), np.int64)  # of each input: time, key
+    units = [
+        [_unit(child.schema, row[p], ones) for p, child in enumerate(node.inputs)] for _ in outs
+    ]
+    for join in joins:
+        join.set("quantum", 1)
+    names = (*(f"{word}{port}" for port in range(2) for word in ("gone", "done")), "probed")
+    tables = (
+        np.array([join.descriptor.ctypes.data for join in joins], np.int64),
+        np.array([[unit.address for unit in pair] for pair in units], np.int64),
+        np.array([out.address for out in outs], np.int64),
+        np.array([joins[0].slot(name) for name in names], np.int64),
+        row,
+    )
+    arrived = arrivals.port, arrivals.ts, arrivals.at, arrivals.key
+    numbers = [np.flatnonzero(arrivals.port == port) for port in range(2)]
+    response, left = np.zeros(arrivals.port.size), np.zeros(arrivals.port.size, np.int64)
+    control, clock = np.zeros(_WORDS, np.int64), np.zeros(2)
+    control[_SHOWS] = keep_results
+    over = np.zeros(len(joins), np.bool_)
+    results: list[list[tuple[int, ...]]] = [[] for _ in joins]
+    while True:
+        event = _drive(
+            joins[0].address,
+            *tables,
+            *arrived,
+            *numbers,
+            np.array([cost, overhead]),
+            response,
+            left,
+            over,
+            control,
+            clock,
+        )
+        if event == _OVER:
+            break
+        query = int(control[_QUERY])
+        if event == _NEEDS:
+            joins[query].provide(units[query][int(arrivals.port[control[_NEXT]])])
+        else:
+            results[query] += _rows(outs[query], node)
+    mean = np.where(left == len(joins), response / len(joins) - arrivals.at, np.nan)
+    return Simulated(mean, results, joins[0].counters(), float(clock[1]))
+
+
+def _unit(schema: Schema, row: Column, ones: int) -> Unit:
+    """A unit of one row, the values of which stand elsewhere."""
+    unit = Unit.allocate(schema, 1, ones=ones, owned=frozenset())
+    for i in range(len(row)):
+        unit.words[data_word(i)] = row[i:].ctypes.data
+    return unit
+
+
+def _rows(out: Unit, node: WindowJoinExec) -> list[tuple[int, ...]]:
+    n = int(out.words[ROWS])
+    columns = [data[:n].tolist() for data in out.data if data is not None]
+    assert len(columns) == len(node.schema)
+    return list(zip(*columns, strict=True))
+
+
+_OVER, _NEEDS, _RESULTS = range(3)
+# Words of the driver: the arrival and the query at hand, in how many queries it is done, whether it
+# has begun, whether the output of the query was taken, and whether anybody takes results.
+_NEXT, _QUERY, _FULFILLED, _BEGUN, _TAKEN, _SHOWS, _WORDS = range(7)
+
+
+@njit(cache=True)
+def _drive(
+    address: int,
+    descriptors: Any,
+    units: Any,
+    outs: Any,
+    slots: Any,
+    row: Any,
+    port: Any,
+    ts: Any,
+    at: Any,
+    key: Any,
+    number0: Any,
+    number1: Any,
+    costs: Any,
+    response: Any,
+    left: Any,
+    over: Any,
+    control: Any,
+    clock: Any,
+) -> int:
+    """Goes on from arrival ``control[_NEXT]``; after anything but _OVER it is to be called again.
+    ``response`` adds up when rows have left, ``left`` counts the queries that they have left.
+    ``clock``: when the server is free, how long it worked."""
+    width = HEADER + 8
+    queries = descriptors.size
+    while control[_NEXT] < port.size:
+        i = control[_NEXT]
+        p = port[i]
+        if control[_BEGUN] == 0:
+            row[p, 0], row[p, 1] = ts[i], key[i]
+            clock[0] = max(clock[0], at[i])
+            for q in range(queries):
+                unit = words(units[q, p], width)
+                start_unit(unit, p, outs[q])
+                unit[ROWS], unit[PUNCTUATIONS] = 1, 0
+                clear_output(words(outs[q], width))
+                over[q] = False
+            control[_BEGUN], control[_FULFILLED], control[_QUERY], control[_TAKEN] = 1, 0, 0, 0
+        while control[_FULFILLED] < queries:
+            q = control[_QUERY]
+            if control[_TAKEN] != 0:
+                control[_TAKEN] = 0
+                clear_output(words(outs[q], width))
+                control[_QUERY] = (q + 1) % queries
+                continue
+            if over[q]:
+                control[_QUERY] = (q + 1) % queries
+                continue
+            d = words(descriptors[q], slots.max() + 1)
+            gone0, done0, gone1, done1 = d[slots[0]], d[slots[1]], d[slots[2]], d[slots[3]]
+            probed = d[slots[4]]
+            code = call_operator(address, descriptors[q], units[q, p])
+            joined = d[slots[1]] - done0 + d[slots[3]] - done1
+            before = clock[0]
+            taken = costs[0] * (d[slots[4]] - probed) + costs[1] * joined
+            clock[0] += taken
+            clock[1] += taken
+            for k in range(gone0, d[slots[0]]):
+                response[number0[k]] += clock[0] if k >= done0 else before
+                left[number0[k]] += 1
+            for k in range(gone1, d[slots[2]]):
+                response[number1[k]] += clock[0] if k >= done1 else before
+                left[number1[k]] += 1
+            if code == NEED:
+                return _NEEDS
+            if code == DONE:
+                over[q] = True
+                control[_FULFILLED] += 1
+            control[_TAKEN] = 1
+            if control[_SHOWS] != 0 and words(outs[q], width)[ROWS] > 0:
+                return _RESULTS
+        control[_NEXT] += 1
+        control[_BEGUN] = 0
+    return _OVER

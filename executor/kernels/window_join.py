@@ -1,0 +1,263 @@
+"""What the in-order window joins do once for a unit, whatever their columns: progress, promises,
+memory, and the figures by which Adaptive chooses (in-order paper §6).
+
+A descriptor begins with the words ``SHARED``, then come those of each input, ``OF_INPUT``, then
+for each two inputs how much later a row of the second may be than one of the first. What the words
+mean says ``operators.window_join_code``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.memory import bits_of_f64, f64_of_bits, words
+from cql.executor.kernels.passing import send
+from cql.executor.unit import (
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    END_OF_INPUT,
+    HEADER,
+    IDLE,
+    INFINITY,
+    NEED,
+    OUT,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+)
+
+#: Of the whole. ``ports``: how many inputs; ``time column``: that of the result's time, or -1.
+SHARED = (
+    *("ports", "time column", "held", "free", "top", "pool", "lulls", "rows", "mode", "resuming"),
+    *("promised", "finished", "idling", "emitted", "quantum", "adaptive", "measures", "alpha"),
+    *("cost", "step", "time so far", "work so far", "clock", "more of the clock"),
+    *("peak_join_windows", "peak_input_queues", "peak_hold_buffer"),
+)
+#: Of an input. ``time``: its column; ``promise``: where that is in the output, or -1; ``t``: the
+#: address of the times.
+OF_INPUT = (
+    *("keep", "head", "gone", "done", "tail", "bound", "ended", "idle", "promised", "latest"),
+    *("seen", "gap", "since", "most", "room", "far", "time", "promise", "t"),
+)
+FIRST, WIDTH = len(SHARED), len(OF_INPUT)
+# Their places.
+PORTS, TIME_COLUMN, HELD, FREE, TOP, POOL, LULLS, LEAST_ROOM = range(8)
+PROMISED, FINISHED, IDLING = range(10, 13)
+ADAPTIVE, MEASURES = 15, 16
+COST, STEP, TIME_SO_FAR, WORK_SO_FAR, CLOCK = range(18, 23)
+PEAK_QUEUES = 25
+KEEP, HEAD, GONE, JOINED, TAIL, BOUND, ENDED, SILENT, TOLD, LATEST = range(10)
+SEEN, GAP, SINCE, MOST, ROOM, FAR, TIME, PROMISE, TIMES = range(10, 19)
+# What is asked for (``rowscope.NEED_ROOM`` and a number): rings are numbered by their inputs.
+NEED_ROOM = 3 << 20
+NEED_RESULTS = 64
+#: Times lie within half of it.
+NO_BOUND = 1 << 62
+#: Arrivals over which a rate is averaged, and what the time of the last unit but one counts less.
+ARRIVALS, FADES = 256, 0.98
+
+
+@njit("int64[::1](int64)", cache=True)
+def _whole(desc: int) -> Any:
+    ports = words(desc, FIRST)[PORTS]
+    return words(desc, FIRST + ports * (WIDTH + ports))
+
+
+@njit(inline="always")
+def _input(port: int) -> int:
+    """Where its words begin."""
+    return FIRST + WIDTH * port
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True)
+def _time_of(d: Any, port: int, number: int) -> int:
+    """The time of a row of an input; of one that may come, at the least."""
+    at = _input(port)
+    if number >= d[at + TAIL]:
+        return d[at + BOUND]
+    return words(d[at + TIMES], d[at + ROOM])[number & (d[at + ROOM] - 1)]
+
+
+@njit("int64(int64[::1])", cache=True)
+def _least_to_leave(d: Any) -> int:
+    """No result that is still to leave is of an earlier time."""
+    least = INFINITY
+    for port in range(d[PORTS]):
+        least = min(least, _time_of(d, port, d[_input(port) + GONE]))
+    return least
+
+
+# -- what units say --------------------------------------------------------------------------------
+
+
+@njit("void(int64, int64)", cache=True)
+def note_progress(desc: int, unit: int) -> None:
+    """Bounds rise. An input that is idle counts as having come as far as the others."""
+    d, u = _whole(desc), words(unit, HEADER)
+    at = _input(u[PORT])
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        record = PUNCTUATION_WORDS * p
+        if arrived[record + 2] >= 0:
+            continue
+        if arrived[record] == d[at + TIME]:
+            d[at + BOUND] = max(d[at + BOUND], arrived[record + 1])
+        elif arrived[record] == IDLE:
+            d[at + SILENT] = arrived[record + 1]
+        elif arrived[record] == END_OF_INPUT:
+            d[at + ENDED] = 1
+            d[at + BOUND] = INFINITY
+    least = INFINITY
+    for port in range(d[PORTS]):
+        at = _input(port)
+        if d[at + SILENT] == 0 and d[at + ENDED] == 0:
+            least = min(least, d[at + BOUND])
+    if least == INFINITY:
+        return
+    for port in range(d[PORTS]):
+        at = _input(port)
+        if d[at + SILENT] != 0:
+            d[at + BOUND] = max(d[at + BOUND], least)
+
+
+@njit("void(int64[::1], int64[::1])", cache=True)
+def _promise(d: Any, o: Any) -> None:
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (d[PORTS] + 4))
+    n = o[PUNCTUATIONS]
+    ended, silent = 1, 1
+    for port in range(d[PORTS]):
+        at = _input(port)
+        ended &= d[at + ENDED]
+        silent &= d[at + SILENT] | d[at + ENDED]
+    least = _least_to_leave(d)
+    if ended == 0 and least > -(NO_BOUND >> 1):
+        if d[TIME_COLUMN] >= 0 and least > d[PROMISED]:
+            d[PROMISED] = least
+            n = send(leaving, n, d[TIME_COLUMN], least)
+        for port in range(d[PORTS]):
+            at = _input(port)
+            value = least - d[at + FAR]
+            if d[at + PROMISE] >= 0 and value > max(d[at + TOLD], -(NO_BOUND >> 1)):
+                d[at + TOLD] = value
+                n = send(leaving, n, d[at + PROMISE], value)
+    if ended != 0 and d[FINISHED] == 0:
+        d[FINISHED] = 1
+        n = send(leaving, n, END_OF_INPUT, INFINITY)
+    silent &= 1 - ended
+    if silent != d[IDLING]:
+        d[IDLING] = silent
+        n = send(leaving, n, IDLE, silent)
+    o[PUNCTUATIONS] = n
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@njit("int64(int64[::1])", cache=True)
+def _too_large(d: Any) -> int:
+    """A ring, or the hold buffer, that has been far too large for long; -1 if there is none."""
+    for port in range(d[PORTS]):
+        at = _input(port)
+        room, most = d[at + ROOM], d[at + MOST]
+        if d[at + TAIL] - d[at + SINCE] > 8 * room:
+            d[at + SINCE] = d[at + TAIL]
+            d[at + MOST] = d[at + TAIL] - d[at + KEEP]
+            if 8 * most < room and room > d[LEAST_ROOM]:
+                return port
+    if d[HELD] == 0 and d[TOP] > 0:
+        d[LULLS] = d[LULLS] + 1 if 8 * d[TOP] < d[POOL] else 0
+        d[FREE], d[TOP] = -1, 0
+        if d[LULLS] > ARRIVALS and d[POOL] > d[LEAST_ROOM]:
+            d[LULLS] = 0
+            return NEED_RESULTS
+    return -1
+
+
+@njit("int64(int64, int64, int64)", cache=True)
+def finish_unit(desc: int, unit: int, status: int) -> int:
+    """When the rows of a unit have been joined, or the kernel must return before (``status``): rows
+    leave their rings, and promises go on."""
+    d, u = _whole(desc), words(unit, HEADER)
+    least, queued = _least_to_leave(d), 0
+    for port in range(d[PORTS]):
+        at = _input(port)
+        lowest = min(d[at + HEAD], d[at + GONE])
+        if d[HELD] == 0:
+            d[at + KEEP] = lowest
+        while d[at + KEEP] < lowest and _time_of(d, port, d[at + KEEP]) + d[at + FAR] < least:
+            d[at + KEEP] += 1
+        queued += d[at + TAIL] - d[at + JOINED]
+    if status != DONE:
+        return status
+    d[PEAK_QUEUES] = max(d[PEAK_QUEUES], queued)
+    asked = _too_large(d)
+    if asked >= 0:
+        u[DETAIL], u[DETAIL_ROW] = NEED_ROOM + asked, 0
+        return NEED
+    _promise(d, words(u[OUT], HEADER))
+    return DONE
+
+
+# -- Adaptive --------------------------------------------------------------------------------------
+
+
+@njit("void(int64, int64, int64)", cache=True)
+def note_arrivals(desc: int, port: int, before: int) -> None:
+    """Of the rows from number ``before`` on: the mean distance of the times of an input, over all,
+    then over the last ones."""
+    d, at = _whole(desc), _input(port)
+    rows = d[at + TAIL] - before
+    if rows == 0:
+        return
+    gaps = rows
+    if d[at + SEEN] == 0:
+        gaps -= 1
+        d[at + LATEST] = _time_of(d, port, before)
+    d[at + SEEN] += rows
+    if gaps > 0:
+        mean, so_far = (d[at + BOUND] - d[at + LATEST]) / gaps, f64_of_bits(d[at + GAP])
+        weight = min(1.0, gaps / min(d[at + SEEN] - 1, ARRIVALS))
+        d[at + GAP] = bits_of_f64(so_far + (mean - so_far) * weight)
+        d[at + LATEST] = d[at + BOUND]
+
+
+@njit("float64(int64)", cache=True, error_model="numpy")
+def load_of(desc: int) -> float:
+    """c·w·λ1·λ2, of several inputs its sum over all pairs; 0 while a rate is unknown. w is how long
+    rows stay, on average of the two: |w| where both windows are as long."""
+    d = _whole(desc)
+    reach = _input(d[PORTS])
+    total = 0.0
+    for j in range(d[PORTS]):
+        if d[_input(j) + SEEN] < 2:
+            return 0.0
+        for i in range(j):
+            stays = (
+                max(d[reach + i * d[PORTS] + j], 0) / 2 + max(d[reach + j * d[PORTS] + i], 0) / 2
+            )
+            gaps = f64_of_bits(d[_input(i) + GAP]) * f64_of_bits(d[_input(j) + GAP])
+            total += stays / gaps
+    return f64_of_bits(d[COST]) * total
+
+
+@njit("int64(int64)", cache=True)
+def look_at_clock(desc: int) -> int:
+    """The time, where the cost of joining is measured; else 0."""
+    d = words(desc, FIRST)
+    return nanoseconds(desc + 8 * CLOCK) if d[ADAPTIVE] != 0 and d[MEASURES] != 0 else 0
+
+
+@njit("void(int64, int64, int64)", cache=True)
+def note_cost(desc: int, began: int, work: int) -> None:
+    """The mean time for each row of the windows that were probed, in steps of event time."""
+    d = words(desc, FIRST)
+    if began == 0 or work == 0:
+        return
+    spent = FADES * f64_of_bits(d[TIME_SO_FAR]) + (nanoseconds(desc + 8 * CLOCK) - began)
+    done = FADES * f64_of_bits(d[WORK_SO_FAR]) + work
+    d[TIME_SO_FAR], d[WORK_SO_FAR] = bits_of_f64(spent), bits_of_f64(done)
+    d[COST] = bits_of_f64(spent / done * f64_of_bits(d[STEP]))

@@ -1,0 +1,572 @@
+"""The kernel of the in-order window joins (Sync-Filter, Filter-Order and Adaptive; in-order paper
+§4-§6), written for one query. The three are one text: which it is, the descriptor says.
+
+The rows of an input stand in a ring in the order in which they came, which is that of their times.
+They are numbered from 0 on; numbers part them::
+
+    keep <= head, gone <= done <= tail
+
+Rows below ``head`` have no later partner and are in no list of their key; those from ``done`` on
+have not been joined yet (the input queue); results of rows below ``gone`` have left. Rows from
+``keep`` on are still there: results that wait refer to them.
+
+All rows are in one *order*: by time, then by input, then by number. A row is joined with those that
+were joined before it. Sync-Filter joins in that order, as soon as no input can bring an earlier
+row, and so gives results as it finds them. Filter-Order joins rows as they come. A result is as
+late as the last of its members in that order, so it is hung on that row, and leaves when all rows
+of all inputs up to this one have come: the inputs, each in order, are merged, and no result is ever
+compared with another. Adaptive does the one or the other; when it changes back, rows wait again,
+until no result does (§6, E to L).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cql.executor.expressions import Code, emit
+from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.window_join import NEED_RESULTS, OF_INPUT, SHARED
+from cql.executor.operators.packing import key_expression
+from cql.executor.operators.row_terminal import store_row
+from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.operators.window_join_layout import Directory, Input, JoinLayout
+from cql.executor.unit import (
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    EPOCH,
+    PHASE,
+    PORT,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLERS,
+    data_word,
+    mask_word,
+)
+from cql.planner.expr import Expr, columns_of
+from cql.planner.physical_window_join import WindowJoinExec
+
+#: Asked for beside the rings and the hold buffer, and the number of the directory.
+NEED_KEYS = 128
+# Modes: what is done with a row that another input may still bring an earlier one than.
+SYNCHRONOUS = 0  # it waits
+AHEAD = 1  # it is joined
+RETURNING = 2  # it waits; some were joined, and have results that wait
+
+#: Words of an input that joining changes, and of the whole.
+_CHANGING = ("head", "gone", "done")
+_SHARED = ("held", "free", "top", "mode", "resuming", "peak_join_windows", "peak_hold_buffer")
+
+
+@dataclass(slots=True)
+class WindowJoinWriter:
+    node: WindowJoinExec
+    layout: JoinLayout = field(init=False)
+    kernel: KernelText = field(default_factory=KernelText)
+
+    def __post_init__(self) -> None:
+        self.layout = JoinLayout(self.node)
+
+    @property
+    def inputs(self) -> list[Input]:
+        return self.layout.inputs
+
+    @property
+    def directories(self) -> list[Directory]:
+        return self.layout.directories
+
+    # -- the whole ---------------------------------------------------------------------------------
+
+    def write(self) -> str:
+        kernel, body = self.kernel, self.kernel.body
+        numbers = range(len(self.inputs))
+        for name in (*SHARED, *(f"{word}{p}" for p in numbers for word in OF_INPUT)):
+            kernel.layout.slot(name)
+        for name in (f"reach{p}_{q}" for p in numbers for q in numbers):
+            kernel.layout.slot(name)
+        with body.block():
+            body.lines(
+                f"o[{SERIAL}] = u[{SERIAL}]",
+                f"o[{EPOCH}] = u[{EPOCH}]",
+                f"o[{STRAGGLERS}] = 0",
+                f"j = o[{ROWS}]",
+                "before = j",
+            )
+            self._declare()
+            with body.block("if j == 0:"):
+                body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+            for one in self.inputs:
+                with body.block(f"if u[{PHASE}] == 0 and u[{PORT}] == {one.port}:"):
+                    self._append(one)
+            with body.block(f"if status == 0 and u[{PHASE}] == 1:"):
+                body.lines("note_progress(desc, unit)", f"u[{PHASE}] = 2")
+            with body.block("if status == 0:"):
+                self._run()
+            body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
+            body.line(f"{kernel.word('emitted')} += j - before")
+            for name in kernel.counters:
+                slot = kernel.layout.slot(name)
+                body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
+            body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row")
+            body.line("return finish_unit(desc, unit, status)")
+        widths = (len(one.schema) for one in self.inputs)
+        return kernel.module(max(*widths, len(self.node.schema)))
+
+    def _declare(self) -> None:
+        """Views of the state, and what does not change."""
+        kernel = self.kernel
+        pool = kernel.declare("pool", kernel.word("pool"))
+        kernel.declare("following", f"as_i32({kernel.word('following')}, {pool})")
+        for one in self.inputs:
+            p = one.port
+            room = kernel.declare(f"room{p}", kernel.word(f"room{p}"))
+            kernel.declare(f"mask{p}", f"{room} - 1")
+            kernel.declare(f"t{p}", f"words({kernel.word(f't{p}')}, {room})")
+            kernel.declare(f"oldest{p}", f"as_i32({kernel.word(f'oldest{p}')}, {room})")
+            kernel.declare(f"newest{p}", f"as_i32({kernel.word(f'newest{p}')}, {room})")
+            kernel.declare(f"member{p}", f"words({kernel.word(f'member{p}')}, {pool})")
+            for other in self.inputs:
+                if other is not one:
+                    name = f"reach{p}_{other.port}"
+                    kernel.declare(name, kernel.word(name))
+        for made in self.directories:
+            k = made.number
+            room = kernel.declare(f"keys{k}", kernel.word(f"keys{k}"))
+            mask = kernel.declare(f"imask{k}", kernel.word(f"imask{k}"))
+            kernel.declare(f"index{k}", f"as_i32({kernel.word(f'index{k}')}, {mask} + 1)")
+            for w in range(made.words):
+                kernel.declare(f"key{k}_{w}", f"words({kernel.word(f'key{k}_{w}')}, {room})")
+            for p in made.members:
+                for end in ("first", "last"):
+                    name = f"{end}{k}_{p}"
+                    kernel.declare(name, f"words({kernel.word(name)}, {room})")
+                kernel.declare(f"next{k}_{p}", f"words({kernel.word(f'next{k}_{p}')}, room{p})")
+                kernel.declare(f"entry{k}_{p}", f"as_i32({kernel.word(f'entry{k}_{p}')}, room{p})")
+
+    @property
+    def _changing(self) -> list[str]:
+        """The words that joining changes: locals meanwhile."""
+        cursors = (f"s{k}" for k in range(len(self.inputs) - 1))
+        counts = (f"count{made.number}" for made in self.directories)
+        own = (f"{word}{one.port}" for one in self.inputs for word in _CHANGING)
+        return [*_SHARED, *cursors, *counts, *own]
+
+    # -- rows come ---------------------------------------------------------------------------------
+
+    def _append(self, one: Input) -> None:
+        """All rows of the unit go to the queue."""
+        kernel, body, p = self.kernel, self.kernel.body, one.port
+        tail, bound = kernel.word(f"tail{p}"), kernel.word(f"bound{p}")
+        body.lines(
+            f"tail, bound, begun = {tail}, {bound}, {tail}",
+            f"used = tail - {kernel.word(f'keep{p}')}",
+        )
+        with body.block(f"if used + n - u[{CURSOR}] > room{p}:"):
+            body.line(f"status = 2; detail = {NEED_ROOM + p}; detail_row = n - u[{CURSOR}]")
+        with body.block("else:"):
+            with body.block(f"for i in range(u[{CURSOR}], n):"):
+                body.line("r = uint64(i)")
+                scope = RowScope(kernel, "r")
+                scope.columns = list(self._of_unit(one))
+                keys = (self.layout.column(s, p) for s in range(len(self.node.keys)))
+                for c in (*(k for k in keys if k is not None), one.time):
+                    code = scope.load(c)
+                    if code.valid is not None:
+                        with body.block(f"if not {code.valid}:"):
+                            body.lines(f"{kernel.counter('null_keys')} += 1", "continue")
+                body.line(f"t = int64({scope.load(one.time).value})")
+                # Below what it had been taken to have come to while it was idle.
+                with body.block("if t < bound:"):
+                    body.lines(f"{kernel.counter(f'too_late_{p}')} += 1", "continue")
+                self._store(one, scope)
+            body.lines(f"u[{PHASE}] = 1", f"u[{CURSOR}] = n")
+            body.line(f"{kernel.counter('rows_in')} += n")
+            body.lines(f"{tail} = tail", f"{bound} = bound")
+            body.line(
+                f"{kernel.word(f'most{p}')} = max({kernel.word(f'most{p}')}, used + tail - begun)"
+            )
+            with body.block(f"if {kernel.word('adaptive')} != 0:"):
+                body.line(f"note_arrivals(desc, {p}, begun)")
+
+    def _of_unit(self, one: Input) -> list[Lazy]:
+        found = []
+        for c, f in enumerate(one.schema):
+            data, view = f"in{one.port}_{c}", VIEWS[f.type.storage]
+            mask = f"inm{one.port}_{c}" if f.nullable else None
+            views = f"{view}(u[{data_word(c)}], n)", f"as_u8(u[{mask_word(c)}], n)"
+            found.append(Lazy(data, views[0], mask, views[1], f.type))
+        return found
+
+    def _store(self, one: Input, scope: RowScope) -> None:
+        kernel, body, p = self.kernel, self.kernel.body, one.port
+        body.lines(f"q = uint64(tail & mask{p})", f"t{p}[q] = t", f"oldest{p}[q] = -1")
+        stored = self._stored(one)
+        for c in one.kept:
+            if c == one.time and not one.times_apart:
+                continue
+            code, place = scope.load(c), stored[c]
+            body.line(f"{kernel.declare(place.data, place.data_view)}[q] = {code.value}")
+            if place.mask is not None:
+                mask = kernel.declare(place.mask, place.mask_view)
+                body.line(f"{mask}[q] = 1 if {code.valid} else 0")
+        body.lines("tail += 1", "bound = t")
+
+    def _stored(self, one: Input) -> list[Lazy]:
+        """The columns of row ``r<port>`` of the ring; those that are not kept, nobody reads."""
+        kernel, p, found = self.kernel, one.port, []
+        for c, f in enumerate(one.schema):
+            data, room, at = f"c{p}_{c}", f"room{p}", f"r{p}"
+            if c == one.time and not one.times_apart:  # a row without a time is not stored
+                found.append(Lazy(f"t{p}", "", None, "", f.type, at))
+                continue
+            if c not in one.kept:
+                found.append(Lazy(data, "", None, "", f.type, at))
+                continue
+            mask = f"m{p}_{c}" if f.nullable else None
+            mask_view = f"as_u8({kernel.word(mask)}, {room})" if mask is not None else ""
+            data_view = f"{VIEWS[f.type.storage]}({kernel.word(data)}, {room})"
+            found.append(Lazy(data, data_view, mask, mask_view, f.type, at))
+        return found
+
+    def _front(self, p: int) -> str:
+        """The time of the next row of an input to be joined; of one that may come, at the least."""
+        return f"(t{p}[uint64(done{p} & mask{p})] if done{p} < tail{p} else bound{p})"
+
+    # -- rows are joined, and leave ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        kernel, body = self.kernel, self.kernel.body
+        for name in self._changing:
+            body.line(f"{name} = {kernel.word(name)}")
+        for one in self.inputs:
+            p = one.port
+            body.lines(
+                f"tail{p} = {kernel.word(f'tail{p}')}", f"bound{p} = {kernel.word(f'bound{p}')}"
+            )
+            body.line(f"front{p} = {self._front(p)}")
+        adaptive = kernel.word("adaptive")
+        body.lines(f"quantum = {kernel.word('quantum')}", "work = 0", "began = look_at_clock(desc)")
+        body.line(f"load = load_of(desc) if {adaptive} != 0 else 0.0")
+        with body.block("while True:"):
+            with body.block(f"if {adaptive} != 0:"):
+                self._choose_mode()
+            with body.block("while True:"):
+                self._leave()
+            with body.block("if status != 0:"):
+                body.line("break")
+            for one in self.inputs:
+                self._purge(one)
+            self._choose_row()
+            for one in self.inputs:
+                with body.block(f"{'if' if one.port == 0 else 'elif'} best == {one.port}:"):
+                    self._join(one)
+            with body.block("if status != 0:"):
+                body.line("break")
+            windows = " + ".join(f"done{i.port} - head{i.port}" for i in self.inputs)
+            body.line(f"peak_join_windows = max(peak_join_windows, {windows})")
+            self._count_turn()
+        body.line("note_cost(desc, began, work)")
+        for name in self._changing:
+            body.line(f"{kernel.word(name)} = {name}")
+
+    def _choose_mode(self) -> None:
+        """§6, B, D, K and L."""
+        body, alpha = self.kernel.body, f"f64_of_bits({self.kernel.word('alpha')})"
+        with body.block(f"if mode == {RETURNING} and held == 0:"):
+            body.line(f"mode = {SYNCHRONOUS}")
+        with body.block(f"if mode == {SYNCHRONOUS} and load >= {alpha}:"):
+            body.lines(f"mode = {AHEAD}", f"{self.kernel.counter('to_filter_order')} += 1")
+        with body.block(f"elif mode == {AHEAD} and load < {alpha}:"):
+            body.lines(f"mode = {RETURNING}", f"{self.kernel.counter('to_sync_filter')} += 1")
+
+    def _leave(self) -> None:
+        """Row ``best`` that comes first of those that were joined: once nothing can come before it,
+        its results leave."""
+        body = self.kernel.body
+        body.lines("best = -1", "first = 0")
+        for one in self.inputs:
+            p = one.port
+            with body.block(f"if gone{p} < done{p}:"):
+                body.line(f"x = t{p}[uint64(gone{p} & mask{p})]")
+                with body.block("if best < 0 or x < first:"):
+                    body.lines(f"best = {p}", "first = x")
+        with body.block(f"if best < 0 or not ({self._passed()}):"):
+            body.line("break")
+        for one in self.inputs:
+            p = one.port
+            with body.block(f"{'if' if p == 0 else 'elif'} best == {p}:"):
+                body.lines(f"row = uint64(gone{p} & mask{p})", f"h = int64(oldest{p}[row])")
+        with body.block("while h >= 0:"):
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "break")
+            body.line("at = uint64(h)")
+            for one in self.inputs:
+                body.line(f"r{one.port} = uint64(member{one.port}[at] & mask{one.port})")
+            scope = RowScope(self.kernel, "r")
+            scope.columns = [place for one in self.inputs for place in self._stored(one)]
+            self._give(scope, "first")
+            body.lines("h = int64(following[at])", "following[at] = free", "free = int64(at)")
+            body.line("held -= 1")
+        for one in self.inputs:
+            p = one.port
+            with body.block(f"{'if' if p == 0 else 'elif'} best == {p}:"):
+                body.line(f"oldest{p}[row] = h")
+                with body.block("if h < 0:"):
+                    body.line(f"gone{p} += 1")
+        with body.block("if status != 0:"):
+            body.line("break")
+        self._count_turn()
+
+    def _count_turn(self) -> None:
+        self.kernel.body.line("quantum -= 1")
+        with self.kernel.body.block("if quantum == 0:"):
+            self.kernel.body.lines("status = 1", "break")
+
+    def _passed(self) -> str:
+        """Whether no input can bring a row before one of input ``best`` at ``first``."""
+        found = (
+            f"(front{i.port} > first or (front{i.port} == first and {i.port} >= best))"
+            for i in self.inputs
+        )
+        return " and ".join(found)
+
+    def _give(self, scope: RowScope, time: str) -> None:
+        """Writes a result."""
+        out = RowScope(self.kernel, "r")
+        out.columns = [scope.columns[c] for c in self.node.columns]
+        if self.node.time:
+            storage = self.node.schema.fields[-1].type.storage
+            out.columns.append(Code(time if storage == "int64" else f"{storage}({time})", None))
+        store_row(self.kernel, out, self.node.schema, frozenset())
+        self.kernel.body.line("j += 1")
+
+    def _purge(self, one: Input) -> None:
+        """The oldest rows leave the lists of their keys, whose first ones they are, when every
+        other input has come too far for them."""
+        body, p = self.kernel.body, one.port
+        passed = " and ".join(
+            f"front{o.port} > t{p}[uint64(head{p} & mask{p})] + reach{p}_{o.port}"
+            for o in self.inputs
+            if o is not one
+        )
+        with body.block(f"while head{p} < done{p} and {passed}:"):
+            body.line(f"row = uint64(head{p} & mask{p})")
+            for made in self.directories:
+                if p in made.members:
+                    lists = f"{made.number}_{p}"
+                    body.lines(f"e = uint64(entry{lists}[row])", f"x = next{lists}[row]")
+                    body.line(f"first{lists}[e] = x")
+                    with body.block("if x < 0:"):
+                        body.line(f"last{lists}[e] = -1")
+            body.line(f"head{p} += 1")
+
+    def _choose_row(self) -> None:
+        """Sets ``best`` to the input whose row is joined next, ``first`` to its time, and
+        ``direct`` to whether all rows before it have left: then so do its results, at once."""
+        body = self.kernel.body
+        body.lines("best = -1", "first = 0")
+        for one in self.inputs:
+            p = one.port
+            with body.block(f"if done{p} < tail{p} and (best < 0 or front{p} < first):"):
+                body.lines(f"best = {p}", f"first = front{p}")
+        with body.block("if best < 0:"):
+            body.line("break")
+        body.line(f"passed = {self._passed()}")
+        with body.block(f"if mode != {AHEAD} and not passed:"):
+            body.line("break")
+        all_gone = " and ".join(f"gone{i.port} == done{i.port}" for i in self.inputs)
+        body.line(f"direct = passed and {all_gone}")
+
+    # -- a row and its partners --------------------------------------------------------------------
+
+    def _join(self, one: Input) -> None:
+        kernel, body, p = self.kernel, self.kernel.body, one.port
+        body.lines(f"y{p} = first", f"a{p} = done{p}", f"r{p} = uint64(done{p} & mask{p})")
+        mine = [d for d in self.directories if p in d.members]
+        for made in mine:
+            k = made.number
+            with body.block(f"if resuming == 0 and count{k} >= keys{k}:"):
+                body.lines(f"status = 2; detail = {NEED_ROOM + NEED_KEYS + k}", "break")
+        live = " + ".join(f"done{o.port} - head{o.port}" for o in self.inputs if o is not one)
+        with body.block("if resuming == 0:"):
+            body.lines(f"live = {live}", "work += live")
+            body.line(f"{kernel.counter('probed')} += live")
+        scope = RowScope(kernel, "r")
+        scope.columns = [place for i in self.inputs for place in self._stored(i)]
+        used = {probe.directory for probe in self.layout.probes[p]}
+        for made in self.directories:
+            if made in mine or (made.number in used and self.layout.owns(p, made.sets)):
+                self._find(made, [p], scope, makes=made in mine)
+        self._partners(one, 0, [p], scope, list(self.node.rest))
+        with body.block("if status == 0:"):
+            body.line("resuming = 0")
+            for made in mine:
+                self._link(made, p)
+            body.lines(f"done{p} += 1", f"front{p} = {self._front(p)}")
+            with body.block("if direct:"):
+                body.line(f"gone{p} += 1")
+
+    def _find(self, made: Directory, bound: Sequence[int], scope: RowScope, *, makes: bool) -> None:
+        """Sets ``e<directory>`` to the entry of a key, by the columns of rows at hand. One that is
+        not there is made, or is -1."""
+        body, k = self.kernel.body, made.number
+        words: list[list[str]] = [[] for _ in range(made.words)]
+        for s, part in zip(made.sets, made.parts, strict=True):
+            port, column = next(
+                (b, c) for b in bound if (c := self.layout.column(s, b)) is not None
+            )
+            kind = self.inputs[port].schema[column].type
+            code = scope.load(self.inputs[port].first + column)
+            words[part.word].append(key_expression(kind, code.value, part))
+        body.lines(*(f"w{k}_{w} = {' | '.join(texts)}" for w, texts in enumerate(words)))
+        chain = f"hash_start(w{k}_0)"
+        for w in range(1, made.words):
+            chain = f"hash_next({chain}, w{k}_{w})"
+        same = " and ".join(f"key{k}_{w}[uint64(e{k})] == w{k}_{w}" for w in range(made.words))
+        body.line(f"place = hash_end({chain}) & imask{k}")
+        with body.block("while True:"):
+            body.line(f"e{k} = int64(index{k}[uint64(place)]) - 1")
+            with body.block(f"if e{k} < 0:"):
+                if makes:
+                    body.lines(f"e{k} = count{k}", f"count{k} += 1")
+                    body.line(f"index{k}[uint64(place)] = count{k}")
+                    for w in range(made.words):
+                        body.line(f"key{k}_{w}[uint64(e{k})] = w{k}_{w}")
+                    for p in made.members:
+                        body.line(f"first{k}_{p}[uint64(e{k})] = -1")
+                        body.line(f"last{k}_{p}[uint64(e{k})] = -1")
+                body.line("break")
+            with body.block(f"if likely({same}):"):
+                body.line("break")
+            body.line(f"place = (place + 1) & imask{k}")
+
+    def _partners(
+        self, one: Input, depth: int, bound: list[int], scope: RowScope, rest: list[Expr]
+    ) -> None:
+        """The rows of the next input that go with those at hand, oldest first."""
+        body = self.kernel.body
+        probe = self.layout.probes[one.port][depth]
+        q, made = probe.port, None
+        if probe.directory is not None:
+            made = self.directories[probe.directory]
+        if made is not None and not self.layout.owns(one.port, made.sets):
+            scope = _deeper(scope)
+            self._find(made, bound, scope, makes=False)
+        lows = [f"y{b} - reach{q}_{b}" for b in bound]
+        highs = [f"y{b} + reach{b}_{q}" for b in bound]
+        body.line(f"low{depth} = {_of_all('max', lows)}")
+        body.line(f"high{depth} = {_of_all('min', highs)}")
+        x = f"x{depth}"
+        if made is None:
+            body.line(f"{x} = head{q}")
+        else:
+            entry = f"e{made.number}"
+            body.line(f"{x} = -1 if {entry} < 0 else first{made.number}_{q}[uint64({entry})]")
+        with body.block("if resuming != 0:"):
+            body.line(f"{x} = s{depth}")
+        with body.block(f"while {x} {f'< done{q}' if made is None else '>= 0'}:"):
+            body.lines(f"a{q} = {x}", f"r{q} = uint64(a{q} & mask{q})", f"y{q} = t{q}[r{q}]")
+            body.line(f"{x} = {x} + 1" if made is None else f"{x} = next{made.number}_{q}[r{q}]")
+            with body.block(f"if y{q} < low{depth}:"):
+                body.line("continue")
+            with body.block(f"if y{q} > high{depth}:"):
+                body.line("break")
+            inner, now = _deeper(scope), [*bound, q]
+            self._ask_distances(now, inner)
+            later = self._ask(rest, now, inner)
+            if len(now) == len(self.inputs):
+                self._result(one, depth, inner)
+            else:
+                self._partners(one, depth + 1, now, inner, later)
+                with body.block("if status != 0:"):
+                    body.lines(f"s{depth} = a{q}", "break")
+
+    def _ask(self, rest: list[Expr], bound: Sequence[int], scope: RowScope) -> list[Expr]:
+        """Goes on with the next partner where a condition on the rows at hand does not hold;
+        returns the other conditions."""
+        there = {self.inputs[b].first + c for b in bound for c in range(len(self.inputs[b].schema))}
+        later = []
+        for condition in rest:
+            if not columns_of(condition) <= there:
+                later.append(condition)
+                continue
+            code = emit(condition, scope)
+            holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
+            with self.kernel.body.block(f"if not {holds}:"):
+                self.kernel.body.line("continue")
+        return later
+
+    def _ask_distances(self, bound: Sequence[int], scope: RowScope) -> None:
+        """Those between the last of the rows at hand and the others."""
+        ends = [i.first + len(i.schema) for i in self.inputs]
+        for band in self.node.apart:
+            ports = {
+                next(p for p, end in enumerate(ends) if c < end) for c in (band.left, band.right)
+            }
+            if bound[-1] not in ports or not ports <= set(bound):
+                continue
+            left, right = (scope.load(c).value for c in (band.left, band.right))
+            low, high = (self.kernel.extra_constant(v) for v in (band.low, band.high))
+            apart = f"int64({right}) - int64({left})"
+            with self.kernel.body.block(f"if not ({low} <= {apart} <= {high}):"):
+                self.kernel.body.line("continue")
+
+    def _result(self, one: Input, depth: int, scope: RowScope) -> None:
+        """A result leaves, or is hung on the last of its members in the order of all rows."""
+        body = self.kernel.body
+        q = self.layout.probes[one.port][depth].port
+        body.line("resuming = 0")
+        with body.block("if direct:"):
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "resuming = 1", f"s{depth} = a{q}", "break")
+            self._give(_deeper(scope), "first")
+            body.line("continue")
+        with body.block("if free < 0 and top >= pool:"):
+            body.line(f"status = 2; detail = {NEED_ROOM + NEED_RESULTS}")
+            body.lines("resuming = 1", f"s{depth} = a{q}", "break")
+        with body.block("if free >= 0:"):
+            body.lines("h = free", "free = int64(following[uint64(h)])")
+        with body.block("else:"):
+            body.lines("h = top", "top += 1")
+        body.lines("following[uint64(h)] = -1", f"last = {one.port}", "time = first")
+        for i in self.inputs:
+            body.line(f"member{i.port}[uint64(h)] = a{i.port}")
+            if i is not one:
+                p = i.port
+                with body.block(f"if y{p} > time or (y{p} == time and {p} > last):"):
+                    body.lines(f"last = {p}", f"time = y{p}")
+        for i in self.inputs:
+            p = i.port
+            with body.block(f"{'if' if p == 0 else 'elif'} last == {p}:"):
+                with body.block(f"if oldest{p}[r{p}] < 0:"):
+                    body.line(f"oldest{p}[r{p}] = h")
+                with body.block("else:"):
+                    body.line(f"following[uint64(newest{p}[r{p}])] = h")
+                body.line(f"newest{p}[r{p}] = h")
+        body.line("held += 1")
+        body.line("peak_hold_buffer = max(peak_hold_buffer, held)")
+
+    def _link(self, made: Directory, p: int) -> None:
+        """The row goes to the end of the list of its key."""
+        body, lists = self.kernel.body, f"{made.number}_{p}"
+        entry = f"uint64(e{made.number})"
+        body.lines(f"entry{lists}[r{p}] = e{made.number}", f"next{lists}[r{p}] = -1")
+        body.line(f"x = last{lists}[{entry}]")
+        with body.block("if x >= 0:"):
+            body.line(f"next{lists}[uint64(x & mask{p})] = done{p}")
+        with body.block("else:"):
+            body.line(f"first{lists}[{entry}] = done{p}")
+        body.line(f"last{lists}[{entry}] = done{p}")
+
+
+def _deeper(scope: RowScope) -> RowScope:
+    """What is loaded further inside is not there outside."""
+    inner = RowScope(scope.kernel, scope.index)
+    inner.columns = list(scope.columns)
+    return inner
+
+
+def _of_all(function: str, values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"{function}({', '.join(values)})"

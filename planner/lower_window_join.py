@@ -1,0 +1,255 @@
+"""Joins of streams in the order of their times, as physical operators (in-order paper, 2005): one
+operator for all inputs, or a pipeline of operators with two inputs each (§7.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cql.errors import PlanError
+from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.join_condition import NO_BOUND, Band
+from cql.planner.logical import Filter, Join, Logical, Project
+from cql.planner.lower_join import band_text, join_of
+from cql.planner.order import in_order
+from cql.planner.pairs import behind, runs_inside, with_columns, without_stragglers
+from cql.planner.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    PunctuatedSortExec,
+    bounded,
+)
+from cql.planner.physical_joins import BandExec
+from cql.planner.physical_window_join import Distance, WindowJoinExec
+from cql.planner.rules import conjunction
+from cql.planner.window_join_choice import Choice, choice_of
+from cql.planner.window_join_parts import Asked, Lower, NotInOrderError, asked_of, joins_streams
+
+
+def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
+    """The join by the in-order operator that the settings force.
+
+    Raises PlanError where its inputs cannot be joined in order."""
+    try:
+        return _made(asked_of(node, lower), node, settings, time=False)
+    except NotInOrderError as error:
+        join_of(node, lower)  # what no join can do is refused first
+        raise PlanError(
+            f"{settings['join_operator']} {error}",
+            position=node.pos,
+            hint="SET join_operator = 'oop_join' joins them in any order",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class InTimeOrder:
+    """A plan whose rows come from a join in order; ``asked`` is that join's, where they are its
+    rows as they are."""
+
+    plan: Physical
+    order: int | None
+    asked: Asked | None
+
+    def place(self, expr: Expr) -> Expr:
+        """``expr`` over the columns of the plan: the time of a result is a column."""
+        if self.asked is not None and self.order is not None and self.asked.latest(expr):
+            found = self.plan.schema[self.order]
+            if found.type == expr.type:
+                return Column(self.order, found.name, found.type, found.nullable)
+        return expr
+
+
+def in_time_order(node: Logical, lower: Lower, settings: Mapping[str, Any]) -> InTimeOrder | None:
+    """Filters and projections of a join, which is made in order; None if there is none, or none
+    whose inputs come in order."""
+    match node:
+        case Join() if joins_streams(node):
+            try:
+                asked = asked_of(node, lower)
+                made = _made(asked, node, settings, time=True)
+            except NotInOrderError:
+                return None
+            return InTimeOrder(made, _join_of(made).order, asked)
+        case Filter():
+            below = in_time_order(node.input, lower, settings)
+            if below is None:
+                return None
+            return replace(below, plan=FilterExec(below.plan, node.condition))
+        case Project():
+            below = in_time_order(node.input, lower, settings)
+            if below is None:
+                return None
+            exprs = tuple(below.place(e) for e in node.exprs)
+            return InTimeOrder(ProjectExec(below.plan, exprs, node.names), None, None)
+        case _:
+            return None
+
+
+def _join_of(node: Physical) -> WindowJoinExec:
+    while isinstance(node, FilterExec):
+        node = node.input
+    assert isinstance(node, WindowJoinExec)
+    return node
+
+
+def _made(asked: Asked, node: Join, settings: Mapping[str, Any], *, time: bool) -> Physical:
+    """The operator or the pipeline, and the conditions that it cannot ask."""
+    _refuse_endless(asked)
+    parts = _Parts(asked, choice_of(asked, settings), node)
+    if str(settings["join_operator"]) == "auto" and any(parts.sorted):
+        raise NotInOrderError("takes inputs in order")
+    single = settings["multiway_join"] == "single" or len(asked.inputs) == 2
+    made = parts.single(time=time) if single else parts.pipeline(time=time)
+    late = [e for e in asked.rest if not runs_inside(e)]
+    return FilterExec(made, conjunction(late)) if late else made
+
+
+def _refuse_endless(asked: Asked) -> None:
+    endless = [i for i, child in enumerate(asked.inputs) if not bounded(child)]
+    for i in endless:
+        for j in endless:
+            if asked.reaches[i][j] >= NO_BOUND:
+                raise NotInOrderError("needs a bound for the distance of each two inputs' times")
+
+
+class _Parts:
+    """The inputs in order, with the columns that they are looked up by, and what was asked in terms
+    of these."""
+
+    def __init__(self, asked: Asked, choice: Choice, node: Join) -> None:
+        self.asked, self.choice, self.node = asked, choice, node
+        self.inputs: list[Physical] = []
+        self.times: list[int] = []
+        self.sorted: list[bool] = []
+        sets: list[list[tuple[int, int]]] = [[] for _ in asked.keys]
+        for i, child in enumerate(asked.inputs):
+            own = [(s, e) for s, terms in enumerate(asked.keys) for k, e in terms if k == i]
+            exprs = [asked.times[i], *(e for _, e in own)]
+            made, places = with_columns(without_stragglers(child), exprs)
+            for (s, _), place in zip(own, places[1:], strict=True):
+                sets[s].append((i, place))
+            self.times.append(places[0])
+            self.sorted.append(not in_order(made, places[0]))
+            self.inputs.append(_in_order(made, places[0]))
+        self.keys = tuple(tuple(columns) for columns in sets)
+        widths = [len(child.schema) for child in self.inputs]
+        self.firsts = [sum(widths[:i]) for i in range(len(widths))]
+        self.rest = [self._placed(e) for e in asked.rest if runs_inside(e)]
+
+    def _column(self, column: int) -> int:
+        i, at = self.asked.place(column)
+        return self.firsts[i] + at
+
+    def _placed(self, expr: Expr) -> Expr:
+        if isinstance(expr, Column):
+            return replace(expr, index=self._column(expr.index))
+        return rebuild(expr, self._placed)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return tuple(self._column(c) for c in range(self.asked.width))
+
+    def single(self, *, time: bool) -> WindowJoinExec:
+        numbers = range(len(self.inputs))
+        bands = tuple(self._distance(i, j) for j in numbers for i in range(j))
+        made = WindowJoinExec(
+            tuple(self.inputs),
+            tuple(self.times),
+            self.keys,
+            bands,
+            (),
+            tuple(self.rest),
+            self.columns,
+            False,
+            self.choice.operator,
+            self.choice.alpha,
+            self.choice.cost,
+            self.asked.second,
+            self._why,
+            self.node.pos,
+        )
+        return _timed(made, time=time)
+
+    def pipeline(self, *, time: bool) -> Physical:
+        """The first two inputs, their results with the third, and so on. The time of a result is
+        the latest one of its members'."""
+        made, at, rest = self.inputs[0], self.times[0], self.rest
+        for k in range(1, len(self.inputs)):
+            first, last = self.firsts[k], k == len(self.inputs) - 1
+            width = first + len(self.inputs[k].schema)
+            more = len(made.schema) - first  # what results so far have behind the inputs' columns
+            there = [e for e in rest if all(c < width for c in columns_of(e))]
+            rest = [e for e in rest if e not in there]
+            columns = self.columns if last else tuple(range(width))
+            step = WindowJoinExec(
+                (made, self.inputs[k]),
+                (at, self.times[k]),
+                self._keys_between(k),
+                (self._distance_of_latest(k),),
+                tuple(self._distances_of_members(k, more)) if k > 1 else (),
+                tuple(behind(e, first, more) for e in there),
+                tuple(c + more if c >= first else c for c in columns),
+                False,
+                self.choice.operator,
+                self.choice.alpha,
+                self.choice.cost,
+                self.asked.second,
+                self._why if last else "a pipeline of joins (§7.2.3)",
+                self.node.pos,
+            )
+            step = _timed(step, time=time or not last)
+            assert step.order is not None or last
+            at = step.order or 0
+            made = step
+        return made
+
+    def _distance(self, i: int, j: int) -> Distance:
+        return Distance(i, j, -self.asked.reaches[j][i], self.asked.reaches[i][j])
+
+    def _distance_of_latest(self, k: int) -> Distance:
+        """Of an input from the latest of those before it."""
+        before = [self._distance(i, k) for i in range(k)]
+        return Distance(0, 1, min(d.low for d in before), min(d.high for d in before))
+
+    def _distances_of_members(self, k: int, more: int) -> Iterator[BandExec]:
+        """The distances of an input from those before it, which have ``more`` columns behind
+        theirs."""
+        for i in range(k):
+            if (i, k) in self.asked.explicit:
+                one = self._distance(i, k)
+                left, right = (self.firsts[n] + self.times[n] for n in (i, k))
+                yield BandExec(left, right + more, one.low, one.high)
+
+    def _keys_between(self, k: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """The equalities of an input with any of those before it."""
+        found = []
+        for columns in self.keys:
+            before = [self.firsts[i] + c for i, c in columns if i < k]
+            own = [c for i, c in columns if i == k]
+            if before and own:
+                found.append(((0, before[0]), (1, own[0])))
+        return tuple(found)
+
+    @property
+    def _why(self) -> str:
+        said = []
+        for i, j in sorted(self.asked.explicit):
+            one = self._distance(i, j)
+            band = Band(self.asked.times[i], self.asked.times[j], one.low, one.high)
+            said.append(band_text(band, self.asked.times[i].type))
+        return "; ".join([self.choice.why, *said])
+
+
+def _timed(made: WindowJoinExec, *, time: bool) -> WindowJoinExec:
+    """With the time of its results among its columns, if it is wanted."""
+    return replace(made, time=True) if time and made.order is None else made
+
+
+def _in_order(child: Physical, column: int) -> Physical:
+    if in_order(child, column):
+        return child
+    name = child.schema[column].name
+    why = f"rows wait until {name} has passed them: the join takes them in order"
+    return PunctuatedSortExec(child, column, why=why)

@@ -1,0 +1,78 @@
+"""Which of the in-order window joins, by what they cost (``window_join_cost``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cql.planner.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
+from cql.planner.physical_window_join import JoinOperator
+from cql.planner.window_join_cost import improvement, load
+from cql.planner.window_join_parts import Asked
+
+#: Seconds that a row takes, before any was measured: it is looked up, stored, and leaves.
+SERVICE = 1e-7
+_NAMES = {
+    JoinOperator.SYNC_FILTER: "Sync-Filter",
+    JoinOperator.FILTER_ORDER: "Filter-Order",
+    JoinOperator.ADAPTIVE: "Adaptive",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``cost``: seconds, None where it is measured."""
+
+    operator: JoinOperator
+    alpha: float
+    cost: float | None
+    why: str
+
+
+def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
+    """The operator that the settings force; else the one that c·w·λ1·λ2 speaks for, and Adaptive
+    where no rates are known."""
+    forced, alpha = str(settings["join_operator"]), float(settings["join_alpha"])
+    nanoseconds = int(settings["join_cost"])
+    cost = nanoseconds / 1e9 if nanoseconds else None
+    rates = [rate_of(child) for child in asked.inputs]
+    known = [rate for rate in rates if rate is not None]
+    expected = _expected_load(asked, known, cost) if len(known) == len(rates) else None
+    if forced != "auto":
+        operator = JoinOperator(forced)
+        why = f"SET join_operator = '{forced}'"
+    elif expected is None:
+        operator, why = JoinOperator.ADAPTIVE, "the rates of its inputs are measured"
+    elif expected >= alpha:
+        operator = JoinOperator.FILTER_ORDER
+        why = f"it spares {improvement(expected):.0%} of the response time (in-order paper, 7)"
+    else:
+        operator, why = JoinOperator.SYNC_FILTER, "it holds no results"
+    compared = ""
+    if operator is JoinOperator.ADAPTIVE:
+        compared = f"Filter-Order while c·w·λ1·λ2 ≥ α = {alpha:g}, else Sync-Filter; "
+    elif expected is not None:
+        sign = "≥" if expected >= alpha else "<"
+        compared = f"c·w·λ1·λ2 = {expected:.2g} {sign} α = {alpha:g}; "
+    return Choice(operator, alpha, cost, f"{_NAMES[operator]}: {compared}{why}")
+
+
+def _expected_load(asked: Asked, rates: list[float], cost: float | None) -> float:
+    """c·w·λ1·λ2, over all pairs of inputs. A hash join takes as long for any window: until it is
+    measured, that is ``SERVICE``."""
+    if cost is None:
+        return SERVICE * sum(sorted(rates)[1:])
+    total = 0.0
+    for j, fast in enumerate(rates):
+        for i, slow in enumerate(rates[:j]):
+            stays = max(0, asked.reaches[i][j]) + max(0, asked.reaches[j][i])
+            total += load(cost, stays / 2 / asked.second, slow, fast)
+    return total
+
+
+def rate_of(node: Physical) -> float | None:
+    """Rows per second of event time, where that is known; filters are taken to pass all."""
+    while isinstance(node, FilterExec | ProjectExec | OnTimeExec):
+        node = node.input
+    return node.relation.statistics.rate if isinstance(node, SourceExec) else None
