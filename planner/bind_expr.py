@@ -478,8 +478,18 @@ class ExprBinder:
     def _in_subquery(self, node: exp.In, query: Node) -> Expr:
         value = self.bind(node.this)
         bound = self.binder.query(query, self.scope.env.under(self.scope))
-        asked = subqueries.is_in(self.binder, value, bound, node)
-        return self._asked("IN (subquery)", t.BOOLEAN, asked, node)
+        related = subqueries.is_in_related(self.binder, value, bound, node)
+        if related is None:
+            asked = subqueries.is_in(self.binder, value, bound, node)
+            return self._asked("IN (subquery)", t.BOOLEAN, asked, node)
+        there, unknown = related
+        found = self._asked("IN (subquery)", t.BOOLEAN, there, node)
+        if unknown is None:
+            return found
+        asked_null = self._asked("IN (subquery)", t.BOOLEAN, unknown, node)
+        yes, no, null = (Literal(value, t.BOOLEAN) for value in (True, False, None))
+        pos = self.binder.pos(node)
+        return Case(((found, yes), (asked_null, null)), no, t.BOOLEAN, True, pos)
 
     def _over(self, node: exp.Window) -> Expr:
         """``f(…) OVER (PARTITION BY … ORDER BY …)``: names and types are checked."""

@@ -156,8 +156,10 @@ def _with_extras(
             made = _over(plan, extra, lambda e: _move(lifted(e), moves))
         else:
             keys = [lifted(key) for key in extra.asked.keys]
-            plan = _with_extras(binder, plan, parts, keys, moves, lifted)
-            made = _asked(binder, plan, extra, tuple(_move(key, moves) for key in keys))
+            around = {c: lifted(e) for c, e in _around(extra.asked.condition).items()}
+            plan = _with_extras(binder, plan, parts, [*keys, *around.values()], moves, lifted)
+            read = {c: _move(e, moves) for c, e in around.items()}
+            made = _asked(binder, plan, extra, tuple(_move(key, moves) for key in keys), read)
         moves[index] = column_of(made, len(made.schema) - 1)
         plan = made
     return plan
@@ -182,14 +184,39 @@ def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logica
     return RowNumber(plan, tuple(columns), keys, ends[0], name, extra.pos)
 
 
-def _asked(binder: Binder, plan: Logical, extra: Extra, keys: tuple[Expr, ...]) -> SubqueryJoin:
+def _around(condition: Expr | None) -> dict[int, Expr]:
+    """The columns of the row around it that a condition of a subquery reads."""
+    found = () if condition is None else walk(condition)
+    columns = [e for e in found if isinstance(e, Column) and e.index >= OUTER]
+    return {c.index: replace(c, index=c.index - OUTER) for c in columns}
+
+
+def _over_both(expr: Expr, width: int, around: Mapping[int, Expr]) -> Expr:
+    """A condition of a subquery over the ``width`` columns of the row around it, then its own."""
+    if isinstance(expr, Column):
+        own = replace(expr, index=width + expr.index)
+        return around.get(expr.index, own)
+    return rebuild(expr, lambda e: _over_both(e, width, around))
+
+
+def _asked(
+    binder: Binder,
+    plan: Logical,
+    extra: Extra,
+    keys: tuple[Expr, ...],
+    around: Mapping[int, Expr],
+) -> SubqueryJoin:
     """A row of a stream meets a table as it comes; what a changing subquery says changes, so that
-    the stream is then the relation of all its rows so far."""
+    the stream is then the relation of all its rows so far. ``around``: what the columns of the row
+    around it are in ``plan``."""
     assert extra.asked is not None
     query, kind = extra.asked.query, extra.asked.kind
     if not is_constant(query):
         plan = as_relation(plan)
-    made = SubqueryJoin(plan, query, kind, keys, extra.name, extra.pos)
+    condition = extra.asked.condition
+    if condition is not None:
+        condition = _over_both(condition, len(plan.schema), around)
+    made = SubqueryJoin(plan, query, kind, keys, extra.name, extra.pos, condition)
     try:
         clock(made)
     except ValueError as error:

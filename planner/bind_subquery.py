@@ -1,14 +1,17 @@
 """Subqueries of expressions: what they are asked, as keys over the row around them.
 
-A condition ``inner = outer`` at the top of an EXISTS becomes a key; nothing else of the row around
-may be used inside.
+A condition ``inner = outer`` at the top of an EXISTS becomes a key; others that read the row around
+are asked of pairs of rows. Nothing else of that row may be used inside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from sqlglot import exp
 
-from cql.planner import coercion
+from cql.planner import coercion, functions
 from cql.planner.context import Binder, Bound
 from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.logical import (
@@ -21,7 +24,7 @@ from cql.planner.logical import (
 )
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import OUTER, Asked
+from cql.planner.scope import OUTER, Asked, column_of
 from cql.types import BIGINT
 
 
@@ -47,30 +50,81 @@ def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Asked:
     return Asked(plan, "in", (key,))
 
 
+def is_in_related(
+    binder: Binder, value: Expr, bound: Bound, node: exp.Expr
+) -> tuple[Asked, Asked | None] | None:
+    """``value IN (SELECT r.v FROM r WHERE r.k = s.k)``, which reads the row around it: whether the
+    value is there, and whether some NULL could be it (None: nothing is NULL). None where it reads
+    no row around it, or not in WHERE alone."""
+    plan = bound.shown()
+    if bound.width != 1 or not (isinstance(plan, Project) and isinstance(plan.input, Filter)):
+        return None
+    if _first_outer(plan) is None or not _is_inner(plan.exprs[0]):
+        return None
+    parts, inner, pos = conjuncts(plan.input.condition), plan.input.input, binder.pos(node)
+    x, wanted = coercion.unify([plan.exprs[0], _inward(value)], pos, "IN (subquery)")
+    there = functions.resolve("eq", [x, wanted], pos)
+    unknown = [functions.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
+    asked = _related(binder, inner, [*parts, there], "IN (subquery)", node)
+    if not unknown:
+        return asked, None
+    nothing = unknown[0] if len(unknown) == 1 else functions.resolve("or", unknown, pos)
+    return asked, _related(binder, inner, [*parts, nothing], "IN (subquery)", node)
+
+
 def exists(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
-    """``EXISTS (SELECT * FROM r WHERE r.k = s.k AND …)``; the select list does not matter."""
+    """``EXISTS (SELECT * FROM r WHERE r.k = s.k AND r.v > s.v AND …)``; the select list does not
+    matter."""
     plan = bound.shown()
     while isinstance(plan, Project) or (isinstance(plan, Aggregate) and _is_distinct(plan)):
         plan = plan.input
+    parts: list[Expr] = []
+    if isinstance(plan, Filter):
+        parts, plan = conjuncts(plan.condition), plan.input
+    return _related(binder, plan, parts, "EXISTS", node)
+
+
+def _related(
+    binder: Binder, plan: Logical, parts: Sequence[Expr], what: str, node: exp.Expr
+) -> Asked:
+    """Whether there is a row of ``plan`` for which the ``parts`` hold."""
     inner: list[Expr] = []
     outer: list[Expr] = []
     kept: list[Expr] = []
-    if isinstance(plan, Filter):
-        for part in conjuncts(plan.condition):
-            pair = _equality(part)
-            if pair is None:
-                kept.append(part)
-            else:
-                inner.append(pair[0])
-                outer.append(pair[1])
-        plan = plan.input
+    related: list[Expr] = []
+    for part in parts:
+        pair = _equality(part)
+        if pair is not None:
+            inner.append(pair[0])
+            outer.append(pair[1])
+        elif _is_inner(part):
+            kept.append(part)
+        else:
+            related.append(part)
     plan = as_relation(plan)
     if kept:
         plan = Filter(plan, conjunction(kept), binder.pos(node))
-    plan = _apart(binder, plan, "EXISTS", node)
-    given = tuple(inner) or (Literal(1, BIGINT),)
+    plan = _apart(binder, plan, what, node)
+    read = sorted(c for c in columns_of(*related) if c < OUTER)
+    given = [*inner, *(column_of(plan, c) for c in read)] or [Literal(1, BIGINT)]
+    places = {c: len(inner) + k for k, c in enumerate(read)}
     names = tuple(f"key_{k}" for k in range(len(given)))
-    return Asked(Project(plan, given, names, binder.pos(node)), "exists", tuple(outer))
+    condition = _moved(conjunction(related), places) if related else None
+    query = Project(plan, tuple(given), names, binder.pos(node))
+    return Asked(query, "exists", tuple(outer), condition)
+
+
+def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
+    if isinstance(expr, Column):
+        return replace(expr, index=places.get(expr.index, expr.index))
+    return rebuild(expr, lambda e: _moved(e, places))
+
+
+def _inward(expr: Expr) -> Expr:
+    """An expression of the row around, as a subquery reads it."""
+    if isinstance(expr, Column):
+        return replace(expr, index=expr.index + OUTER)
+    return rebuild(expr, _inward)
 
 
 def _is_distinct(node: Aggregate) -> bool:
@@ -108,7 +162,7 @@ def _apart(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> Logical:
     error = binder.unsupported(
         f"the column {used.name} of the query around it, in {what},",
         node,
-        "EXISTS (… WHERE inner = outer AND …) may compare with it",
+        "the WHERE of EXISTS and IN may compare with it",
     )
     error.position = used.pos or error.position
     raise error

@@ -184,7 +184,9 @@ def _logical_line(node: Node) -> Line:
             on = f" on {show(node.condition)}" if node.condition is not None else ""
             return Line("Join", f"{node.kind}{on}")
         case lg.SubqueryJoin():
-            return Line("SubqueryJoin", _subquery_text(node.kind, node.keys))
+            text = _subquery_text(node.kind, node.keys)
+            asked = f" on {show(node.condition)}" if node.condition is not None else ""
+            return Line("SubqueryJoin", text + asked)
         case lg.SetOperation():
             return Line(node.kind.capitalize(), "" if node.distinct else "all")
         case lg.RelationToStream():

@@ -258,13 +258,15 @@ ASOF = ("asof", "asof left")
 @dataclass(frozen=True, slots=True)
 class Join:
     """Columns of the left, then of the right; ``kind`` is inner, left, right, full, semi, anti,
-    cross, asof or asof left."""
+    cross, asof or asof left. ``order`` is why its inputs stand in this order, where it was
+    chosen."""
 
     left: Logical
     right: Logical
     kind: str
     condition: Expr | None
     pos: Position | None = field(default=None, compare=False)
+    order: str = field(default="", compare=False)
 
     @property
     def schema(self) -> Schema:
@@ -283,7 +285,8 @@ class Join:
 class SubqueryJoin:
     """What a subquery says of each row of the input, in a column behind it (mark join and single
     join). ``kind`` is exists, in or scalar: whether a row of ``query`` has the ``keys`` (over the
-    input) in its columns, or the value of its only row."""
+    input) in its columns, or the value of its only row. ``condition``: what else is asked of a row
+    of ``query`` (exists), over the columns of the input, then those of the query."""
 
     input: Logical
     query: Logical
@@ -291,6 +294,7 @@ class SubqueryJoin:
     keys: tuple[Expr, ...]
     name: str
     pos: Position | None = field(default=None, compare=False)
+    condition: Expr | None = None
 
     @property
     def schema(self) -> Schema:

@@ -73,6 +73,7 @@ from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only, is_inner, is_relation
 from cql.planner.show import show
+from cql.planner.together import join_once
 from cql.window import Window, WindowKind
 
 
@@ -104,7 +105,7 @@ def plan(
         root = lower(logical)
     order.refuse_order(root)
     root = groupwise.settle(root, settings)
-    root = describe(root)
+    root = join_once(describe(root))
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(
         root, runtime, why, keep, changelog=changelog, order=keys, emits_changes=emits

@@ -59,6 +59,7 @@ def join_of(node: Join, lower: Lower) -> Physical:
         left, (a,) = with_columns(left, [terms.band.left])
         right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
+    why = "; ".join(said for said in (_why(terms), node.order) if said)
     kind = "inner" if node.kind == "cross" else node.kind
     below = Below(left, right, width, kind)
     asked = [below.placed(e) for e in terms.rest]
@@ -75,7 +76,7 @@ def join_of(node: Join, lower: Lower) -> Physical:
         columns,
         node.schema.names,
         kind,
-        _why(terms),
+        why,
         node.pos,
     )
     return FilterExec(made, conjunction(others)) if others else made

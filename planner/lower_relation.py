@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cql.errors import PlanError
+from cql.errors import NotSupportedError, PlanError
 from cql.planner import coercion
 from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.logical import (
@@ -32,7 +32,12 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
-from cql.planner.lower_relation_join import as_side, each_pair_once, relation_join
+from cql.planner.lower_relation_join import (
+    as_side,
+    each_pair_once,
+    mark_join,
+    relation_join,
+)
 from cql.planner.order import late_rows
 from cql.planner.physical import (
     ArrivalExec,
@@ -402,6 +407,13 @@ def pairs(node: Join, lower: Lower) -> Physical:
 
 def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
     """Over a stream, where the subquery never changes: still that stream."""
+    if node.condition is not None:
+        raise NotSupportedError(
+            "EXISTS (subquery) over a table, with more than equalities, is not supported as a"
+            " value by this version",
+            position=node.pos,
+            hint="WHERE EXISTS (…) and WHERE NOT EXISTS (…) run",
+        )
     query = read_ahead(_from_ever(changes(node.query, BIGINT, lower)))
     sides = _sides(
         node, lower(node.input), (Literal(0, BIGINT),), query, _of_change(query)[1:], (WEIGHT,)
@@ -419,6 +431,8 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
             hint="give the input a window: FROM s [NOW] asks once, when a row comes",
         )
     right = _from_ever(changes(node.query, time, lower))
+    if node.condition is not None:
+        return mark_join(node, left, right, grows=never_shrinks(right))
     more = ("side", TIME, WEIGHT)
     one, other = (Literal(0, BIGINT), *_of_change(left)), (Literal(1, BIGINT), *_of_change(right))
     sides = _sides(node, left, one, right, other, more)

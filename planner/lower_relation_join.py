@@ -8,7 +8,7 @@ from dataclasses import replace
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.expr import Call, Column, Expr
 from cql.planner.join_condition import Sides, take_apart
-from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.pair_condition import Below
 from cql.planner.pairs import with_columns
 from cql.planner.physical import (
@@ -54,7 +54,21 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
     if node.kind in ("semi", "anti"):
         return _asked(node.kind, made_join("mark", parts, left, right, node.pos, "partner"))
     kind = "inner" if node.kind == "cross" else node.kind
-    return made_join(kind, parts, left, right, node.pos)
+    return made_join(kind, parts, left, right, node.pos, order=node.order)
+
+
+def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: bool) -> Physical:
+    """EXISTS with more than equalities, of changes; rows of the subquery never leave if it
+    ``grows``."""
+    if grows and not bounded(right):
+        raise _kept_for_ever(right, node.pos)
+    width, fields = len(left.schema) - 2, right.schema.fields
+    equal = [
+        Call("eq", (key, Column(width + k, fields[k].name, fields[k].type)), BOOLEAN, True)
+        for k, key in enumerate(node.keys)
+    ]
+    parts = [] if node.condition is None else conjuncts(node.condition)
+    return made_join("mark", [*equal, *parts], left, right, node.pos, node.name)
 
 
 def _asked(kind: str, marked: Physical) -> Physical:
@@ -69,6 +83,7 @@ def _asked(kind: str, marked: Physical) -> Physical:
 def made_join(
     kind: str, parts: Sequence[Expr], left: Physical, right: Physical, pos: Position | None,
     name: str = "",
+    order: str = "",
 ) -> Physical:  # fmt: skip
     """``parts``: what is asked of a pair, over the columns of both sides."""
     width, others = len(left.schema) - 2, len(right.schema) - 2
@@ -87,6 +102,7 @@ def made_join(
         "inner": "of each instant the pairs that come and go",
         "mark": "of each row whether it has a partner, at each instant",
     }.get(kind, "of each instant the pairs that come and go, and the rows without a partner")
+    why = f"{why}; {order}" if order else why
     inside = tuple(below.behind(e) for e in inside)
     made = RelationJoinExec(below.left, below.right, kind, keys, inside, columns, name, why, pos)
     return FilterExec(made, conjunction(above)) if above else made

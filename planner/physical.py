@@ -578,7 +578,7 @@ def sources(*roots: Physical) -> tuple[SourceExec, ...]:
 
 def waits(*roots: Physical) -> bool:
     """Whether rows of one input wait for those of another."""
-    joins = OopJoinExec | AsofJoinExec
+    joins = OopJoinExec | AsofJoinExec | RelationJoinExec
     return any(isinstance(n, joins) for root in roots for n in walk(root))
 
 

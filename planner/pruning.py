@@ -91,8 +91,7 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             both = replace(node, left=prune_columns(node.left), right=prune_columns(node.right))
             return both, _same(node)
         case SubqueryJoin():
-            asked = replace(node, input=prune_columns(node.input), query=prune_columns(node.query))
-            return asked, _same(node)
+            return _subquery_join(node, wanted)
         case RelationToStream():
             # the difference of two instants is one of whole rows: all columns count
             return replace(node, input=prune_columns(node.input)), _same(node)
@@ -226,6 +225,23 @@ def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Place
         window=None if node.window is None else places[node.window],
     )
     return moved_node, {**places, width: len(below.schema)}
+
+
+def _subquery_join(node: SubqueryJoin, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    asked = (*node.keys, *(() if node.condition is None else (node.condition,)))
+    read = frozenset(c for c in wanted | columns_of(*asked) if c < width)
+    below, places = _pruned(node.input, read)
+    behind = {width + k: len(below.schema) + k for k in range(max(1, len(node.query.schema)))}
+    both = {**places, **behind}
+    made = replace(
+        node,
+        input=below,
+        query=prune_columns(node.query),
+        keys=tuple(moved(key, places) for key in node.keys),
+        condition=None if node.condition is None else moved(node.condition, both),
+    )
+    return made, {**places, width: len(below.schema)}
 
 
 def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:

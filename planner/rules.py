@@ -34,7 +34,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.measure import Sizes
-from cql.planner.properties import closing_key, progressing
+from cql.planner.properties import closing_key, is_table, progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
 from cql.types import BOOLEAN
@@ -49,8 +49,10 @@ _NODES, _DEPTH = 1_000, 200
 
 def optimize(plan: Logical) -> Logical:
     """``plan`` after all rules."""
+    from cql.planner.join_order import order_joins  # it reads this file
+
     with deep_stack():
-        for rule in RULES:
+        for rule in (*RULES, order_joins, merge_projections, drop_identities):
             plan = rule(plan)
     return plan
 
@@ -93,6 +95,8 @@ def fold_constants(plan: Logical) -> Logical:
         case Sort() | RowNumber():
             keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)
+        case SubqueryJoin() if plan.condition is not None:
+            return replace(plan, condition=functions.fold(plan.condition))
         case Join() if plan.condition is not None:
             condition = functions.fold(plan.condition)
             always = isinstance(condition, Literal) and condition.value is True
@@ -197,7 +201,8 @@ def _passes(node: Logical, part: Expr) -> bool:
             return by_time and _cannot_fail([part]) and _no_null_time(node)
         case SubqueryJoin():
             below = columns_of(part) <= set(range(len(node.input.schema)))
-            return below and _cannot_fail([part, *node.keys])
+            asked = () if node.condition is None else (node.condition,)
+            return below and _cannot_fail([part, *node.keys, *asked])
         case Join():  # all that an inner join asks is one condition: equal keys come first
             return node.kind in ("inner", "cross") and bool(columns_of(part))
         case Sort():
@@ -354,10 +359,73 @@ def drop_identities(plan: Logical) -> Logical:
     return plan
 
 
+def forget_unknown(plan: Logical) -> Logical:
+    """A filter keeps what is true: whether the rest is false or NULL does not matter. ``WHERE CASE
+    WHEN a THEN TRUE WHEN b THEN NULL ELSE FALSE END`` (IN) → ``WHERE a``, its NOT → ``WHERE NOT a
+    AND NOT b``, where ``a`` and ``b`` are what subqueries say."""
+    plan = with_inputs(plan, forget_unknown)
+    if not isinstance(plan, Filter):
+        return plan
+    parts = [kept for part in conjuncts(plan.condition) for kept in _true_where(part)]
+    return replace(plan, condition=conjunction(parts))
+
+
+def _true_where(part: Expr) -> list[Expr]:
+    match part:
+        case Case(
+            branches=((Column() as yes, Literal(value=True)), (Column(), Literal(value=None))),
+            otherwise=Literal(value=False),
+        ):
+            return [yes]
+        case Call(fn="not", args=(Case() as inner,)) if _true_where(inner) != [inner]:
+            return [Call("not", (said,), BOOLEAN, said.nullable) for said, _ in inner.branches]
+        case _:
+            return [part]
+
+
+def ask_tables(plan: Logical) -> Logical:
+    """``WHERE EXISTS (SELECT 1 FROM t WHERE t.low < s.v AND s.v < t.high)`` over a table → ``s SEMI
+    JOIN t ON …``: rows of the stream pass as they come. ``NOT EXISTS`` → ``ANTI JOIN``."""
+    plan = with_inputs(plan, ask_tables)
+    if not (isinstance(plan, Filter) and isinstance(plan.input, SubqueryJoin)):
+        return plan
+    asked, mark = plan.input, len(plan.input.input.schema)
+    if asked.condition is None or not is_table(asked.query):
+        return plan
+    parts = conjuncts(plan.condition)
+    said = [part for part in parts if mark in columns_of(part)]
+    kind = _said(said[0], mark) if len(said) == 1 else None
+    if kind is None:
+        return plan
+    equal = [
+        Call("eq", (key, replace(column_of(asked.query, k), index=mark + k)), BOOLEAN, True)
+        for k, key in enumerate(asked.keys)
+    ]
+    condition = conjunction([*equal, asked.condition])
+    join = Join(asked.input, asked.query, kind, condition, asked.pos)
+    columns = tuple(column_of(asked.input, k) for k in range(mark))
+    answer = Literal(kind == "semi", BOOLEAN)
+    made = Project(join, (*columns, answer), asked.schema.names, asked.pos)
+    others = [part for part in parts if part not in said]
+    return replace(plan, input=made, condition=conjunction(others)) if others else made
+
+
+def _said(part: Expr, mark: int) -> str | None:
+    match part:
+        case Column(index=at) if at == mark:
+            return "semi"
+        case Call(fn="not", args=(Column(index=at),)) if at == mark:
+            return "anti"
+        case _:
+            return None
+
+
 RULES: tuple[Rule, ...] = (
     fold_constants,
     merge_filters,
+    forget_unknown,
     push_filters,
+    ask_tables,
     merge_projections,
     merge_filters,
     prune_columns,

@@ -114,11 +114,13 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``)."""
+    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``).
+    ``condition`` is over the columns of the subquery, and (``OUTER``) those of the row around."""
 
     query: Logical
     kind: str
     keys: tuple[Expr, ...] = ()
+    condition: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

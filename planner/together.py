@@ -10,7 +10,7 @@ node. Two mentions within one query stay two: what a query sees is what it sees 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from cql.deep import deep_stack
@@ -30,6 +30,7 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
+from cql.planner.physical_joins import OopJoinExec, RelationJoinExec
 
 #: A relation, ``SourceExec.ahead``, and which such mention of it in its query.
 _Place = tuple[tuple[str, ...], int, int]
@@ -95,13 +96,9 @@ def _joined(
     """``node`` over shared scans; the node that is ``known`` to do the same, if there is one."""
     if isinstance(node, SourceExec):
         scan = shared[_place(node, mentions)]
-        if scan.columns == node.columns:
+        made = _narrowed(scan, node)
+        if made is scan:
             return scan
-        places = (scan.columns.index(c) for c in node.columns)
-        exprs = tuple(
-            Column(p, f.name, f.type, f.nullable) for p, f in zip(places, node.schema, strict=True)
-        )
-        made: Physical = ProjectExec(scan, exprs, node.schema.names)
     elif isinstance(node, ValuesExec):
         return node
     else:
@@ -112,6 +109,51 @@ def _joined(
             return other
     known.append(made)
     return made
+
+
+def _narrowed(scan: SourceExec, node: SourceExec) -> Physical:
+    """The columns of ``node`` from a scan that reads more."""
+    if scan.columns == node.columns:
+        return scan
+    places = (scan.columns.index(c) for c in node.columns)
+    exprs = tuple(
+        Column(p, f.name, f.type, f.nullable) for p, f in zip(places, node.schema, strict=True)
+    )
+    return ProjectExec(scan, exprs, node.schema.names)
+
+
+def join_once(node: Physical) -> Physical:
+    """``node`` with one scan for all mentions of a relation within a join: nothing depends on how
+    far one of them is ahead of another."""
+    if not isinstance(node, OopJoinExec | RelationJoinExec):
+        return with_input(node, tuple(map(join_once, inputs(node))))
+    groups: list[list[SourceExec]] = []
+    for source in sources(node):
+        mentioned = (g for g in groups if _is_mentioned(source, g[0]))
+        group = next(mentioned, None)
+        if group is None:
+            groups.append([source])
+        else:
+            group.append(source)
+    scans: dict[int, SourceExec] = {}
+    for mentions in groups:
+        scan = mentions[0]
+        if len(mentions) > 1:
+            made = _scan(mentions)
+            scan = replace(made, why=f"{made.why}; read once for its {len(mentions)} mentions")
+        scans |= {id(source): scan for source in mentions}
+    return _over(node, scans)
+
+
+def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
+    same = source.relation is other.relation or source.relation == other.relation
+    return same and source.ahead == other.ahead
+
+
+def _over(node: Physical, scans: Mapping[int, SourceExec]) -> Physical:
+    if isinstance(node, SourceExec):
+        return _narrowed(scans[id(node)], node)
+    return with_input(node, tuple(_over(child, scans) for child in inputs(node)))
 
 
 def _same(one: Physical, other: Physical) -> bool:

@@ -357,7 +357,11 @@ class Relations:
         found = []
         for row in rows:
             keys = [value_of(key, row) for key in node.keys]
-            same = [_equal(keys, list(other)[: len(keys)]) for other in query]
+            same = [
+                _equal(keys, list(other)[: len(keys)])
+                for other in query
+                if self._holds(node.condition, (*row, *other))
+            ]
             unknown = node.kind == "in" and None in same
             found.append(True if True in same else None if unknown else False)
         return found

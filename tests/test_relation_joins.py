@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import count
@@ -304,3 +305,40 @@ def test_refused(session: cql.Session, text: str, error: str, hint: str) -> None
         session.sql(text).to_arrow()
     assert hint in (caught.value.hint or "")
     assert caught.value.position is not None
+
+
+# One stream, twice --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) AS n FROM a [RANGE 2 SECONDS] p JOIN a [ROWS 1] q ON p.k = q.k",
+        "SELECT p.v, q.v AS w FROM a p JOIN a q ON p.k = q.k AND abs(p.ts - q.ts) <= INTERVAL"
+        " 2 SECONDS",
+        "SELECT p.v FROM a [NOW] p LEFT JOIN (SELECT k, max(v) AS m FROM a [ROWS 3] GROUP BY k) q"
+        " ON q.m = p.v JOIN b [ROWS 1] ON w < p.v JOIN a [ROWS 2] r ON r.v = p.v",
+    ],
+)
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+def test_a_stream_joined_with_itself_is_read_once(
+    session: cql.Session, text: str, runtime: str
+) -> None:
+    session.set("runtime", runtime)
+    opened = []
+
+    def blocks() -> Iterator[pa.RecordBatch]:
+        opened.append(1)
+        yield from rows(ts=[0, 1, 2, 3], k=[1, 2, 1, None], v=[10, 20, 30, 40]).to_batches(
+            max_chunksize=1
+        )
+
+    expected = last(session, text)
+    session.create_stream("once", blocks, "ts")
+    opened.clear()
+    query = session.sql(re.sub(r"\ba ", "once ", text))
+    assert "read once for its" in query.explain()
+    assert sorted((tuple(r.values()) for r in query.to_arrow().to_pylist()), key=str) == expected
+    assert opened == []  # the first run goes on with what told the columns
+    read = [m for m in query.metrics() if m["operator"] == "once"]
+    assert [m["rows_in"] for m in read] == [4]

@@ -78,6 +78,14 @@ RELATIONS = (
     "SELECT s, count(*) AS c FROM n [RANGE 9] AS n WHERE NOT EXISTS"
     " (SELECT 1 FROM m [ROWS 5] AS m WHERE m.s = n.s) GROUP BY s",
     "SELECT EXISTS (SELECT 1 FROM m [NOW] WHERE q > 3) AS e, k FROM n [NOW]",
+    "SELECT k, s FROM n [RANGE 9] AS n WHERE EXISTS"
+    " (SELECT * FROM m [RANGE 9] AS m WHERE m.k = n.k AND m.q > n.q)",
+    "SELECT s, count(*) AS c FROM n [ROWS 9] AS n WHERE NOT EXISTS"
+    " (SELECT 1 FROM m [ROWS 5] AS m WHERE m.v < n.v AND m.s <> n.s) GROUP BY s",
+    "SELECT k, EXISTS (SELECT 1 FROM m [RANGE 5] AS m WHERE m.s >= n.s) AS e FROM n [RANGE 9] AS n",
+    "SELECT k, q NOT IN (SELECT q FROM m [RANGE 9] AS m WHERE m.b = n.b) AS i FROM n [ROWS 6] AS n",
+    "SELECT k, q FROM n [RANGE 9] AS n WHERE q NOT IN"
+    " (SELECT q FROM m [ROWS 5] AS m WHERE m.k < n.k AND m.s IS NOT NULL)",
     "SELECT s, count(*) AS c FROM n [RANGE 20] GROUP BY s"
     " HAVING count(*) >= (SELECT count(*) FROM m [RANGE 2])",
     "SELECT k, (SELECT count(*) FROM m [RANGE 2] WHERE q > 50) AS c FROM n [NOW]",
@@ -157,6 +165,12 @@ STREAMS = (
     "SELECT w, count(*) AS c FROM (SELECT window_start AS w FROM"
     " TABLE(HOP(TABLE n, DESCRIPTOR(t), 5, 20))) GROUP BY w",
     "SELECT k, (SELECT max(k) FROM (VALUES (1), (7)) AS x (k)) AS most FROM n",
+    "SELECT k, q FROM n WHERE q > -9 AND EXISTS"
+    " (SELECT 1 FROM (VALUES (1, 3), (7, 10)) AS x (l, h) WHERE x.l <= n.q AND n.q < x.h)",
+    "SELECT k, q FROM n WHERE NOT EXISTS"
+    " (SELECT 1 FROM (VALUES (1, 3), (7, NULL)) AS x (l, h) WHERE x.l = n.k AND n.q < x.h)",
+    "SELECT k, q FROM n WHERE k NOT IN"
+    " (SELECT l FROM (VALUES (1, 3), (NULL, 10)) AS x (l, h) WHERE x.h > n.q)",
     "SELECT k FROM n [ROWS 3] WHERE k IN (SELECT * FROM (VALUES (1), (2)) AS x (k))",
     "SELECT ISTREAM(k, q) FROM n [NOW] WHERE q > (SELECT avg(q) FROM n [RANGE 30])",
     "SELECT * FROM n [RANGE 5]",

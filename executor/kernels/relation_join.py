@@ -16,16 +16,15 @@ from numba import njit
 
 from cql.executor.kernels.memory import call_operator, words
 
-#: Arrays of a side, by the id of a row: copies after and before the instant, the id of its key (-1:
-#: NULL, which has no partners), its neighbours in the list of that, bits, how many different
-#: partners it has, and how many copies have been told; and which rows this instant concerns.
-HELD, SHOWN, KEY, AFTER, BEFORE, BITS, PARTNERS, TOLD, CONCERNED = range(9)
-FIELDS = 9
+#: Of each row of a side: copies after and before the instant, the id of its key (-1: NULL, which
+#: has no partners), its neighbours in the list of that, bits, how many different partners it has,
+#: and how many copies have been told.
+HELD, SHOWN, KEY, AFTER, BEFORE, BITS, PARTNERS, TOLD = range(8)
+FIELDS = 8
 #: Bits: its copies change, it is concerned, it was told to have partners.
 _CHANGED, _LISTED, _MET = 1, 2, 4
-#: What a side tells of a row: nothing, it when it has no partner, it when it has one, or it with
-#: the answer.
-NOTHING, WITHOUT, WITH, ANSWER = range(4)
+#: What a side tells of a row: nothing, it while it has no partner, or it with the answer.
+NOTHING, WITHOUT, ANSWER = range(3)
 #: In the place of the other row, in what a side tells: no partner, or (ANSWER) some.
 NONE, SOME = -1, -2
 
@@ -38,172 +37,176 @@ _BEGIN, _LEFT, _RIGHT, _TELL_LEFT, _TELL_RIGHT = range(5)
 _FIRST = -2  # the cursor stands before a list
 
 _WORDS = "int64[::1]"
-_SIDE = f"UniTuple({_WORDS}, {FIELDS})"
-_CHANGES = f"UniTuple({_WORDS}, 3)"  # times, weights, ids
-_OUT = f"UniTuple({_WORDS}, 4)"  # left, right, times, weights
+_TABLE = "int64[:, ::1]"  # a side: a line per row; changes: times, weights, ids
+#: Lines of what is told: rows of the left and of the right, times, weights.
+_TIME, _WEIGHT = 2, 3
 
 
-@njit(f"void({_SIDE}, {_WORDS}, int64)", nogil=True, cache=True)
-def _link(side: Any, head: Any, row: int) -> None:
-    key = side[KEY][row]
-    first = head[key]
-    side[AFTER][row], side[BEFORE][row] = first, -1
+@njit(f"void({_TABLE}, {_TABLE}, int64, int64)", nogil=True, cache=True)
+def _link(side: Any, heads: Any, port: int, row: int) -> None:
+    key = side[row, KEY]
+    first = heads[port, key]
+    side[row, AFTER], side[row, BEFORE] = first, -1
     if first >= 0:
-        side[BEFORE][first] = row
-    head[key] = row
+        side[first, BEFORE] = row
+    heads[port, key] = row
 
 
-@njit(f"void({_SIDE}, {_WORDS}, int64)", nogil=True, cache=True)
-def _unlink(side: Any, head: Any, row: int) -> None:
-    before, after = side[BEFORE][row], side[AFTER][row]
+@njit(f"void({_TABLE}, {_TABLE}, int64, int64)", nogil=True, cache=True)
+def _unlink(side: Any, heads: Any, port: int, row: int) -> None:
+    before, after = side[row, BEFORE], side[row, AFTER]
     if before >= 0:
-        side[AFTER][before] = after
+        side[before, AFTER] = after
     else:
-        head[side[KEY][row]] = after
+        heads[port, side[row, KEY]] = after
     if after >= 0:
-        side[BEFORE][after] = before
+        side[after, BEFORE] = before
 
 
-@njit(f"void({_CHANGES}, {_SIDE}, {_WORDS}, {_WORDS}, int64)", nogil=True, cache=True)
-def _gather(changes: Any, side: Any, head: Any, control: Any, port: int) -> None:
+@njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, {_WORDS}, int64)", nogil=True, cache=True)
+def _gather(changes: Any, side: Any, heads: Any, concerned: Any, control: Any, port: int) -> None:
     """Takes a side's changes of the instant; lists the rows whose copies change."""
-    times, weights, ids = changes
-    i, n = control[NEXT + port], 0
-    while i < times.size and times[i] == control[NOW]:
-        row = ids[i]
-        side[HELD][row] += weights[i]
-        if side[BITS][row] & _CHANGED == 0:
-            side[BITS][row] |= _CHANGED | _LISTED
-            side[CONCERNED][n] = row
+    i, n, now = control[NEXT + port], 0, control[NOW]
+    while i < changes.shape[1] and changes[0, i] == now:
+        row = changes[2, i]
+        side[row, HELD] += changes[1, i]
+        if side[row, BITS] & _CHANGED == 0:
+            side[row, BITS] |= _CHANGED | _LISTED
+            concerned[port, n] = row
             n += 1
         i += 1
     control[NEXT + port] = i
     kept = 0
     for j in range(n):
-        row = side[CONCERNED][j]
-        if side[HELD][row] == side[SHOWN][row]:
-            side[BITS][row] &= _MET
+        row = concerned[port, j]
+        if side[row, HELD] == side[row, SHOWN]:
+            side[row, BITS] &= _MET
             continue
-        if side[SHOWN][row] == 0:
-            side[BITS][row] = _CHANGED | _LISTED
-            side[PARTNERS][row] = side[TOLD][row] = 0
-            if side[KEY][row] >= 0:
-                _link(side, head, row)
-        side[CONCERNED][kept] = row
+        if side[row, SHOWN] == 0:
+            side[row, BITS] = _CHANGED | _LISTED
+            side[row, PARTNERS] = side[row, TOLD] = 0
+            if side[row, KEY] >= 0:
+                _link(side, heads, port, row)
+        concerned[port, kept] = row
         kept += 1
     control[CHANGING + port] = control[LISTED + port] = kept
 
 
-@njit(f"void({_SIDE}, {_WORDS}, int64, int64, int64)", nogil=True, cache=True)
-def _meet(side: Any, control: Any, port: int, row: int, more: int) -> None:
+@njit(f"void({_TABLE}, {_TABLE}, {_WORDS}, int64, int64, int64)", nogil=True, cache=True)
+def _meet(side: Any, concerned: Any, control: Any, port: int, row: int, more: int) -> None:
     """The row has so many different partners more."""
     if more != 0:
-        side[PARTNERS][row] += more
-        if side[BITS][row] & _LISTED == 0:
-            side[BITS][row] |= _LISTED
-            side[CONCERNED][control[LISTED + port]] = row
+        side[row, PARTNERS] += more
+        if side[row, BITS] & _LISTED == 0:
+            side[row, BITS] |= _LISTED
+            concerned[port, control[LISTED + port]] = row
             control[LISTED + port] += 1
 
 
 @njit(
-    f"int64({_SIDE}, {_SIDE}, {_WORDS}, int64, boolean, int64, int64, {_WORDS}, {_OUT}, int64)",
+    f"int64({_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, int64, boolean, boolean, int64, int64,"
+    f" {_WORDS}, {_TABLE}, int64)",
     nogil=True,
     cache=True,
 )
 def _pairs(
     mine: Any,
     theirs: Any,
-    head: Any,
+    heads: Any,
+    concerned: Any,
     port: int,
     shows: bool,
+    counts: bool,
     condition: int,
     descriptor: int,
     control: Any,
     out: Any,
     n: int,
 ) -> int:
-    """The pairs of the rows of side ``port`` that change; ``head`` leads to their partners. Those
-    of the left (0) leave out partners that change: these see them. Returns how many are told; the
-    cursor stays where there was no more room."""
+    """The pairs of the rows of side ``port`` that change. Those of the left (0) leave out partners
+    that change: these see them. ``counts``: how many partners rows have. Returns how many changes
+    are told; the cursor stays where there was no more room."""
     pair = words(descriptor, 2)
+    now = control[NOW]
     while control[PLACE] < control[CHANGING + port]:
-        x = mine[CONCERNED][control[PLACE]]
-        was, now = mine[SHOWN][x], mine[HELD][x]
-        fresh = was == 0
+        x = concerned[port, control[PLACE]]
+        x_was, x_now = mine[x, SHOWN], mine[x, HELD]
         y = control[CURSOR]
         if y == _FIRST:
-            y = head[mine[KEY][x]] if mine[KEY][x] >= 0 else -1
+            y = heads[1 - port, mine[x, KEY]] if mine[x, KEY] >= 0 else -1
         while y >= 0:
-            if n == out[0].size:
+            if n == out.shape[1]:
                 control[CURSOR] = y
                 return n
-            following = theirs[AFTER][y]
-            changes = theirs[BITS][y] & _CHANGED != 0
-            if not (port == 0 and changes):
+            following = theirs[y, AFTER]
+            changes = theirs[y, BITS] & _CHANGED != 0
+            asked = not (port == 0 and changes)
+            if asked and condition != 0:
                 pair[port], pair[1 - port] = x, y
-                if condition == 0 or call_operator(condition, descriptor, 0) != 0:
-                    y_was, y_now = theirs[SHOWN][y], theirs[HELD][y]
-                    if shows and now * y_now != was * y_was:
-                        out[port][n], out[1 - port][n] = x, y
-                        out[2][n], out[3][n] = control[NOW], now * y_now - was * y_was
-                        n += 1
-                    come = int(now > 0) - int(was > 0)
-                    y_come = int(y_now > 0) - int(y_was > 0)
-                    # Partners of a row that is new are counted here, from none on.
-                    _meet(mine, control, port, x, int(y_now > 0) if fresh else y_come)
-                    if not (changes and y_was == 0):
-                        _meet(theirs, control, 1 - port, y, come)
-                    else:
-                        _meet(theirs, control, 1 - port, y, int(now > 0))
+                asked = call_operator(condition, descriptor, 0) != 0
+            if asked:
+                y_was, y_now = theirs[y, SHOWN], theirs[y, HELD]
+                if shows and x_now * y_now != x_was * y_was:
+                    out[port, n], out[1 - port, n] = x, y
+                    out[_TIME, n], out[_WEIGHT, n] = now, x_now * y_now - x_was * y_was
+                    n += 1
+                if counts:
+                    # Partners of a row that is new are counted from none on.
+                    x_before, y_before = int(x_was > 0), int(y_was > 0)
+                    more = int(y_now > 0) - (y_before if x_before else 0)
+                    _meet(mine, concerned, control, port, x, more)
+                    more = int(x_now > 0) - (x_before if y_before else 0)
+                    _meet(theirs, concerned, control, 1 - port, y, more)
             y = following
         control[PLACE] += 1
         control[CURSOR] = _FIRST
     return n
 
 
-@njit(f"int64({_SIDE}, int64, int64, {_WORDS}, {_OUT}, int64)", nogil=True, cache=True)
-def _tell(side: Any, port: int, kind: int, control: Any, out: Any, n: int) -> int:
+@njit(f"int64({_TABLE}, {_TABLE}, int64, int64, {_WORDS}, {_TABLE}, int64)", nogil=True, cache=True)
+def _tell(side: Any, concerned: Any, port: int, kind: int, control: Any, out: Any, n: int) -> int:
     """What a side says of the rows that are concerned."""
+    now = control[NOW]
     while control[PLACE] < control[LISTED + port]:
-        if n + 2 > out[0].size:
+        if n + 2 > out.shape[1]:
             return n
-        row = side[CONCERNED][control[PLACE]]
-        held, told, met = side[HELD][row], side[TOLD][row], side[PARTNERS][row] > 0
+        row = concerned[port, control[PLACE]]
+        held, told, met = side[row, HELD], side[row, TOLD], side[row, PARTNERS] > 0
         other = NONE
         if kind == ANSWER:
-            answered = side[BITS][row] & _MET != 0
+            answered = side[row, BITS] & _MET != 0
             if answered != met:
                 if told != 0:
-                    out[port][n], out[1 - port][n] = row, SOME if answered else NONE
-                    out[2][n], out[3][n] = control[NOW], -told
+                    out[port, n], out[1 - port, n] = row, SOME if answered else NONE
+                    out[_TIME, n], out[_WEIGHT, n] = now, -told
                     n += 1
                 told = 0
-                side[BITS][row] ^= _MET
+                side[row, BITS] ^= _MET
             other = SOME if met else NONE
-        elif met != (kind == WITH):
+        elif met:
             held = 0
         if held != told:
-            out[port][n], out[1 - port][n] = row, other
-            out[2][n], out[3][n] = control[NOW], held - told
+            out[port, n], out[1 - port, n] = row, other
+            out[_TIME, n], out[_WEIGHT, n] = now, held - told
             n += 1
-        side[TOLD][row] = held
+        side[row, TOLD] = held
         control[PLACE] += 1
     return n
 
 
-@njit(f"void({_SIDE}, {_WORDS}, {_WORDS}, int64)", nogil=True, cache=True)
-def _close(side: Any, head: Any, control: Any, port: int) -> None:
+@njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, {_WORDS}, int64)", nogil=True, cache=True)
+def _close(side: Any, heads: Any, concerned: Any, control: Any, port: int) -> None:
     for j in range(control[LISTED + port]):
-        row = side[CONCERNED][j]
-        side[SHOWN][row] = side[HELD][row]
-        side[BITS][row] &= _MET
-        if side[HELD][row] == 0 and side[KEY][row] >= 0:
-            _unlink(side, head, row)
+        row = concerned[port, j]
+        side[row, SHOWN] = side[row, HELD]
+        side[row, BITS] &= _MET
+        if side[row, HELD] == 0 and side[row, KEY] >= 0:
+            _unlink(side, heads, port, row)
 
 
 @njit(
-    f"int64({_CHANGES}, {_CHANGES}, {_SIDE}, {_SIDE}, {_WORDS}, {_WORDS}, boolean, int64, int64,"
-    f" int64, int64, {_WORDS}, {_OUT})",
+    f"int64({_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, boolean, int64, int64,"
+    f" int64, int64, {_WORDS}, {_TABLE})",
     nogil=True,
     cache=True,
 )
@@ -212,8 +215,8 @@ def join_changes(
     right_changes: Any,
     left: Any,
     right: Any,
-    left_head: Any,
-    right_head: Any,
+    heads: Any,
+    concerned: Any,
     shows: bool,
     of_left: int,
     of_right: int,
@@ -224,45 +227,54 @@ def join_changes(
 ) -> int:
     """Changes of pairs (``shows``), and of what each side tells of its rows (``of_left``,
     ``of_right``); returns how many, at most as many as ``out`` has room for (two at least). To be
-    called again until ``control[DONE]``. ``condition`` is the address of what is asked of a pair
-    besides equal keys, or 0: it finds the pair in the first two words of its ``descriptor``."""
+    called again until ``control[DONE]``. Changes are times, weights and rows. ``heads`` are the
+    first rows of each key on both sides, ``concerned`` is room for all rows of either.
+    ``condition`` is the address of what is asked of a pair besides equal keys, or 0: it finds the
+    pair in the first two words of its ``descriptor``."""
     n = 0
+    counts = of_left != NOTHING or of_right != NOTHING
     while True:
         if control[PHASE] == _BEGIN:
             i, j = control[NEXT], control[NEXT + 1]
-            more = i < left_changes[0].size
-            others = j < right_changes[0].size
+            more = i < left_changes.shape[1]
+            others = j < right_changes.shape[1]
             if not (more or others):
                 control[DONE] = 1
                 return n
-            if more and (not others or left_changes[0][i] < right_changes[0][j]):
-                control[NOW] = left_changes[0][i]
+            if more and (not others or left_changes[0, i] < right_changes[0, j]):
+                control[NOW] = left_changes[0, i]
             else:
-                control[NOW] = right_changes[0][j]
-            _gather(left_changes, left, left_head, control, 0)
-            _gather(right_changes, right, right_head, control, 1)
+                control[NOW] = right_changes[0, j]
+            _gather(left_changes, left, heads, concerned, control, 0)
+            _gather(right_changes, right, heads, concerned, control, 1)
             control[PHASE], control[PLACE], control[CURSOR] = _LEFT, 0, _FIRST
         if control[PHASE] == _LEFT:
-            n = _pairs(left, right, right_head, 0, shows, condition, descriptor, control, out, n)
+            n = _pairs(
+                left, right, heads, concerned, 0, shows, counts, condition, descriptor, control,
+                out, n,
+            )  # fmt: skip
             if control[PLACE] < control[CHANGING]:
                 return n
             control[PHASE], control[PLACE] = _RIGHT, 0
         if control[PHASE] == _RIGHT:
-            n = _pairs(right, left, left_head, 1, shows, condition, descriptor, control, out, n)
+            n = _pairs(
+                right, left, heads, concerned, 1, shows, counts, condition, descriptor, control,
+                out, n,
+            )  # fmt: skip
             if control[PLACE] < control[CHANGING + 1]:
                 return n
             control[PHASE], control[PLACE] = _TELL_LEFT, 0
         if control[PHASE] == _TELL_LEFT:
             if of_left != NOTHING:
-                n = _tell(left, 0, of_left, control, out, n)
+                n = _tell(left, concerned, 0, of_left, control, out, n)
                 if control[PLACE] < control[LISTED]:
                     return n
             control[PHASE], control[PLACE] = _TELL_RIGHT, 0
         if control[PHASE] == _TELL_RIGHT:
             if of_right != NOTHING:
-                n = _tell(right, 1, of_right, control, out, n)
+                n = _tell(right, concerned, 1, of_right, control, out, n)
                 if control[PLACE] < control[LISTED + 1]:
                     return n
-            _close(left, left_head, control, 0)
-            _close(right, right_head, control, 1)
+            _close(left, heads, concerned, control, 0)
+            _close(right, heads, concerned, control, 1)
             control[PHASE] = _BEGIN

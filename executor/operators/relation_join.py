@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.executor import codegen
 from cql.executor.kernels import relation_join as kernel
 from cql.executor.operators import relation_join_code as writing
-from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.groups import GroupIndex, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of
 from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
 from cql.executor.operators.rows import (
@@ -33,7 +33,6 @@ from cql.planner.physical_joins import RelationJoinExec
 _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": kernel.WITHOUT, "full": kernel.WITHOUT, "mark": kernel.ANSWER}
 _OF_RIGHT = {"right": kernel.WITHOUT, "full": kernel.WITHOUT}
-_FIELDS = ("held", "shown", "key", "after", "before", "bits", "partners", "told", "concerned")
 #: Changes that are made ready at a time.
 _ROOM = 1 << 14
 
@@ -47,18 +46,15 @@ class _Side:
         self.time = len(self.schema) - 2
         self.keys = keys
         self.waiting = Waiting(self.schema, self.time)
-        self.rows = RowIndex(Schema(self.schema.fields[:-2]), *_FIELDS)
-        self.head = np.zeros(0, np.int64)  # of the list of each key
+        self.rows = RowIndex(Schema(self.schema.fields[:-2]))
+        self.states = np.zeros((0, kernel.FIELDS), np.int64)  # of each row
         self.passed = NEVER
         self.ended = self.idle = False
         self.too_late = 0  # rows that entered below what was promised while it was idle
 
     @property
     def nbytes(self) -> int:
-        return nbytes(self.waiting.parts) + self.rows.nbytes + self.head.nbytes
-
-    def fields(self) -> tuple[Times, ...]:
-        return tuple(self.rows.counts[name] for name in _FIELDS)
+        return nbytes(self.waiting.parts) + self.rows.nbytes + self.states.nbytes
 
     def take_in(self, unit: Unit, passed: int) -> None:
         """``passed``: instants before it are over. A change of such a one, from an input that was
@@ -96,8 +92,10 @@ class RelationJoinOperator(RowsOperator):
         self.null_keys = 0
         self._idle = self._finished = False
         self._control = np.zeros(kernel.CONTROL, np.int64)
-        self._changes: tuple[tuple[Times, Times, Times], ...] | None = None
+        self._changes: tuple[Times, ...] | None = None  # times, weights, ids
+        self._heads = np.zeros((2, 0), np.int64)  # of the lists of each key, on both sides
         self._condition = writing.write(node) if node.rest else None
+        self._concerned = np.empty((2, 0), np.int64)  # scratch of the kernel
         self._words = np.zeros(2, np.int64)
         self._address = 0
         if self._condition is not None:
@@ -114,7 +112,8 @@ class RelationJoinOperator(RowsOperator):
 
     @property
     def state_bytes(self) -> int:
-        return sum(s.nbytes for s in self.sides) + self._keys.nbytes + nbytes([self.ready])
+        own = self._keys.nbytes + self._heads.nbytes + nbytes([self.ready])
+        return sum(s.nbytes for s in self.sides) + own
 
     def counters(self) -> dict[str, int]:
         left, right = (int(s.rows.index.live.size) for s in self.sides)
@@ -183,20 +182,16 @@ class RelationJoinOperator(RowsOperator):
         due = [s.waiting.before(self.passed) for s in self.sides]
         if not any(map(count, due)):
             return
-        self._changes = tuple(
-            self._of_side(s, rows) for s, rows in zip(self.sides, due, strict=True)
-        )
-        size = self._keys.capacity
-        for s in self.sides:
-            s.head = grown(s.head, size, -1)
+        self._changes = tuple(map(self._of_side, self.sides, due))
         self._control[[kernel.NEXT, kernel.NEXT + 1, kernel.DONE]] = 0
         if self._condition is not None:
             self._bind()
 
-    def _of_side(self, side: _Side, rows: State) -> tuple[Times, Times, Times]:
+    def _of_side(self, side: _Side, rows: State) -> Times:
         """Times, weights and ids of changed rows; they get the ids of their keys."""
-        times = np.ascontiguousarray(side.waiting.times(rows))
+        times = side.waiting.times(rows)
         ids, new = side.rows.ids(rows, times.size)
+        side.states = _grown(side.states, side.rows.index.capacity)
         null = np.zeros(new.size, bool)
         for c in side.keys:
             null |= rows[f"m{c}"][new] == 0
@@ -204,16 +199,13 @@ class RelationJoinOperator(RowsOperator):
         keyed = new[~null]
         words = key_words(take(rows, keyed), side.keys, self._types, keyed.size)
         keys, fresh = self._keys.ids(words)
-        made = keys[np.flatnonzero(fresh)]
-        for s in self.sides:
-            s.head = grown(s.head, self._keys.capacity, -1)
-            s.head[made] = -1
-        counts = side.rows.counts
-        counts["key"][ids[new]] = -1
-        counts["key"][ids[keyed]] = keys
-        for name in ("held", "shown", "bits"):
-            counts[name][ids[new]] = 0
-        return times, weights_of(rows, side.schema), ids
+        if self._heads.shape[1] < self._keys.capacity:
+            self._heads = np.ascontiguousarray(_grown(self._heads.T, self._keys.capacity).T)
+        self._heads[:, keys[np.flatnonzero(fresh)]] = -1
+        side.states[ids[new]] = 0
+        side.states[ids[new], kernel.KEY] = -1
+        side.states[ids[keyed], kernel.KEY] = keys
+        return np.stack([times, weights_of(rows, side.schema), ids])
 
     def _bind(self) -> None:
         """Says where the columns of rows are."""
@@ -236,16 +228,19 @@ class RelationJoinOperator(RowsOperator):
         if self._changes is None:
             return None
         kind, (left, right) = self.node.kind, self.sides
-        out = tuple(np.empty(_ROOM, np.int64) for _ in range(4))
+        out = np.empty((4, _ROOM), np.int64)
+        most = max(s.rows.index.capacity for s in self.sides)
+        if self._concerned.shape[1] < most:
+            self._concerned = np.empty((2, most), np.int64)
         made = 0
         while made == 0 and not self._control[kernel.DONE]:
             made = kernel.join_changes(
-                *self._changes, left.fields(), right.fields(), left.head, right.head,
+                *self._changes, left.states, right.states, self._heads, self._concerned,
                 kind in _SHOWS, _OF_LEFT.get(kind, kernel.NOTHING),
                 _OF_RIGHT.get(kind, kernel.NOTHING), self._address, int(self._words.ctypes.data),
                 self._control, out,
             )  # fmt: skip
-        found = self._rows(*(a[:made] for a in out)) if made else None
+        found = self._rows(*out[:, :made]) if made else None
         if self._control[kernel.DONE]:
             self._forget()
         return found
@@ -270,16 +265,24 @@ class RelationJoinOperator(RowsOperator):
         """Rows that are gone give back their ids, and so do keys without rows."""
         assert self._changes is not None
         concerned = []
-        for side, (_, _, ids) in zip(self.sides, self._changes, strict=True):
-            counts, seen = side.rows.counts, np.unique(ids)
-            gone = seen[counts["held"][seen] == 0]
-            concerned.append(counts["key"][gone])
+        for side, changes in zip(self.sides, self._changes, strict=True):
+            ids = changes[2]
+            gone = np.unique(ids[side.states[ids, kernel.HELD] == 0])
+            concerned.append(side.states[gone, kernel.KEY])
             side.rows.give_back(gone)
         keys = np.unique(np.concatenate(concerned))
         keys = keys[keys >= 0]
-        left, right = (s.head[keys] < 0 for s in self.sides)
-        self._keys.give_back(keys[left & right])
+        self._keys.give_back(keys[(self._heads[:, keys] < 0).all(axis=0)])
         self._changes = None
+
+
+def _grown(table: Times, lines: int) -> Times:
+    """``table`` with that many lines at least."""
+    if len(table) >= lines:
+        return table
+    new = np.zeros((lines, table.shape[1]), np.int64)
+    new[: len(table)] = table
+    return new
 
 
 def _column(rows: State, at: int, ids: Times, k: int) -> dict[str, npt.NDArray[Any]]:
