@@ -18,6 +18,7 @@ from benchmarks import (
     first,
     flush,
     harness,
+    joins,
     machine,
     punctuation,
     q4,
@@ -53,6 +54,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "punctuation": punctuation.figures,
     "flush": flush.figures,
     "wjoin": window_joins.figures,
+    "joins": joins.figures,
 }
 BANDWIDTH = "bandwidth"
 

@@ -194,14 +194,18 @@ def plan_settings(*, in_order: bool, sliding: bool) -> dict[str, str]:
     return {"union_operator": "merge", "window_operator": "buffered" if sliding else "auto"}
 
 
-def replayed(session: Any, name: str, columns: Mapping[str, Column], skew: float) -> None:
-    """A stream of that name whose rows arrive so many seconds late."""
+def replayed(
+    session: Any, name: str, columns: Mapping[str, Column], skew: float, speed: int = 0
+) -> None:
+    """A stream of that name whose rows arrive so many seconds late; by a clock that is so many
+    times as fast, or without one."""
     import pyarrow as pa
 
     arrays = {k: pa.array(v) for k, v in columns.items()}
     arrays["ts"] = arrays["ts"].view(pa.timestamp("us", "UTC"))
     session.create_stream(f"{name}_rows", pa.table(arrays), ordered_by="ts")
     typed = ", ".join(f"{k} {'timestamp' if k == 'ts' else 'int'}" for k in columns)
+    pace = f", speed '{speed}'" if speed else ""
     session.sql(f"""
         CREATE STREAM {name} ({typed}) ORDERED BY ts USING replay
-        OPTIONS (table '{name}_rows', time 'ts', step '{STEP}', skew '{skew} seconds')""")
+        OPTIONS (table '{name}_rows', time 'ts', step '{STEP}', skew '{skew} seconds'{pace})""")

@@ -102,6 +102,9 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
     # What cannot fail comes first: AND guards left to right.
     rest.sort(key=functions.can_fail)
+    if band is not None and len(keys) > 1 and (band.low, band.high) == (0, 0):
+        # the band says it, too: rows of one key are in order of time, and the table is smaller
+        keys = [pair for pair in keys if pair != (band.left, band.right)]
     return Terms(tuple(keys), band, tuple(rest))
 
 

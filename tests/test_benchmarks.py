@@ -24,6 +24,7 @@ from benchmarks import (
     first,
     flush,
     harness,
+    joins,
     machine,
     punctuation,
     q4,
@@ -152,6 +153,14 @@ def test_figure_3(options: Options) -> None:
     memory, latency, lost = (drawn(made, options) for made in split.figures(ROWS))
     assert memory.series.keys() == latency.series.keys() == lost.series.keys()
     assert all(check.met for check in (*latency.checks, *lost.checks))
+
+
+def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"BANDS": (1, 5), "SKEWS": (1, 5), "SECONDS": 30, "SLOWLY": 100}.items():
+        monkeypatch.setattr(joins, name, value)
+    made = [drawn(one, options) for one in joins.figures(1_000)]
+    assert [one.name for one in made][:2] == ["figure8", "figure10"]
+    assert made[0].checks[0].met
 
 
 def test_figure_9(options: Options) -> None:

@@ -452,7 +452,7 @@ class JoinWriter:
             stays = f"{s}t[q] >= left"
         if side.pads:
             self._pad(side)
-        body.line(f"before_{s} = {s}head")
+        body.lines(f"{s}peak = max({s}peak, {s}top - {s}head)", f"before_{s} = {s}head")
         with body.block(f"while status == 0 and {s}head < {s}top:"):
             if side.time is not None:
                 body.line(f"q = uint64({s}head & {s}mask)")
@@ -558,5 +558,6 @@ _CHANGING = (
     "latest2",
     "disorder2",
     "since",
+    "peak",
 )
 _WORDS = (*_CHANGING, "rows", "mask", "reach")

@@ -22,8 +22,6 @@ from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
-#: Of the places of a hash index for each key that it has room for.
-_PLACES = 2
 
 
 class OopJoinOperator:
@@ -133,8 +131,9 @@ class OopJoinOperator:
             new[:count] = old[:count]
         self._set("room", room)
         if self.node.keys:
-            index = self._new("index", _PLACES * room, np.dtype(np.int64))
-            self._set("index mask", index.size - 1)
+            places = 1 << (room + room // 3).bit_length()  # at least a quarter is free
+            self._new("index", places, np.dtype(np.int64))
+            self._set("index mask", places - 1)
             self._forget_keys()
 
     def _forget_keys(self) -> int:
@@ -172,8 +171,8 @@ class OopJoinOperator:
             self._take(side, _fitting(self._purge(side), self._get(f"{side.name}mask") + 1, _ROWS))
         else:
             stay, room = self._forget_keys(), self._get("room")
-            if (fitting := _fitting(stay, room, _KEYS)) != room:
-                self._take_keys(fitting)
+            if 3 * stay > 2 * room or (8 * stay < room and room > _KEYS):
+                self._take_keys(max(2 * stay, _KEYS))
 
     def call(self, unit: Unit, out: Unit) -> int:
         raise AssertionError("a compiled operator is called by address")
@@ -185,8 +184,11 @@ class OopJoinOperator:
         return True
 
     def counters(self) -> dict[str, int]:
-        held = {word: self._held(side).size for side, word in zip(self.sides, _HELD, strict=True)}
-        return {n: self._get(n) for n in self._kernel.counters} | held
+        counted = {name: self._get(name) for name in self._kernel.counters}
+        for side, word in zip(self.sides, ("left", "right"), strict=True):
+            counted[f"held_{word}"] = self._held(side).size
+            counted[f"peak_{word}"] = self._get(f"{side.name}peak")
+        return counted
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, its rows that came below what was promised while it was idle."""
@@ -220,9 +222,6 @@ class OopJoinOperator:
                 old = (keys[:, part.word] >> part.shift).astype(np.int32)
                 keys[:, part.word] += (change(old).astype(np.int64) - old) << part.shift
             self._forget_keys()
-
-
-_HELD = ("held_left", "held_right")
 
 
 def _fitting(stay: int, room: int, least: int) -> int:
