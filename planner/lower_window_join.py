@@ -98,7 +98,7 @@ def _made(asked: Asked, node: Join, settings: Mapping[str, Any], *, time: bool) 
     """The operator or the pipeline, and the conditions that it cannot ask."""
     _refuse_endless(asked)
     parts = _Parts(asked, choice_of(asked, settings), node)
-    if str(settings["join_operator"]) == "auto" and any(parts.sorted):
+    if str(settings["join_operator"]) == "auto" and not all(parts.declared):
         raise NotInOrderError("takes inputs in order")
     single = settings["multiway_join"] == "single" or len(asked.inputs) == 2
     made = parts.single(time=time) if single else parts.pipeline(time=time)
@@ -122,7 +122,7 @@ class _Parts:
         self.asked, self.choice, self.node = asked, choice, node
         self.inputs: list[Physical] = []
         self.times: list[int] = []
-        self.sorted: list[bool] = []
+        self.declared: list[bool] = []
         sets: list[list[tuple[int, int]]] = [[] for _ in asked.keys]
         for i, child in enumerate(asked.inputs):
             own = [(s, e) for s, terms in enumerate(asked.keys) for k, e in terms if k == i]
@@ -131,7 +131,7 @@ class _Parts:
             for (s, _), place in zip(own, places[1:], strict=True):
                 sets[s].append((i, place))
             self.times.append(places[0])
-            self.sorted.append(not in_order(made, places[0]))
+            self.declared.append(in_order(made, places[0], guarded=True))
             self.inputs.append(_in_order(made, places[0]))
         self.keys = tuple(tuple(columns) for columns in sets)
         widths = [len(child.schema) for child in self.inputs]
@@ -239,6 +239,7 @@ class _Parts:
             one = self._distance(i, j)
             band = Band(self.asked.times[i], self.asked.times[j], one.low, one.high)
             said.append(band_text(band, self.asked.times[i].type))
+        said += [self.node.order] if self.node.order else []
         return "; ".join([self.choice.why, *said])
 
 

@@ -168,41 +168,38 @@ def joined_in_order(node: Physical, column: int) -> bool:
             return False
 
 
-def in_order(node: Physical, column: int) -> bool:
-    """Whether rows come in the order of that column, without stragglers."""
+def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
+    """Whether rows come in the order of that column, without stragglers. ``guarded``: but for rows
+    that an advance of time beyond MAX ADVANCE has to be confirmed of."""
     match node:
         case FilterExec():
-            return in_order(node.input, column)
+            return in_order(node.input, column, guarded=guarded)
         case ProjectExec():
             origin = progress_origin(node.exprs[column], progressing(node.input))
-            return origin is not None and in_order(node.input, origin)
+            return origin is not None and in_order(node.input, origin, guarded=guarded)
         case OnTimeExec():
-            late_ones_only = node.wa == column and _declared_in_order(node.input, column)
-            return late_ones_only or in_order(node.input, column)
+            late_ones = node.wa == column and _declared_in_order(node.input, column, guarded)
+            return late_ones or in_order(node.input, column, guarded=guarded)
         case MergeUnionExec() | PunctuatedSortExec():
             return node.order == column
         case _:
             return joined_in_order(node, column)
 
 
-def _declared_in_order(node: Physical, column: int) -> bool:
+def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
     """Whether rows that are not in order are stragglers, all of them."""
     match node:
         case FilterExec() | OnTimeExec():
-            return _declared_in_order(node.input, column)
+            return _declared_in_order(node.input, column, guarded)
         case ProjectExec():
             origin = progress_origin(node.exprs[column], progressing(node.input))
-            return origin is not None and _declared_in_order(node.input, origin)
+            return origin is not None and _declared_in_order(node.input, origin, guarded)
         case SourceExec():
             declared = dict(node.progress).get(column)
-            return (
-                declared is not None
-                and declared.by_rows
-                and declared.slack == 0
-                and declared.every is None
-                and declared.marked_by is None
-                and max_advance(node.relation, declared) is None
-            )
+            if declared is None or not declared.by_rows or declared.slack:
+                return False
+            sparse = declared.every is not None or declared.marked_by is not None
+            return not sparse and (guarded or max_advance(node.relation, declared) is None)
         case _:
             return False
 

@@ -578,7 +578,7 @@ def sources(*roots: Physical) -> tuple[SourceExec, ...]:
 
 def waits(*roots: Physical) -> bool:
     """Whether rows of one input wait for those of another."""
-    joins = OopJoinExec | AsofJoinExec | RelationJoinExec
+    joins = OopJoinExec | AsofJoinExec | RelationJoinExec | WindowJoinExec
     return any(isinstance(n, joins) for root in roots for n in walk(root))
 
 

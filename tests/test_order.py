@@ -62,8 +62,16 @@ def test_sort_by_time_with_further_keys() -> None:
 
 def test_limit_and_offset_hold_for_the_whole_stream() -> None:
     s = Script("SELECT ts, k FROM a ORDER BY ts LIMIT 2 OFFSET 1")
-    s.push("3 c 1 \n 1 a 1 \n 2 b 1").promise(3).expect("row 2 b \n punct ts 3")
-    s.push("5 e 1 \n 4 d 1").promise(9).expect("row 3 c \n punct ts 9").end().expect("end")
+    s.push("3 c 1 \n 1 a 1 \n 2 b 1").promise(3).expect("row 2 b \n row 3 c \n punct ts 3")
+    s.push("5 e 1 \n 4 d 1").promise(9).expect("punct ts 9").end().expect("end")
+
+
+def test_rows_leave_when_progress_has_come_to_them() -> None:
+    """No row can come before them; but one of their time may, where further keys order these."""
+    s = Script("SELECT ts, k FROM a ORDER BY ts")
+    s.push("3 c 1 \n 2 b 1").promise(3).expect("row 2 b \n row 3 c \n punct ts 3")
+    s = Script("SELECT ts, k FROM a ORDER BY ts, k")
+    s.push("3 c 1 \n 2 b 1").promise(3).expect("row 2 b \n punct ts 3")
 
 
 def test_slack_of_rows() -> None:

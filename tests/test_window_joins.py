@@ -18,6 +18,7 @@ from catalog_tools import blocks_of_eight
 from random_cases import IN_ORDER, Case, answer_of, case_of, held_against, plan_of
 from random_joins import SHAPES, join_case, join_shape
 from random_shapes import Shape
+from test_progress import STEADY, Live, late
 
 import cql
 from cql.errors import PlanError
@@ -234,6 +235,40 @@ def test_what_cannot_be_joined_in_order_is_refused(
     with pytest.raises(PlanError, match=message) as caught:
         session.sql(text).to_arrow()
     assert caught.value.position is not None
+
+
+def test_rows_far_ahead_do_not_break_the_order(session: cql.Session) -> None:
+    """Endless input may have a clock that is wrong for a moment (MAX ADVANCE, a day by default):
+    such a row waits below the join until time has come to it."""
+    endless(session, "p")
+    endless(session, "q")
+    text = (
+        "SELECT p.ts, q.ts AS qt FROM p JOIN q ON p.k = q.k AND abs(p.ts - q.ts) <= INTERVAL 1"
+        " SECOND ORDER BY greatest(p.ts, q.ts)"
+    )
+    found = plan(session, text)
+    assert found.count("PunctuatedSort by ts") == 2
+    assert "WindowJoin" in found
+    coming = (row for batch in session.sql(text) for row in batch.to_pylist())
+    for n, row in zip(range(10), coming, strict=False):
+        assert row["ts"] == row["qt"] == datetime(2024, 1, 1) + timedelta(seconds=n)
+
+
+@pytest.mark.parametrize("operator", IN_ORDER)
+def test_an_idle_input_holds_nothing_back(operator: str) -> None:
+    """b was heard at 1, and is idle 5 seconds later; what it tells of what is over, is late."""
+    live = Live()
+    live.session.set("join_operator", operator)
+    live.stream("a", STEADY)
+    live.stream("b", [(0, [0]), (1, [1]), (40, [3, 40]), (60, [60])])
+    found, query = live.run(
+        "SELECT 1 AS n, a.ts AS window_end FROM a JOIN b ON abs(a.ts - b.ts) <= INTERVAL 2 SECONDS"
+    )
+    live.session.close()
+    at = [(clock, int(ts)) for clock, _, ts in found]
+    assert at[:7] == [(1, 0), (1, 1), (2, 0), (2, 1), (6, 2), (6, 2), (6, 3)]
+    assert at[7:] == [(41, 38), (41, 39), (41, 40), (45, 41), (45, 42), (60, 58), (60, 59)]
+    assert late(query)["b", "idle"] == 1
 
 
 @pytest.mark.parametrize("operator", IN_ORDER)

@@ -396,7 +396,7 @@ def _close_run(d: Any, run: int) -> None:
 
 
 @njit("int64(int64[::1], int64, int64)", cache=True)
-def _draw(d: Any, passed: int, most: int) -> int:
+def _draw(d: Any, until: int, most: int) -> int:
     """Takes up to ``most`` rows from the runs, in order; returns how many go out."""
     links, times = as_i32(d[NEXT], d[SLOTS]), words(d[TIMES], d[SLOTS])
     places = as_i32(d[PLACES], most)
@@ -407,7 +407,7 @@ def _draw(d: Any, passed: int, most: int) -> int:
     while n < most and d[OPEN] > 0:
         run = heap[0]
         slot = heads[run]
-        if times[slot] >= passed and d[ENDED] == 0:
+        if times[slot] >= until and d[ENDED] == 0:
             break
         following = int(links[slot])
         number = d[ROWS_LEFT]
@@ -468,13 +468,15 @@ def _release(d: Any, u: Any, o: Any) -> int:
     told = d[ENDED]
     d[ENDED] = ended
     passed = _passed(d)
+    # Of one input without further keys, rows of that very time are in order as they come.
+    until = passed + 1 if d[PORTS] == 1 and d[KEYS] == 0 else passed
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
     o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT]
-    o[ROWS] = _draw(d, passed, o[CAPACITY])
+    o[ROWS] = _draw(d, until, o[CAPACITY])
     _give(d, o, o[ROWS])
     if d[OPEN] > 0:
         head = words(d[HEADS], d[RUNS])[words(d[HEAP], 1)[0]]
-        if ended != 0 or words(d[TIMES], d[SLOTS])[head] < passed:
+        if ended != 0 or words(d[TIMES], d[SLOTS])[head] < until:
             d[ENDED] = told
             return OUTPUT_FULL
     leaving = words(o[PUNCTUATION_ADDRESS], 2 * PUNCTUATION_WORDS)
