@@ -5,7 +5,9 @@ and where progress releases them + late_rows + bad. Rows that are repeated for e
 windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
 out + filtered_after + bad_results. A relation: in = entered + waiting, entered = left + held,
-out = entered + left. What rows would have to pay for is derived when it is asked for.
+out = entered + left. A join of streams in order: in = held (in windows) + queued (not yet joined) +
+purged + those with a NULL key or too late. What rows would have to pay for is derived when it is
+asked for.
 """
 
 from __future__ import annotations

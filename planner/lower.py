@@ -64,10 +64,12 @@ from cql.planner.physical import (
     WidAggregateExec,
     bounded,
     sources,
+    walk,
 )
 from cql.planner.physical import inputs as below
 from cql.planner.physical_joins import LookupExec, TableJoinExec
 from cql.planner.physical_progress import progressing, window_columns
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_key, closing_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
@@ -311,7 +313,9 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         raise PlanError(
             "the window attribute does not progress in this plan: no window would ever close",
             position=node.pos,
-            hint="declare ORDERED BY or WATERMARK on every input of the query",
+            hint="SET join_operator = 'oop_join' has progress on the least of two times"
+            if any(isinstance(n, WindowJoinExec) for n in walk(child))
+            else "declare ORDERED BY or WATERMARK on every input of the query",
         )
     elif node.input.schema[node.window.wa].name != SEQUENCE:
         unit = logical_progress(node.input)[node.window.wa].unit

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks.join_simulation import Arrivals, Simulated, operators, simulate
+from cql.planner.window_join_cost import filter_order, improvement, load, sync_filter
 
 SECOND = 1_000_000
+DAY = 86_400
 #: Stream, letter and time, arrival. ``a`` joins ``a``, and so on (figure 1).
 ROWS = (
     *(("T", "a", 1, 1), ("S", "d", 2, 2), ("S", "c", 4, 4), ("T", "a", 5, 5), ("S", "b", 6, 6)),
@@ -107,3 +109,15 @@ def test_adaptive_changes_over_as_rates_change() -> None:
     assert len(results[0]) > 10_000
     assert results[0] == results[1] == results[2]
     assert found["adaptive"].counters["peak_hold_buffer"] > 0
+
+
+def test_equations_give_the_numbers_of_the_paper() -> None:
+    """§5.2, example 2 (from 10 seconds to 5); §6 (0.47 at α = 0.9); §7.2.1 (0.3 at 0.5 ms)."""
+    assert sync_filter(1e-4, DAY, 0.1, 1) == pytest.approx(10.252)
+    assert filter_order(0.1, 1) == pytest.approx(5.5)
+    assert improvement(0.9) == pytest.approx(0.47, abs=0.005)
+    assert improvement(1.0) == 0.5
+    assert load(5e-4, 60, 1, 10) == pytest.approx(0.3)
+    for cost in (1e-8, 1e-7, 5e-7):
+        spared = 1 - filter_order(1, 10) / sync_filter(cost, DAY, 1, 10)
+        assert spared == pytest.approx(improvement(load(cost, DAY, 1, 10)))

@@ -213,6 +213,20 @@ def endless(session: cql.Session, name: str) -> None:
     session.create_stream(name, made, "ts", bounded=False)
 
 
+def test_windows_by_the_latest_time(session: cql.Session) -> None:
+    text = (
+        "SELECT count(*) AS n, window_end [RANGE 2 SECONDS, SLIDE 2 SECONDS, WA t]"
+        f" FROM (SELECT greatest(a.ts, b.at) AS t {JOIN}) AS j"
+    )
+    expected = session.sql(text).to_arrow()
+    assert expected["n"].to_pylist() == [2, 1]
+    session.set("join_operator", "filter_order")
+    assert session.sql(text).to_arrow().equals(expected)
+    with pytest.raises(PlanError, match="does not progress") as caught:
+        session.sql(text.replace("greatest", "least"))
+    assert "oop_join" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("operator", IN_ORDER)
 @pytest.mark.parametrize(
     ("text", "message"),
