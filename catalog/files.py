@@ -200,6 +200,11 @@ class FileSource:
     def files(self) -> list[DataFile]:
         return list_files(self._paths, self._what)
 
+    def version(self) -> Any:
+        """Which files there are, and when each was written last."""
+        found = ((f.path, os.stat(f.path)) for f in self.files())
+        return tuple((path, status.st_size, status.st_mtime_ns) for path, status in found)
+
     def statistics(self) -> Statistics:
         files = self.files()
         if not 0 < len(files) <= FOOTERS:

@@ -49,6 +49,10 @@ class TableSource:
             fit(declared, self._actual, what, self.unsupported)
         self.schema = self._actual if declared is None else declared
 
+    def version(self) -> Any:
+        """Tables only grow."""
+        return self._table.num_rows
+
     def statistics(self) -> Statistics:
         nulls = {
             f.name: self._table.column(self._names([f.name])[0]).null_count for f in self.schema
@@ -146,6 +150,10 @@ class DeclaredSource:
     @property
     def bounded(self) -> bool:
         return self._inner.bounded
+
+    def version(self) -> Any:
+        own = getattr(self._inner, "version", None)
+        return None if own is None else own()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)

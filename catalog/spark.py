@@ -279,6 +279,14 @@ class SparkSource:
     def bounded(self) -> bool:
         return self.relation.bounded
 
+    def version(self) -> Any:
+        """Which files the table has, and when each was written last; None where Spark computes the
+        rows."""
+        files = self.relation.files()
+        if files is None:
+            return None
+        return tuple((f.path, f.size, f.modified_ns) for f in files.files)
+
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         session = self.relation.catalog.session()
         table, start = self.relation.table, int(offset["row"]) if offset else 0

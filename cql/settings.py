@@ -28,6 +28,7 @@ class SettingType(Enum):
     BYTES = "bytes"
     TEXT = "text"
     SLACK = "off or a slack"
+    TIME = "off or a length of time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Setting:
                 return self._bounded(_to_bytes(value), value, position)
             case SettingType.TEXT:
                 return self._text(value, position)
-            case SettingType.SLACK:
+            case SettingType.SLACK | SettingType.TIME:
                 return self._slack(value, position)
             case _:
                 return unreachable(self.type)
@@ -97,6 +98,8 @@ class Setting:
                 return "text"
             case SettingType.SLACK:
                 return "off, a length of time such as '5 seconds', or '1000 rows'"
+            case SettingType.TIME:
+                return "off, or a length of time such as '1 hour'"
             case _:
                 return unreachable(self.type)
 
@@ -161,7 +164,8 @@ class Setting:
         if text == "off" or value is False:
             return "off"
         found = None if isinstance(value, bool) else parse_slack(text)
-        if found is None:
+        timed = found is not None and bool(found.microseconds)
+        if found is None or (self.type is SettingType.TIME and not timed):
             raise self._refuse(value, position)
         return found.text
 
@@ -367,6 +371,12 @@ class Settings(Mapping[str, Any]):
         " wait for the band, where there is any.",
         "individual",
         "joint",
+    )
+    table_refresh: str = _setting(
+        SettingType.TIME,
+        "off",
+        "How often a table that a stream without an end is joined with is read again, if it has"
+        " changed; off: never.",
     )
     queue: str = _choice(
         "append",

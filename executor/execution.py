@@ -29,8 +29,9 @@ from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.union import UnionOperator
-from cql.executor.protocols import BLOCK_ROWS, Reader
+from cql.executor.protocols import BLOCK_ROWS, Reader, Source
 from cql.executor.query_run import BadRow, QueryRun
+from cql.executor.rereading import Rereading
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.timers import Clock, Timers, told_idle
@@ -84,6 +85,7 @@ class Execution:
         self._clock = clock
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
+        self.rereading = Rereading()
         self._silent: set[int] = set()
         self._told: set[str] = set()  # inputs of which a notice was given
 
@@ -119,6 +121,7 @@ class Execution:
                 operator.release()
         self.graph = self._runtime = self._turns = None
         self.feeds, self._readers, self._refreshing = [], [], []
+        self.rereading.end()
         self._results.clear()
         self._egress = {}
         vars(self).pop("workspace", None)  # not there when the run failed to begin
@@ -138,12 +141,14 @@ class Execution:
         )
         text = text_columns.analyse(self._roots)
         nodes = sources(*self._roots)
+        found: list[Source] = []
         nulls: list[set[int]] = []
         lags: list[int] = []
         for node in nodes:
             with _told_at(node):
                 narrow_schema(node.schema)
                 source = node.relation.source()
+                found.append(source)
                 self._readers.append(source.open(columns_read(node)))
                 lags.append(int(getattr(source, "lag", 0)))
                 self._paced |= bool(getattr(source, "paced", False))
@@ -188,6 +193,7 @@ class Execution:
             if isinstance(operator, LateRowsOperator):
                 (query,) = users
                 operator.on_late = self.queries[query].on_late
+        self.rereading = Rereading(self.feeds, found, self._clock)
         self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots))
         self._runtime = self._make_runtime(self.graph)
         self._refreshing = [
@@ -270,6 +276,9 @@ class Execution:
         while alive and not self._stop:
             if is_due(self.workspace):
                 self._compact()
+            for table, source in self.rereading.due():
+                yield from self._read_again(table, source)
+                turns.among(alive)
             holding.note({k for k in alive if not timers.is_idle(k)})
             k = self._next_feed(alive)
             for silent in self._silent:
@@ -290,6 +299,26 @@ class Execution:
                     self._admit(k, told_idle(feed, turns.serial, turns.sequence, idle=False))
                 self._open(k)
             yield from self._units()
+
+    def _read_again(self, k: int, source: Source) -> Iterator[None]:
+        """Reads a table anew, between two turns of the stream that is joined with it."""
+        assert self._runtime is not None
+        assert self._turns is not None
+        feed, turns = self.feeds[k], self._turns
+        self._runtime.settle()
+        with _told_at(feed.source):
+            feed.read_again(source.open(columns_read(feed.source)))
+        self._readers.append(feed.reader)
+        turns.among({k})
+        while not (feed.ended or self._stop):
+            if self._has_come(k, _POLL):
+                if feed.pending is not None:
+                    self._open(k)
+                yield from self._units()
+        self._admit(k, feed.end(turns.serial, turns.sequence))
+        self._runtime.settle()
+        self.rereading.switches.append((feed.source.name, turns.sequence))
+        yield
 
     def _units(self) -> Iterator[None]:
         """Admits the units of the blocks that are open, until one is needed that is not."""

@@ -132,6 +132,11 @@ class Feed:
         values = 0 if self.values is None else self.values.nbytes
         return self.unit.nbytes + self._records.nbytes + values
 
+    def read_again(self, reader: Reader) -> None:
+        """From the start: what ``reader`` gives follows what has been read."""
+        self.reader.close()
+        self.reader, self.ended = reader, False
+
     def load(self, timeout: float | None) -> bool:
         """Reads the next block if none is pending; False if there is nothing (yet)."""
         if self.pending is not None:

@@ -83,7 +83,8 @@ class Source(Protocol):
     """A replayable input: opening at an offset gives exactly the rows after it, in the same order.
     A source that cannot replay (a generator) raises CatalogError on a second open. One that is to
     be read later than its peers says by how much, in units of event time, as ``lag``; one that
-    follows a clock says so as ``paced``, and its results are not gathered."""
+    follows a clock says so as ``paced``, and its results are not gathered. One whose rows may
+    change says by ``version()`` what differs then, or None where it cannot tell."""
 
     @property
     def schema(self) -> Schema: ...

@@ -11,7 +11,7 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import choose, groupwise, order
+from cql.planner import choose, groupwise, order, rereading
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.describe import describe
 from cql.planner.expr import Cast, Column, Expr
@@ -107,7 +107,7 @@ def plan(
         root = lower(logical)
     order.refuse_order(root)
     root = groupwise.settle(root, settings)
-    root = join_once(describe(root))
+    root = join_once(describe(rereading.settle(root, settings)))
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     return PhysicalPlan(
         root, runtime, why, keep, changelog=changelog, order=keys, emits_changes=emits

@@ -43,7 +43,8 @@ class SourceExec:
     """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use (``planner.describe``); None: any.
     ``ahead``: in how many subqueries and tables it stands that rows are looked up in; sources that
-    stand in more are read to their end before the others."""
+    stand in more are read to their end before the others. ``refresh``: it is read again that often
+    (microseconds)."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -51,6 +52,7 @@ class SourceExec:
     pos: Position | None = field(default=None, compare=False)
     awaited: tuple[Awaited, ...] | None = None
     ahead: int = 0
+    refresh: int | None = None
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
         """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""

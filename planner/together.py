@@ -32,8 +32,9 @@ from cql.planner.physical import (
 )
 from cql.planner.physical_joins import OopJoinExec, RelationJoinExec
 
-#: A relation, ``SourceExec.ahead``, and which such mention of it in its query.
-_Place = tuple[tuple[str, ...], int, int]
+#: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.
+_Mention = tuple[tuple[str, ...], int, int | None]
+_Place = tuple[_Mention, int]
 
 
 @deep_stack()
@@ -47,7 +48,7 @@ def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
     known: list[Physical] = []
     roots = []
     for k in order:
-        mentions: Counter[tuple[tuple[str, ...], int]] = Counter()
+        mentions: Counter[_Mention] = Counter()
         roots.append(_joined(plans[k].root, shared, mentions, known))
     if panes:
         roots = share_windows(roots)
@@ -59,16 +60,16 @@ def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:
     """Each scan with the columns that some query reads."""
     found: dict[_Place, list[SourceExec]] = {}
     for plan in plans:
-        mentions: Counter[tuple[tuple[str, ...], int]] = Counter()
+        mentions: Counter[_Mention] = Counter()
         for source in sources(plan.root):
             found.setdefault(_place(source, mentions), []).append(source)
     return {place: _scan(given) for place, given in found.items()}
 
 
-def _place(source: SourceExec, mentions: Counter[tuple[tuple[str, ...], int]]) -> _Place:
-    name = source.relation.name, source.ahead
-    mentions[name] += 1
-    return *name, mentions[name]
+def _place(source: SourceExec, mentions: Counter[_Mention]) -> _Place:
+    mention = source.relation.name, source.ahead, source.refresh
+    mentions[mention] += 1
+    return mention, mentions[mention]
 
 
 def _scan(given: list[SourceExec]) -> SourceExec:
@@ -90,7 +91,7 @@ def _scan(given: list[SourceExec]) -> SourceExec:
 def _joined(
     node: Physical,
     shared: dict[_Place, SourceExec],
-    mentions: Counter[tuple[tuple[str, ...], int]],
+    mentions: Counter[_Mention],
     known: list[Physical],
 ) -> Physical:
     """``node`` over shared scans; the node that is ``known`` to do the same, if there is one."""

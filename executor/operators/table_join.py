@@ -60,6 +60,7 @@ class TableJoinOperator:
             bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
             self.descriptor[slot] = bits
         self._place({}, 0)
+        self._versions = 0
 
     def _set(self, name: str, value: int) -> None:
         if name in self._slots:
@@ -84,7 +85,8 @@ class TableJoinOperator:
         append_part(self._parts, rows)
 
     def _complete(self) -> None:
-        """The table has been read: its rows by key."""
+        """The table has been read: its rows by key, in the place of its version of before."""
+        self._versions += 1
         parts, self._parts = self._parts, []
         rows = joined(parts) if parts else {}
         parts.clear()
@@ -175,7 +177,8 @@ class TableJoinOperator:
 
     def counters(self) -> dict[str, int]:
         found = {n: int(self.descriptor[self._slots[n]]) for n in self._kernel.counters}
-        return found | {"table_rows": int(self.descriptor[self._slots["rows"]])}
+        rows = int(self.descriptor[self._slots["rows"]])
+        return found | {"table_rows": rows, "table_versions": self._versions}
 
     @property
     def state_bytes(self) -> int:

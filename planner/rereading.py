@@ -1,0 +1,58 @@
+"""Tables that a join reads again on a schedule (``SET table_refresh``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cql.errors import NotSupportedError
+from cql.planner.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    SourceExec,
+    ValuesExec,
+    bounded,
+    inputs,
+    with_input,
+)
+from cql.planner.physical_joins import TableJoinExec
+from cql.policy import parse_slack
+
+
+def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
+    """``root`` with the tables that streams without an end are joined with read again; a bounded
+    query sees them as they are when it begins.
+
+    Raises NotSupportedError for a table that is computed by more than filters and projections."""
+    text = str(settings["table_refresh"])
+    length = parse_slack(text)
+    if length is None or length.microseconds is None:
+        return root
+    return _settled(root, length.microseconds, text)
+
+
+def _settled(node: Physical, every: int, text: str) -> Physical:
+    node = with_input(node, tuple(_settled(child, every, text) for child in inputs(node)))
+    if not isinstance(node, TableJoinExec) or bounded(node.input):
+        return node
+    why = f"{node.why}; read again every {text}, between two turns of the stream"
+    return replace(node, table=_again(node.table, every, node), why=why)
+
+
+def _again(node: Physical, every: int, join: TableJoinExec) -> Physical:
+    match node:
+        case SourceExec():
+            return replace(node, refresh=every)
+        case ValuesExec():
+            return node
+        case FilterExec() | ProjectExec():
+            return with_input(node, (_again(node.input, every, join),))
+        case _:
+            raise NotSupportedError(
+                "SET table_refresh for a table that is joined, united or aggregated before the"
+                " stream sees it is not supported by this version",
+                position=join.pos,
+                hint="join the stream with each table by itself; or SET table_refresh = 'off'",
+            )
