@@ -148,7 +148,7 @@ def join_once(node: Physical) -> Physical:
 
 def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
     same = source.relation is other.relation or source.relation == other.relation
-    return same and source.ahead == other.ahead
+    return same and (source.ahead, source.refresh) == (other.ahead, other.refresh)
 
 
 def _over(node: Physical, scans: Mapping[int, SourceExec]) -> Physical:

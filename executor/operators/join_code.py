@@ -465,14 +465,21 @@ class JoinWriter:
 
     def _pad(self, side: Side) -> None:
         """Those of them that have found no partner go on without one, also behind one that stays:
-        none behind it is older by more than any was."""
+        none behind it is older by more than any was. Without a band all of them do, at the end of
+        the other side."""
         body, s = self.kernel.body, side.name
+        timed = side.time is not None
+        passed = f"x < {s}top" if timed else f"{side.other}ended and x < {s}top"
         body.line(f"x = {s}head")
-        with body.block(f"while status == 0 and x < {s}top:"):
-            body.lines(f"at = uint64(x & {s}mask)", f"t = {s}t[at]")
-            with body.block(f"if t - {s}disorder >= left:"):
-                body.line("break")
-            with body.block(f"if t < left and {s}met[at] == 0:"):
+        with body.block(f"while status == 0 and {passed}:"):
+            body.line(f"at = uint64(x & {s}mask)")
+            alone = f"{s}met[at] == 0"
+            if timed:
+                body.line(f"t = {s}t[at]")
+                with body.block(f"if t - {s}disorder >= left:"):
+                    body.line("break")
+                alone = f"t < left and {alone}"
+            with body.block(f"if {alone}:"):
                 with body.block("if j >= capacity:"):
                     body.lines("status = 1", "break")
                 body.line(f"{s}met[at] = 1")
