@@ -16,7 +16,7 @@ from typing import Any
 
 from naive_progress import Column
 from random_cases import Case
-from random_data import SCHEMAS, Stream
+from random_data import SCHEMAS, TABLES, Stream
 
 #: Windows over sequence numbers, and what depends on arrival where there is no window.
 _BY_ARRIVAL = re.compile(r"\bROWS \d+ SLIDE\b")
@@ -34,6 +34,7 @@ def permutable(case: Case) -> bool:
         or in_order
         or "slack" in case.settings
         or any(s.max_advance is not None or s.by is not None for s in case.streams)
+        or any(s.name in TABLES for s in case.streams)
     )
 
 

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import count_cases
 import pytest
-from count_cases import FEATURES, TOGETHER, Count, Counts, DataSet, data_set, names, options
+from count_cases import (
+    FEATURES,
+    TOGETHER,
+    Count,
+    Counts,
+    DataSet,
+    data_set,
+    join_names,
+    names,
+    options,
+)
 from naive_progress import Column
 from random_cases import FLUSHES
 from random_data import Stream, random_stream
@@ -23,7 +33,16 @@ def test_at_most_300_shapes_of_every_kind() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["drawn/3", "relation/4", "stream/2", "zone/1", "own/5"])
+def test_at_most_300_shapes_of_joins() -> None:
+    assert len(join_names()) == len(set(join_names())) <= 300
+    assert {name.split("/")[0] for name in join_names()[:20]} == {
+        "join", "relationjoin", "tablejoin", "asofjoin",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["relationjoin/4", "drawn/3", "relation/4", "stream/2", "zone/1", "own/5"]
+)
 def test_a_data_set_is_made_from_its_name_alone(name: str) -> None:
     for seed in (1, 3):
         a, b = DataSet(name, seed), DataSet(name, seed)

@@ -1,0 +1,86 @@
+"""Joins against DuckDB, at the last instant of bounded input: streams without windows and tables,
+of which nothing leaves, and (whose windows) the last rows of each key."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pyarrow as pa
+import pytest
+from naive_compare import difference, storage_rows
+
+import cql
+
+KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
+CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")
+SUBQUERIES = (
+    "EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.v > a.v)",
+    "NOT EXISTS (SELECT 1 FROM b WHERE b.s > a.s AND b.v <> a.v)",
+    "a.v IN (SELECT b.v FROM b WHERE b.k = a.k)",
+    "a.v NOT IN (SELECT b.v FROM b WHERE b.k = a.k)",
+    "a.v NOT IN (SELECT b.v FROM b WHERE b.k < a.k AND b.s <> a.s)",
+)
+
+
+def table(rng: random.Random, rows: int) -> pa.Table:
+    def maybe(value: object) -> object:
+        return None if rng.random() < 0.15 else value
+
+    return pa.table(
+        {
+            "t": pa.array(sorted(rng.sample(range(1000), rows)), pa.int64()),
+            "k": pa.array([maybe(rng.randrange(5)) for _ in range(rows)], pa.int64()),
+            "s": pa.array([maybe(rng.choice("pqr")) for _ in range(rows)], pa.string()),
+            "v": pa.array([maybe(rng.randrange(20)) for _ in range(rows)], pa.int64()),
+        }
+    )
+
+
+def compared(seed: object, text: str, theirs: str | None = None) -> None:
+    rng = random.Random(f"{seed} {text}")
+    sizes = [rng.choice((0, 1, 30, 60)) for _ in "ab"]
+    tables = {name: table(rng, size) for name, size in zip("ab", sizes, strict=True)}
+    with cql.connect(spark=False, morsel_rows=rng.choice((3, 4096))) as session:
+        for name, rows in tables.items():
+            session.create_stream(name, rows, "t")
+        mine = session.sql(text).to_arrow()
+    connection = duckdb.connect()
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    other = connection.sql(theirs or text).to_arrow_table()
+    found = difference(storage_rows(other), storage_rows(mine))
+    assert found is None, f"{sizes}: {found}"
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds(kind: str, condition: str, seed: int) -> None:
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.t AS u, b.v AS w"
+    for k in range(2):
+        compared(f"{seed} {k}", f"SELECT a.t, a.k, a.s{right} FROM a {kind} b ON {condition}")
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "FULL JOIN", "ANTI JOIN"])
+def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
+    """As an aggregate shows them; rows of no key are of one."""
+    counted, condition = "SELECT k, s, count(*) AS n, max(v) AS v", CONDITIONS[0]
+    mine = f"({counted} FROM {{0}} [PARTITION BY k ROWS 2] GROUP BY k, s)"
+    latest = (
+        f"({counted} FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY t DESC) AS p"
+        " FROM {0}) WHERE p <= 2 GROUP BY k, s)"
+    )
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.n AS m, b.v AS w"
+    texts = (
+        f"SELECT a.k, a.n, a.s{right} FROM {part.format('a')} a {kind} {part.format('b')} b"
+        f" ON {condition}"
+        for part in (mine, latest)
+    )
+    compared(seed, *texts)
+
+
+@pytest.mark.parametrize("condition", SUBQUERIES)
+def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> None:
+    for k in range(2):
+        compared(f"{seed} {k}", f"SELECT a.t, a.k, a.v FROM a WHERE {condition}")
+        compared(f"{seed} {k}", f"SELECT a.t, {condition} AS said FROM a")
