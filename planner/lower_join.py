@@ -13,6 +13,7 @@ from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
 from cql.planner.lower_asof import asof_join
 from cql.planner.lower_table_join import table_join
+from cql.planner.order import in_order
 from cql.planner.pair_condition import Below
 from cql.planner.pairs import with_columns, without_stragglers
 from cql.planner.physical import (
@@ -54,12 +55,15 @@ def join_of(node: Join, lower: Lower) -> Physical:
     left, right = without_stragglers(left), without_stragglers(right)
     left, lefts = with_columns(left, [a for a, _ in terms.keys])
     right, rights = with_columns(right, [b for _, b in terms.keys])
-    band = None
+    band, sliced = None, False
     if terms.band is not None:
         left, (a,) = with_columns(left, [terms.band.left])
         right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
-    why = "; ".join(said for said in (_why(terms), node.order) if said)
+        ordered = in_order(left, a, guarded=True) and in_order(right, b, guarded=True)
+        sliced = terms.band.closed and not (ordered and terms.band.low < terms.band.high)
+    looked_up = "looked up by slices of time, which need no order" if sliced else ""
+    why = "; ".join(said for said in (_why(terms), looked_up, node.order) if said)
     kind = "inner" if node.kind == "cross" else node.kind
     below = Below(left, right, width, kind)
     asked = [below.placed(e) for e in terms.rest]
@@ -70,16 +74,22 @@ def join_of(node: Join, lower: Lower) -> Physical:
     made = OopJoinExec(
         below.left,
         below.right,
-        tuple(zip(lefts, rights, strict=True)),
+        # what a slice of one time says is no key besides
+        tuple(k for k in zip(lefts, rights, strict=True) if not (sliced and _at_once(band, k))),
         band,
         tuple(below.behind(e) for e in asked if e is not None),
         columns,
         node.schema.names,
         kind,
+        sliced,
         why,
         node.pos,
     )
     return FilterExec(made, conjunction(others)) if others else made
+
+
+def _at_once(band: BandExec | None, key: tuple[int, int]) -> bool:
+    return band is not None and (band.left, band.right, band.low, band.high) == (*key, 0, 0)
 
 
 def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> Physical:

@@ -80,7 +80,9 @@ class OopJoinExec:
     ``keys`` (columns of the left and of the right), within the ``band`` and for which ``rest``
     holds, over the columns of the left, then of the right; ``columns`` of these go on, under
     ``names``. ``kind`` is inner; left, right or full, which also give rows of a side that have no
-    partner, when none can come any more; or semi or anti, of rows of the left alone."""
+    partner, when none can come any more; or semi or anti, of rows of the left alone. ``sliced``:
+    rows are looked up by slices of time, since they may be far from order, or must be of one time.
+    """
 
     left: Physical
     right: Physical
@@ -90,6 +92,7 @@ class OopJoinExec:
     columns: tuple[int, ...]
     names: tuple[str, ...]
     kind: str = "inner"
+    sliced: bool = False
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 

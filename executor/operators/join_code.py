@@ -85,7 +85,7 @@ class JoinWriter:
     def __post_init__(self) -> None:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
-        self.keys = KeyTable(self.kernel, types)
+        self.keys = KeyTable(self.kernel, types, node.sliced)
         self.sides = (self._side(0), self._side(1))
 
     def _side(self, port: int) -> Side:
@@ -97,7 +97,7 @@ class JoinWriter:
         record = Record()
         if time is not None:
             record.add("t", "int64")
-        for link in LINKS if time is not None else LINKS[:1]:
+        for link in LINKS if time is not None and not node.sliced else LINKS[:1]:
             record.add(link, "int32")
         marks = node.shows_of(port)
         if marks:
@@ -197,27 +197,20 @@ class JoinWriter:
                     body.line(need)
                 with body.block(f"if {self.keys.full}:"):
                     body.line(f"status = 2; detail = {NEED_ROOM + 2}; detail_row = n - i; break")
-            self.keys.find("keep")
-            begin = f"x = {self.keys.latest(side.other)} if known else -1"
-            if side.marks:
-                with body.block("if sub == 0:"):
-                    body.lines(begin, "met = False")
-                with body.block("else:"):
-                    body.lines("x = (sub >> 1) - 2", "met = sub & 1 != 0", "sub = 0")
+            if self.node.sliced:
+                self._of_slices(side)
             else:
-                with body.block("if sub == 0:"):
-                    body.line(begin)
-                with body.block("else:"):
-                    body.lines("x = sub - 2", "sub = 0")
-            if side.pads:
-                with body.block("if void:"):
-                    body.line("x = -1")
-            self._partners(side)
+                self.keys.find("keep")
+                self._begin(side, f"x = {self.keys.latest(side.other)} if known else -1")
+                self._partners(side)
             if side.marks:
                 self._alone(side)
             with body.block("if status != 0:"):
                 body.line("break")
             with body.block("if keep:"):
+                if self.node.sliced:
+                    self.keys.slice("t >> shift")
+                    self.keys.find("True")
                 self._insert(side)
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
@@ -226,6 +219,43 @@ class JoinWriter:
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+
+    def _begin(self, side: Side, first: str) -> None:
+        """Where the search for partners of a row begins, or goes on after the output was full."""
+        body = self.kernel.body
+        with body.block("if sub == 0:"):
+            body.line(first)
+            if side.marks:
+                body.line("met = False")
+        with body.block("else:"):
+            if side.marks:
+                body.lines("x = (sub >> 1) - 2", "met = sub & 1 != 0", "sub = 0")
+            else:
+                body.lines("x = sub - 2", "sub = 0")
+        if side.pads:
+            with body.block("if void:"):
+                body.line("x = -1")
+
+    def _of_slices(self, side: Side) -> None:
+        """Looks for partners in each slice of time that some can be in: two at the most, as a slice
+        is as long as the band is wide."""
+        kernel, body, o = self.kernel, self.kernel.body, side.other
+        kernel.declare("shift", kernel.word("shift"))
+        body.lines("again = sub != 0", "part = least >> shift", "last = most >> shift")
+        self._begin(side, "x = -1")
+        with body.block("if again:"):
+            body.line(f"part = {o}t[uint64(x & {o}mask)] >> shift if x >= 0 else last + 1")
+        if side.pads:
+            with body.block("if void:"):
+                body.line("part = last + 1")
+        with body.block("while part <= last and status == 0:"):
+            with body.block("if not again:"):
+                self.keys.slice("part")
+                self.keys.find(None)
+                body.line(f"x = {self.keys.latest(o)} if known else -1")
+            body.line("again = False")
+            self._partners(side)
+            body.line("part += 1")
 
     def _alone(self, side: Side) -> None:
         """What there is to say of the row itself after all its partners: that it has one (of a semi
@@ -298,6 +328,10 @@ class JoinWriter:
             body.line("x = x - back if back > 0 else -1")
             if side.time is not None:
                 body.line(f"y = {o}t[at]")
+                if self.node.sliced:
+                    with body.block("if y > most or y < least:"):
+                        body.line("continue")
+            if side.time is not None and not self.node.sliced:
                 with body.block("if y > most:"):
                     body.line(f"far = here - int64({o}skip[at])")
                     # all later than that one are younger than it by no more than any was
@@ -383,7 +417,8 @@ class JoinWriter:
             body.line(f"{s}met[q] = 1 if met else 0")
         if side.time is not None:
             body.line(f"{s}t[q] = t")
-            self._link(side)
+            if not self.node.sliced:
+                self._link(side)
             for g in ("", "2"):
                 with body.block(f"if t >= {s}latest{g}:"):
                     body.line(f"{s}latest{g} = t")

@@ -58,15 +58,24 @@ class Record:
 
 @dataclass(slots=True)
 class KeyTable:
-    """Writes what a kernel does with keys; without any, all rows share the record 0."""
+    """Writes what a kernel does with keys; without any, all rows share the record 0. ``sliced``: a
+    slice of time is one more word of a key, after the others."""
 
     kernel: KernelText
     types: Sequence[DataType]
+    sliced: bool = False
     parts: list[KeyPart] = field(init=False)
     count: int = field(init=False)  # words of a key
 
     def __post_init__(self) -> None:
         self.parts, self.count = pack_keys(list(self.types))
+        if self.sliced:
+            self.count += 1 if self.types else 0
+
+    @property
+    def hashed(self) -> bool:
+        """Whether there are several keys, which an index leads to."""
+        return bool(self.types) or self.sliced
 
     @property
     def width(self) -> int:
@@ -77,18 +86,18 @@ class KeyTable:
         kernel = self.kernel
         room = kernel.declare("room", kernel.word("room"))
         kernel.declare("keys", f"words({kernel.word('keys')}, {self.width} * {room})")
-        if self.types:
+        if self.hashed:
             mask = kernel.declare("imask", kernel.word("index mask"))
             kernel.declare("index", f"words({kernel.word('index')}, {mask} + 1)")
             kernel.declare("count", kernel.word("count"))
 
     def give_back(self) -> None:
-        if self.types:
+        if self.hashed:
             self.kernel.body.line(f"{self.kernel.word('count')} = count")
 
     @property
     def full(self) -> str:
-        return "count >= room" if self.types else "False"
+        return "count >= room" if self.hashed else "False"
 
     def words_of(
         self, schema: Schema, columns: Sequence[int], scope: RowScope, lost: str | None = None
@@ -96,7 +105,7 @@ class KeyTable:
         """Sets ``kw<n>``; a row with a NULL key has no partners: the next one follows, unless
         ``lost`` is what to do with it."""
         body = self.kernel.body
-        words: list[list[str]] = [[] for _ in range(self.count)]
+        words: list[list[str]] = [[] for _ in range(self.count - self.sliced)]
         for c, part in zip(columns, self.parts, strict=True):
             code = scope.load(c)
             if code.valid is not None:
@@ -116,11 +125,15 @@ class KeyTable:
             chain = f"hash_next({chain}, {word})"
         return f"hash_end({chain})"
 
-    def find(self, wanted: str) -> None:
+    def slice(self, text: str) -> None:
+        """Of the words of a key, the slice of time."""
+        self.kernel.body.line(f"kw{self.count - 1} = {text}")
+
+    def find(self, wanted: str | None) -> None:
         """Sets ``e`` to where the record of the key begins and ``known`` to whether it was there;
-        if it was not, it is made where ``wanted`` holds."""
+        if it was not, it is made where ``wanted`` holds (None: never)."""
         body, width = self.kernel.body, self.width
-        if not self.types:
+        if not self.hashed:
             body.lines("e = uint64(0)", "known = True")
             return
         same = " and ".join(f"keys[e + {w}] == kw{w}" for w in range(self.count))
@@ -139,6 +152,8 @@ class KeyTable:
                 with body.block(f"if likely({same}):"):
                     body.lines("known = True", "break")
             body.line("p = (p + 1) & imask")
+        if wanted is None:
+            return
         with body.block(f"if {wanted} and not known:"):
             body.lines(f"e = uint64({width} * count)", "count += 1")
             body.line("index[uint64(p)] = (h >> 32 << 32) | count")

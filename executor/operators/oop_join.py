@@ -41,7 +41,7 @@ class OopJoinOperator:
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
         self._module = codegen.load(text, workspace.folder)
         self.address = int(self._module.op.address)
-        self._take_keys(_KEYS if node.keys else 1)
+        self._take_keys(_KEYS if self._keys.hashed else 1)
         for side in self.sides:
             self._take(side, _ROWS)
             for word in ("bound", "latest", "latest2"):
@@ -51,6 +51,7 @@ class OopJoinOperator:
         if node.band is not None:
             self._set("lreach", min(node.band.high, NO_BOUND))
             self._set("rreach", min(-node.band.low, NO_BOUND))
+            self._set("shift", (node.band.high - node.band.low).bit_length())
         self._set("ones", workspace.ones.ctypes.data)
         for slot, value in writer.kernel.constants:
             bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
@@ -120,7 +121,7 @@ class OopJoinOperator:
     @property
     def _records(self) -> int:
         """Records of keys."""
-        return self._get("count") if self.node.keys else 1
+        return self._get("count") if self._keys.hashed else 1
 
     def _take_keys(self, room: int) -> None:
         """Room for so many keys, those that are there among them."""
@@ -130,7 +131,7 @@ class OopJoinOperator:
         if old is not None:
             new[:count] = old[:count]
         self._set("room", room)
-        if self.node.keys:
+        if self._keys.hashed:
             places = 1 << (room + room // 3).bit_length()  # at least a quarter is free
             self._new("index", places, np.dtype(np.int64))
             self._set("index mask", places - 1)
