@@ -279,11 +279,23 @@ def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
             settings["flush_every"] = rng.choice((1, 3, 1000))
             settings["flush_windows"] = rng.choice((0, 1, 2, 50))
             settings["low_level_entries"] = rng.choice((1, 4, 64))
+        if name.startswith("join/"):
+            settings |= _join_operator(base, rng)
         if name.startswith("drawn"):
             settings |= _enforced(base, settings, rng)
         if settings not in found:
             found.append(settings)
     return found
+
+
+def _join_operator(base: Case, rng: random.Random) -> dict[str, Any]:
+    """Any that is legal; Adaptive changes over now and then."""
+    from random_joins import legal_join_operators
+
+    given = {"join_operator": rng.choice(legal_join_operators(base.shape))}
+    if given["join_operator"] != "adaptive":
+        return given
+    return given | {"join_cost": rng.choice((0, 1_000_000)), "join_alpha": rng.choice((0, 0.3))}
 
 
 def _enforced(base: Case, settings: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from functools import cache
 
-from random_cases import Case, case_of
+from random_cases import IN_ORDER, Case, case_of
 from random_shapes import Shape, _numbered, _Writer
 
 SHAPES = 60
@@ -15,6 +16,15 @@ INNER = 45
 KINDS = ("LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI")
 #: Ticks.
 _BANDS = (0, 1, 2, 5, 20, 100)
+
+
+#: What the in-order joins do not give.
+_NOT_IN_ORDER = re.compile(r"\b(LEFT|RIGHT|FULL|SEMI|ANTI|least)\b")
+
+
+def legal_join_operators(made: Shape) -> tuple[str, ...]:
+    """What ``SET join_operator`` may be."""
+    return ("oop_join",) if _NOT_IN_ORDER.search(made.text) else ("oop_join", *IN_ORDER)
 
 
 @cache
