@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import RunError
-from cql.executor import codegen
-from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.join import index_keys
+from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.groups import canonical
-from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.packing import KeyPart
 from cql.executor.operators.rows import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.table_join_code import TableJoinWriter
@@ -27,7 +26,6 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
-from cql.planner.expr import Literal
 from cql.planner.physical import sources
 from cql.planner.physical_joins import TableJoinExec
 from cql.types import DataType, Kind
@@ -36,35 +34,19 @@ from cql.types import DataType, Kind
 _PLACES = 2
 
 
-class TableJoinOperator:
+class TableJoinOperator(GeneratedOperator):
     """State: the table's columns that are read, ``tc<i>`` and ``tm<i>``; the words of its keys,
     each once, where their rows begin (``starts``), and the index over these. ``parts`` is what has
     come of a table that is being read."""
 
     def __init__(self, name: str, node: TableJoinExec, workspace: Workspace) -> None:
-        self.name = name
-        self.node = node
-        self.workspace = workspace
-        self.state: State = {}
-        self._parts: list[State] = []
         writer = TableJoinWriter(node)
-        text = writer.write()
+        super().__init__(name, workspace, writer.kernel, writer.write())
+        self.node = node
+        self._parts: list[State] = []
         self._kept, self._words, self._key_parts = writer.kept, writer.words, writer.parts
-        self._kernel = writer.kernel
-        self._slots = writer.kernel.layout.slots
-        self.descriptor: Words = np.zeros(len(self._slots), np.int64)
-        self._module = codegen.load(text, workspace.folder)
-        self.address = int(self._module.op.address)
-        self._set("ones", workspace.ones.ctypes.data)
-        for slot, value in writer.kernel.constants:
-            bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
-            self.descriptor[slot] = bits
         self._place({}, 0)
         self._versions = 0
-
-    def _set(self, name: str, value: int) -> None:
-        if name in self._slots:
-            self.descriptor[self._slots[name]] = value
 
     # -- the table ---------------------------------------------------------------------------------
 
@@ -121,7 +103,6 @@ class TableJoinOperator:
             self.workspace.resize(before, after, self.name)
         except RunError as error:
             names = ", ".join(s.name for s in sources(self.node.table))
-            names = ", ".join(s.name for s in sources(self.node.table))
             raise RunError(
                 f"the table {names} does not fit: its rows take {after:,} bytes or more, over"
                 f" max_state = {self.workspace.limit:,}, which the whole query has",
@@ -143,13 +124,13 @@ class TableJoinOperator:
             state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int32)}
         self._account(nbytes([self.state]), nbytes([state]))
         self.state = state
-        self._set("rows", rows)
+        self.set("rows", rows)
         if self.node.keys:
-            self._set("entries", state["starts"].size - 1)
-            self._set("index mask", state["index"].size - 1)
+            self.set("entries", state["starts"].size - 1)
+            self.set("index mask", state["index"].size - 1)
             self._index()
         for name, array in state.items():
-            self._set(name, array.ctypes.data)
+            self.set(name, array.ctypes.data)
 
     def _index(self) -> None:
         self.state["index"][:] = 0
@@ -166,28 +147,16 @@ class TableJoinOperator:
             self._complete()
         unit.words[PHASE] = 1
 
-    def call(self, unit: Unit, out: Unit) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def error(self, unit: Unit) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, unit: Unit) -> bool:
-        return True
-
     def counters(self) -> dict[str, int]:
-        found = {n: int(self.descriptor[self._slots[n]]) for n in self._kernel.counters}
-        rows = int(self.descriptor[self._slots["rows"]])
-        return found | {"table_rows": rows, "table_versions": self._versions}
+        told = {"table_rows": self.get("rows"), "table_versions": self._versions}
+        return self.counted() | told
 
     @property
     def state_bytes(self) -> int:
         return sum(a.nbytes for part in (self.state, *self._parts) for a in list(part.values()))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for slot, value in self._kernel.constants:
-            if isinstance(value, Literal) and value.type.is_text:
-                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        self.map_constants(change)
         schema = self.node.table.schema
         for c in (c for c, f in enumerate(schema) if f.type.is_coded):
             for part in self._parts:
@@ -198,9 +167,7 @@ class TableJoinOperator:
         changed = False
         for (_, b), place in zip(self.node.keys, self._key_parts, strict=True):
             if schema[b].type.is_coded:
-                column = self.state[f"key{place.word}"]
-                old = (column >> place.shift).astype(np.int32)
-                column += (change(old).astype(np.int64) - old) << place.shift
+                map_key(self.state[f"key{place.word}"], place, change)
                 changed = True
         if changed:
             self._index()

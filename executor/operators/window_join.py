@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor import codegen
-from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.join import NONE, index_keys
 from cql.executor.kernels.window_join import NEED_RESULTS
-from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
+from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.window_join_code import (
     AHEAD,
@@ -21,8 +20,7 @@ from cql.executor.operators.window_join_code import (
     WindowJoinWriter,
 )
 from cql.executor.operators.window_join_layout import Directory, Input
-from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, Words, stored_dtype
-from cql.planner.expr import Literal
+from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
 from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical import sources
 from cql.planner.physical_window_join import JoinOperator, WindowJoinExec
@@ -35,25 +33,17 @@ _UNLIMITED = 1 << 62
 _PEAKS = ("peak_join_windows", "peak_input_queues", "peak_hold_buffer")
 
 
-class WindowJoinOperator:
+class WindowJoinOperator(GeneratedOperator):
     """State, per input: a ring of its rows, ``room`` of them (a power of two), with their times,
     the first and the last of the results that wait for each, the next row of the same key and that
     key's entry; per directory: the words of its keys, the first and the last row of each input with
     them, and the index over these; of each result that waits, its members and the next one."""
 
     def __init__(self, name: str, node: WindowJoinExec, workspace: Workspace) -> None:
-        self.name = name
-        self.node = node
-        self.workspace = workspace
-        self.state: State = {}
         writer = WindowJoinWriter(node)
-        text = writer.write()
+        super().__init__(name, workspace, writer.kernel, writer.write())
+        self.node = node
         self.inputs, self.directories = writer.inputs, writer.directories
-        self._kernel = writer.kernel
-        self._slots = writer.kernel.layout.slots
-        self.descriptor: Words = np.zeros(len(self._slots), np.int64)
-        self._module = codegen.load(text, workspace.folder)
-        self.address = int(self._module.op.address)
         for one in self.inputs:
             self._take_rows(one, _ROWS)
             for word in ("bound", "promised"):
@@ -75,11 +65,6 @@ class WindowJoinOperator:
         self.set("ports", len(self.inputs))
         self.set("time column", len(node.columns) if node.time else NONE)
         self._set_rule()
-        self.set("ones", workspace.ones.ctypes.data)
-        for slot, value in self._kernel.constants:
-            bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
-            self.descriptor[slot] = bits
-        self._bind()
 
     def _set_rule(self) -> None:
         """When rows are joined ahead of the other inputs."""
@@ -119,63 +104,50 @@ class WindowJoinOperator:
 
     def _take_rows(self, one: Input, room: int) -> None:
         """Rows keep their numbers, and so stand elsewhere in the ring."""
-        p, before = one.port, self._get(f"room{one.port}")
+        p, before = one.port, self.get(f"room{one.port}")
         numbers = self._numbers(one)
         for name, dtype in self._of_rows(one).items():
-            old = self._fresh(name, room, dtype)
-            if before:
+            old = self.fresh(name, room, dtype)
+            if old is not None:
                 self.state[name][numbers & (room - 1)] = old[numbers & (before - 1)]
         self.set(f"room{p}", room)
 
     def _numbers(self, one: Input) -> npt.NDArray[np.int64]:
         """Of the rows that are in the ring of an input."""
-        return np.arange(self._get(f"keep{one.port}"), self._get(f"tail{one.port}"))
+        return np.arange(self.get(f"keep{one.port}"), self.get(f"tail{one.port}"))
 
     def _take_keys(self, made: Directory, room: int) -> None:
         k = made.number
         for name, dtype in self._of_keys(made).items():
-            self._resize(name, room, dtype)
+            self.resize(name, room, dtype)
         self.set(f"keys{k}", room)
-        self.state.pop(f"index{k}", None)
-        self._fresh(f"index{k}", _PLACES * room, np.dtype(np.int32))
+        self.fresh(f"index{k}", _PLACES * room, np.dtype(np.int32))
         self.set(f"imask{k}", _PLACES * room - 1)
         self._index(made)
 
     def _take_results(self, room: int) -> None:
-        self._resize("following", room, np.dtype(np.int32))
+        self.resize("following", room, np.dtype(np.int32))
         for one in self.inputs:
-            self._resize(f"member{one.port}", room, np.dtype(np.int64))
+            self.resize(f"member{one.port}", room, np.dtype(np.int64))
         self.set("pool", room)
-
-    def _fresh(self, name: str, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Gives an array that size; returns what it was."""
-        old = self.state.get(name, np.zeros(0, dtype))
-        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
-        self.state[name] = np.zeros(size, dtype)
-        return old
-
-    def _resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
-        old = self._fresh(name, size, dtype)
-        kept = min(old.size, size)
-        self.state[name][:kept] = old[:kept]
 
     def _index(self, made: Directory) -> None:
         index = self.state[f"index{made.number}"]
         index[:] = 0
         words = [self.state[f"key{made.number}_{w}"] for w in range(made.words)]
-        index_keys(np.ascontiguousarray(words), self._get(f"count{made.number}"), index)
+        index_keys(np.ascontiguousarray(words), self.get(f"count{made.number}"), index)
 
     def _forget_keys(self, made: Directory) -> int:
         """Leaves out the keys without rows; returns how many stay."""
-        k, count = made.number, self._get(f"count{made.number}")
+        k, count = made.number, self.get(f"count{made.number}")
         firsts = [self.state[f"first{k}_{p}"][:count] for p in made.members]
         stay = np.flatnonzero(np.logical_or.reduce([first != NONE for first in firsts]))
         place = np.full(count, NONE, np.int32)
         place[stay] = np.arange(stay.size, dtype=np.int32)
         for p in made.members:
             one = self.inputs[p]
-            numbers = np.arange(self._get(f"head{p}"), self._get(f"done{p}"))
-            linked = numbers & (self._get(f"room{p}") - 1)
+            numbers = np.arange(self.get(f"head{p}"), self.get(f"done{p}"))
+            linked = numbers & (self.get(f"room{p}") - 1)
             entries = self.state[f"entry{k}_{one.port}"]
             entries[linked] = place[entries[linked]]
         for name in self._of_keys(made):
@@ -183,25 +155,8 @@ class WindowJoinOperator:
         self.set(f"count{k}", stay.size)
         return int(stay.size)
 
-    def _bind(self) -> None:
-        for name, array in self.state.items():
-            self.set(name, array.ctypes.data)
-
-    def set(self, name: str, value: int) -> None:
-        """A word of the descriptor. ``quantum``: as many rows are joined, or their results leave,
-        before the kernel returns to be called again."""
-        if name in self._slots:
-            self.descriptor[self._slots[name]] = value
-
     def _set_real(self, name: str, value: float) -> None:
         self.set(name, int(np.float64(value).view(np.int64)))
-
-    def _get(self, name: str) -> int:
-        return int(self.descriptor[self._slots[name]])
-
-    def slot(self, name: str) -> int:
-        """Where a word of the descriptor stands."""
-        return self._slots[name]
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
@@ -211,51 +166,35 @@ class WindowJoinOperator:
         number = detail & ~NEED_KIND
         if number >= NEED_KEYS:
             made = self.directories[number - NEED_KEYS]
-            room = _fitting(2 * self._forget_keys(made), self._get(f"keys{made.number}"), _KEYS)
+            room = fitting(2 * self._forget_keys(made), self.get(f"keys{made.number}"), _KEYS)
             self._take_keys(made, room)
         elif number == NEED_RESULTS:
-            self._take_results(_fitting(2 * self._get("top"), self._get("pool"), _ROWS))
+            self._take_results(fitting(2 * self.get("top"), self.get("pool"), _ROWS))
         else:
             one = self.inputs[number]
             wanted = self._numbers(one).size + rows
-            self._take_rows(one, _fitting(wanted, self._get(f"room{number}"), _ROWS))
-        self._bind()
-
-    def call(self, unit: Unit, out: Unit) -> int:
-        raise AssertionError("a compiled operator is called by address")
-
-    def error(self, unit: Unit) -> ErrorSite:
-        raise AssertionError(f"{self.name} fails no row")
-
-    def is_fatal(self, unit: Unit) -> bool:
-        return True
+            self._take_rows(one, fitting(wanted, self.get(f"room{number}"), _ROWS))
 
     def counters(self) -> dict[str, int]:
         """Rows in = ``held`` (in windows) + ``queued`` + ``purged`` + those that are left out."""
         head, done, tail = (
-            [self._get(f"{word}{one.port}") for one in self.inputs]
+            [self.get(f"{word}{one.port}") for one in self.inputs]
             for word in ("head", "done", "tail")
         )
-        found = {name: self._get(name) for name in self._kernel.counters}
+        found = self.counted()
         found |= {"held": sum(done) - sum(head), "queued": sum(tail) - sum(done)}
-        found |= {"purged": sum(head), "held_results": self._get("held")}
-        return found | {name: self._get(name) for name in _PEAKS}
+        found |= {"purged": sum(head), "held_results": self.get("held")}
+        return found | {name: self.get(name) for name in _PEAKS}
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, its rows that came below what was promised while it was idle."""
         names = (", ".join(s.name for s in sources(child)) for child in self.node.inputs)
-        return [(n, self._get(f"too_late_{p}")) for p, n in enumerate(names)]
-
-    @property
-    def state_bytes(self) -> int:
-        return sum(a.nbytes for a in list(self.state.values()))
+        return [(n, self.get(f"too_late_{p}")) for p, n in enumerate(names)]
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for slot, value in self._kernel.constants:
-            if isinstance(value, Literal) and value.type.is_text:
-                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        self.map_constants(change)
         for one in self.inputs:
-            there = self._numbers(one) & (self._get(f"room{one.port}") - 1)
+            there = self._numbers(one) & (self.get(f"room{one.port}") - 1)
             for c in one.kept:
                 if one.schema[c].type.is_coded:
                     column = self.state[f"c{one.port}_{c}"]
@@ -265,20 +204,9 @@ class WindowJoinOperator:
 
     def _map_keys(self, made: Directory, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._forget_keys(made)  # a text that no row has any more is forgotten
-        count = self._get(f"count{made.number}")
+        count = self.get(f"count{made.number}")
         for number, part in zip(made.sets, made.parts, strict=True):
             port, c = self.node.keys[number][0]
             if self.inputs[port].schema[c].type.is_coded:
-                column = self.state[f"key{made.number}_{part.word}"][:count]
-                old = (column >> part.shift).astype(np.int32)
-                column += (change(old).astype(np.int64) - old) << part.shift
+                map_key(self.state[f"key{made.number}_{part.word}"][:count], part, change)
         self._index(made)
-
-
-def _fitting(wanted: int, room: int, least: int) -> int:
-    """Room for as many, a power of two, of which an eighth at the least is taken."""
-    while wanted > room:
-        room *= 2
-    while 8 * wanted < room and room > least:
-        room //= 2
-    return room

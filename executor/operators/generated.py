@@ -1,0 +1,102 @@
+"""An operator that is one kernel, written for its query, over arrays of its own (joins). No row of
+it fails: what can fail is asked of pairs above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor import codegen
+from cql.executor.expressions import ErrorSite
+from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.packing import KeyPart
+from cql.executor.operators.rowscope import KernelText
+from cql.executor.unit import Unit, Words
+from cql.planner.expr import Literal
+
+
+class GeneratedOperator:
+    """``kernel`` is what ``text`` was written with. Arrays of ``state`` are words of the descriptor
+    by their names, where the kernel reads them."""
+
+    def __init__(self, name: str, workspace: Workspace, kernel: KernelText, text: str) -> None:
+        self.name = name
+        self.workspace = workspace
+        self.state: State = {}
+        self._kernel = kernel
+        self._slots = kernel.layout.slots
+        self.descriptor: Words = np.zeros(len(self._slots), np.int64)
+        self._module = codegen.load(text, workspace.folder)
+        self.address = int(self._module.op.address)
+        self.set("ones", workspace.ones.ctypes.data)
+        for slot, value in kernel.constants:
+            bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
+            self.descriptor[slot] = bits
+
+    def set(self, name: str, value: int) -> None:
+        """A word of the descriptor, if the kernel knows it."""
+        if name in self._slots:
+            self.descriptor[self._slots[name]] = value
+
+    def get(self, name: str) -> int:
+        return int(self.descriptor[self._slots[name]])
+
+    def slot(self, name: str) -> int:
+        """Where a word of the descriptor stands."""
+        return self._slots[name]
+
+    def fresh(self, name: str, size: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
+        """Zeros in the place of an array; returns what it was, None if there was none."""
+        old = self.state.get(name)
+        before = 0 if old is None else old.nbytes
+        self.workspace.resize(before, size * dtype.itemsize, self.name)
+        new = self.state[name] = np.zeros(size, dtype)
+        self.set(name, new.ctypes.data)
+        return old
+
+    def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+        """Room for so many; as many as fit stay."""
+        old = self.fresh(name, size, dtype)
+        if old is not None:
+            kept = min(len(old), size)
+            self.state[name][:kept] = old[:kept]
+
+    def counted(self) -> dict[str, int]:
+        """What the kernel counts."""
+        return {name: self.get(name) for name in self._kernel.counters}
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(a.nbytes for a in list(self.state.values()))
+
+    def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for slot, value in self._kernel.constants:
+            if isinstance(value, Literal) and value.type.is_text:
+                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise AssertionError(f"{self.name} fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+
+def map_key(words: Words, part: KeyPart, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    """Changes the codes that are part of key words, in place."""
+    old = (words >> part.shift).astype(np.int32)
+    words += (change(old).astype(np.int64) - old) << part.shift
+
+
+def fitting(wanted: int, room: int, least: int) -> int:
+    """Room for as many, a power of two, of which an eighth at the least is taken."""
+    while wanted > room:
+        room *= 2
+    while 8 * wanted < room and room > least:
+        room //= 2
+    return room
