@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from cql.deep import deep_stack
+from cql.errors import Position
 from cql.planner.describe import fewest
 from cql.planner.expr import Column
 from cql.planner.panes_together import share_windows
@@ -143,7 +144,7 @@ def join_once(node: Physical) -> Physical:
             made = _scan(mentions)
             scan = replace(made, why=f"{made.why}; read once for its {len(mentions)} mentions")
         scans |= {id(source): scan for source in mentions}
-    return _over(node, scans)
+    return _over(node, scans, [])[0]
 
 
 def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
@@ -151,10 +152,24 @@ def _is_mentioned(source: SourceExec, other: SourceExec) -> bool:
     return same and (source.ahead, source.refresh) == (other.ahead, other.refresh)
 
 
-def _over(node: Physical, scans: Mapping[int, SourceExec]) -> Physical:
+def _over(
+    node: Physical, scans: Mapping[int, SourceExec], made: list[tuple[Position, Physical]]
+) -> tuple[Physical, Position | None]:
+    """``node`` over the scans, and the place of the only mention in it. What is done with one
+    mention is done once, though the plan has it twice (NOT IN looks for equal values, and for
+    unknown ones): its bad and late rows count once. ``made`` are such nodes so far."""
     if isinstance(node, SourceExec):
-        return _narrowed(scans[id(node)], node)
-    return with_input(node, tuple(_over(child, scans) for child in inputs(node)))
+        return _narrowed(scans[id(node)], node), node.pos
+    below = [_over(child, scans, made) for child in inputs(node)]
+    node = with_input(node, tuple(child for child, _ in below))
+    place = below[0][1] if len(below) == 1 else None
+    if place is None:
+        return node, None
+    for where, other in made:
+        if where == place and _same(node, other):
+            return other, place
+    made.append((place, node))
+    return node, place
 
 
 def _same(one: Physical, other: Physical) -> bool:
