@@ -8,6 +8,7 @@ asked for (``oop_join``).
 A row finds its partners without passing over all that are later than it may join: a row also knows
 one further back, chosen so that any is reached in logarithmically many steps (Myers: An
 Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
+Where that may be much, a list is of a key and a slice of time, as long as the band is wide.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.expressions import Code, emit
+from cql.executor.expression_scope import Code, zero
+from cql.executor.expressions import emit
 from cql.executor.kernels.views import FIELDS, VIEWS
 from cql.executor.operators.join_keys import SIDES, KeyTable, Record
 from cql.executor.operators.row_terminal import store_row
@@ -379,10 +381,7 @@ class JoinWriter:
         kernel, body, node = self.kernel, self.kernel.body, self.node
         out = pair or RowScope(kernel, "r")
         if pair is None:
-            nothing = [
-                Code(_ZERO.get(f.type.storage, f"{f.type.storage}(0)"), "False")
-                for f in self.sides[1 - side.port].schema
-            ]
+            nothing = [Code(zero(f.type), "False") for f in self.sides[1 - side.port].schema]
             columns = [*columns, *nothing] if side.port == 0 else [*nothing, *columns]
         wanted = [*columns]
         if side.time is not None:
@@ -583,8 +582,6 @@ class JoinWriter:
         )
 
 
-#: The value of a NULL, where the type's name is no function of numba's.
-_ZERO = {"bool": "False"}
 #: Of a row: how many places back the row of its key before it is (0: none), and another one, and
 #: how many it has before it.
 LINKS = ("back", "skip", "depth")
