@@ -45,6 +45,7 @@ LIBRARY = {
         "add_flagged likely mul_flagged mul_high sub_flagged unlikely unsigned_mul_high"
     ),
     "memory": "bits_of_f64 call_operator f64_of_bits key_bits prefetch",
+    "passing": "send",
     "pipeline": "KernelCompiler",
     "scalar": (
         "cube_root decimal_quotient divide divide_half_up log_base modulo positive_fmod"

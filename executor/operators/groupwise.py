@@ -12,8 +12,8 @@ from cql.executor.operators.native import StageOperator
 from cql.executor.operators.packing import key_value
 from cql.executor.operators.rowscope import NEED_ROOM
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_progress import read_punctuation
 from cql.executor.operators.stage_spec import Table, columns_at
+from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import (
     NEVER,

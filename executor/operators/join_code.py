@@ -18,30 +18,28 @@ from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
-from cql.executor.kernels.views import FIELDS, VIEWS
+from cql.executor.kernels.views import FIELDS
 from cql.executor.operators.join_keys import SIDES, KeyTable, Record
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.operators.unit_text import (
+    close_output,
+    open_output,
+    read_punctuation,
+    send_punctuation,
+    unit_columns,
+)
 from cql.executor.unit import (
     CURSOR,
-    DETAIL,
-    DETAIL_ROW,
     END_OF_INPUT,
-    EPOCH,
     IDLE,
     INFINITY,
     PHASE,
     PORT,
-    PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLERS,
     SUB,
-    data_word,
-    mask_word,
 )
 from cql.model import Schema
 from cql.planner.expr import columns_of
@@ -122,16 +120,9 @@ class JoinWriter:
         for name in (f"{side}{n}" for side in SIDES for n in _WORDS):
             kernel.layout.slot(name)
         with body.block():
-            body.lines(
-                f"o[{SERIAL}] = u[{SERIAL}]",
-                f"o[{EPOCH}] = u[{EPOCH}]",
-                f"o[{STRAGGLERS}] = 0",
-                f"j = o[{ROWS}]",
-                "before = j",
-            )
+            open_output(kernel)
+            body.line(f"o[{STRAGGLERS}] = 0")
             self._declare()
-            with body.block("if j == 0:"):
-                body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
             for side in self.sides:
                 with body.block(f"if u[{PHASE}] == {_ROWS} and u[{PORT}] == {side.port}:"):
                     self._rows(side)
@@ -141,10 +132,9 @@ class JoinWriter:
                     self._leave(side)
                 with body.block("if status == 0:"):
                     self._promise()
-            body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
-            body.line(f"{kernel.word('emitted')} += j - before")
             self._give_back()
-            body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
+            close_output(kernel)
+            body.line("return status")
         sides = (len(side.schema) for side in self.sides)
         return kernel.module(max(*sides, len(self.node.schema)))
 
@@ -175,9 +165,6 @@ class JoinWriter:
         for side in self.sides:
             for word in _CHANGING:
                 body.line(f"{kernel.word(side.name + word)} = {side.name}{word}")
-        for name in kernel.counters:
-            slot = kernel.layout.slot(name)
-            body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -189,7 +176,7 @@ class JoinWriter:
             if side.pads:
                 body.line("void = False")
             scope = RowScope(kernel, "r")
-            scope.columns = list(self._of_unit(side))
+            scope.columns = unit_columns(side.schema, side.name)
             lost = None if not side.pads else "void = True"
             self.keys.words_of(side.schema, side.keys, scope, lost)
             self._reach(side, scope, lost)
@@ -273,17 +260,7 @@ class JoinWriter:
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "sub = 2 | int64(met)")
             with body.block("else:"):
-                self._give(side, self._of_unit(side), None)
-
-    def _of_unit(self, side: Side) -> list[Lazy]:
-        found = []
-        for c, f in enumerate(side.schema):
-            data, view = f"{side.name}in{c}", VIEWS[f.type.storage]
-            mask = f"{side.name}im{c}" if f.nullable else None
-            mask_view = f"as_u8(u[{mask_word(c)}], n)"
-            data_view = f"{view}(u[{data_word(c)}], n)"
-            found.append(Lazy(data, data_view, mask, mask_view, f.type))
-        return found
+                self._give(side, unit_columns(side.schema, side.name), None)
 
     def _stored(self, side: Side) -> list[Lazy]:
         """The columns of row ``at`` of a side; those that are not kept, nobody reads."""
@@ -345,7 +322,7 @@ class JoinWriter:
                     with body.block(f"if y + {o}disorder < least:"):
                         body.line("break")
                     body.line("continue")
-            mine, theirs = self._of_unit(side), self._stored(other)
+            mine, theirs = unit_columns(side.schema, side.name), self._stored(other)
             pair = RowScope(kernel, "r")
             pair.columns = [*mine, *theirs] if side.port == 0 else [*theirs, *mine]
             for condition in self.node.rest:
@@ -399,7 +376,7 @@ class JoinWriter:
         kernel, body, s = self.kernel, self.kernel.body, side.name
         body.line(f"q = uint64({s}top & {s}mask)")
         scope = RowScope(kernel, "r")
-        scope.columns = list(self._of_unit(side))
+        scope.columns = unit_columns(side.schema, side.name)
         stored = self._stored(side)
         for c in range(len(side.schema)):
             part, place = side.holds(c), stored[c]
@@ -445,9 +422,7 @@ class JoinWriter:
     def _punctuation(self) -> None:
         """Bounds rise."""
         kernel, body = self.kernel, self.kernel.body
-        read = f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
-        kernel.declare("arrived", read)
-        kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
+        read_punctuation(kernel)
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
             body.lines(
                 f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
@@ -548,16 +523,16 @@ class JoinWriter:
                     body.line(f"{promised} = value")
                     with body.block("if not (lended and rended):"):
                         for k in places:
-                            self._send(str(k), "value")
+                            send_punctuation(kernel, str(k), "value")
         finished = kernel.word("finished")
         with body.block(f"if lended and rended and {finished} == 0:"):
             body.line(f"{finished} = 1")
-            self._send(str(END_OF_INPUT), str(INFINITY))
+            send_punctuation(kernel, str(END_OF_INPUT), str(INFINITY))
         silent = " and ".join(f"({s}idle or {s}ended)" for s in SIDES)
         body.line(f"idle = int64({silent} and not (lended and rended))")
         with body.block(f"if idle != {kernel.word('idling')}:"):
             body.line(f"{kernel.word('idling')} = idle")
-            self._send(str(IDLE), "idle")
+            send_punctuation(kernel, str(IDLE), "idle")
         body.line(f"u[{PHASE}] = {_DONE}")
 
     def _bounds(self) -> Iterator[tuple[str, str, int]]:
@@ -571,15 +546,6 @@ class JoinWriter:
         yield "right", right, len(node.left.schema) + node.band.right
         yield "later", "min(lbound, rbound)", node.later
         yield "earlier", f"min({left}, {right})", node.later + 1
-
-    def _send(self, attribute: str, value: str) -> None:
-        self.kernel.body.lines(
-            f"at = {PUNCTUATION_WORDS} * o[{PUNCTUATIONS}]",
-            f"sent[at] = {attribute}",
-            f"sent[at + 1] = {value}",
-            "sent[at + 2] = -1",
-            f"o[{PUNCTUATIONS}] += 1",
-        )
 
 
 #: Of a row: how many places back the row of its key before it is (0: none), and another one, and

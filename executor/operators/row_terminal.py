@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_progress import attribute_origins, origins, read_punctuation
+from cql.executor.operators.stage_progress import attribute_origins, origins
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, Table, columns_at
+from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.operators.rowscope import KernelText
 from cql.executor.operators.stage_spec import StageSpec, Step
-from cql.executor.unit import NUMBERS, PUNCTUATION_ADDRESS, PUNCTUATION_WORDS, PUNCTUATIONS
+from cql.executor.unit import NUMBERS
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import SEQUENCE as NUMBER
 from cql.planner.physical import (
@@ -84,9 +83,3 @@ def _through(expr: Expr, column: int, origin: Origin) -> Origin:
     """``expr`` over ``column``, rewritten over the origin's base."""
     slots: list[Expr] = [origin.expr] * (column + 1)
     return Origin(origin.base, origin.attribute, substitute(expr, tuple(slots)))
-
-
-def read_punctuation(kernel: KernelText) -> str:
-    return kernel.declare(
-        "arrived", f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
-    )

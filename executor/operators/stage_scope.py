@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cql.executor.expressions import Code, HostSite
-from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import Lazy, RowScope
 from cql.executor.operators.stage_spec import window_column_type
-from cql.executor.unit import data_word, mask_word
+from cql.executor.operators.unit_text import unit_columns
 from cql.planner.physical import BucketExec
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class StageScope(RowScope):
         self.level = level
         self.name = ""
         if level == 0:
-            self.columns = list(_inputs(writer))
+            self.columns = unit_columns(writer.spec.input, sure=writer.spec.assume_valid)
 
     def is_masked(self, column: int) -> bool:
         """Whether an input column that is not loaded yet can hold NULL."""
@@ -46,20 +45,3 @@ class StageScope(RowScope):
     @staticmethod
     def schema_type(step: BucketExec) -> str:
         return window_column_type(step.input.schema, step.window).storage
-
-
-def _inputs(writer: StageWriter) -> list[Lazy]:
-    spec = writer.spec
-    columns: list[Lazy] = []
-    for i, f in enumerate(spec.input):
-        masked = f.nullable and i not in spec.assume_valid
-        columns.append(
-            Lazy(
-                f"in{i}",
-                f"{VIEWS[f.type.storage]}(u[{data_word(i)}], n)",
-                f"im{i}" if masked else None,
-                f"as_u8(u[{mask_word(i)}], n)",
-                f.type,
-            )
-        )
-    return columns

@@ -12,28 +12,26 @@ from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.operators.unit_text import (
+    close_output,
+    open_output,
+    read_punctuation,
+    send_punctuation,
+    unit_columns,
+)
 from cql.executor.unit import (
     CURSOR,
-    DETAIL,
-    DETAIL_ROW,
     END_OF_INPUT,
-    EPOCH,
     IDLE,
     INFINITY,
     PHASE,
     PORT,
-    PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
     SUB,
-    data_word,
-    mask_word,
 )
 from cql.planner.expr import columns_of
 from cql.planner.physical_joins import TableJoinExec
@@ -64,22 +62,15 @@ class TableJoinWriter:
         for name in ("rows", "entries", "index mask", "emitted"):
             kernel.layout.slot(name)
         with body.block():
-            body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]", f"j = o[{ROWS}]")
-            body.line("before = j")
-            with body.block("if j == 0:"):
-                body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+            open_output(kernel)
             with body.block(f"if u[{PORT}] == {TABLE} and u[{PHASE}] == 0:"):
                 body.lines("status = 2", f"detail = {NEED_ROOM}")
             with body.block(f"if u[{PORT}] != {TABLE} and u[{PHASE}] == 0:"):
                 self._rows()
-            body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
-            body.line(f"{kernel.word('emitted')} += j - before")
             with body.block(f"if status == 0 and u[{PORT}] != {TABLE}:"):
                 self._punctuation()
-            for name in kernel.counters:
-                slot = kernel.layout.slot(name)
-                body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
-            body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
+            close_output(kernel)
+            body.line("return status")
         sides = (self.node.input, self.node.table, self.node)
         return kernel.module(max(len(side.schema) for side in sides))
 
@@ -118,14 +109,6 @@ class TableJoinWriter:
         with self.kernel.body.block(f"while straggler < stragglers and {record} {condition}:"):
             self.kernel.body.line("straggler += 1")
 
-    def _of_stream(self) -> list[Lazy]:
-        found = []
-        for c, f in enumerate(self.node.input.schema):
-            mask = f"im{c}" if f.nullable else None
-            data_view = f"{VIEWS[f.type.storage]}(u[{data_word(c)}], n)"
-            found.append(Lazy(f"in{c}", data_view, mask, f"as_u8(u[{mask_word(c)}], n)", f.type))
-        return found
-
     def _of_table(self) -> list[Lazy]:
         """The columns of the table's row ``at``; those that are not kept, nobody reads."""
         kernel, found = self.kernel, []
@@ -153,7 +136,7 @@ class TableJoinWriter:
         kernel.declare("index", f"as_i32({kernel.word('index')}, {mask} + 1)")
         kernel.declare("starts", f"words({kernel.word('starts')}, {entries} + 1)")
         scope = RowScope(kernel, "r")
-        scope.columns = list(self._of_stream())
+        scope.columns = unit_columns(node.input.schema)
         codes = [scope.load(a) for a, _ in node.keys]
         body.lines("begin = 0", "end = 0")
         valid = " and ".join(code.valid for code in codes if code.valid is not None)
@@ -185,7 +168,7 @@ class TableJoinWriter:
         with body.block("while x < end:"):
             body.lines("at = x", "x += 1")
             pair = RowScope(kernel, "r")
-            pair.columns = [*self._of_stream(), *self._of_table()]
+            pair.columns = [*unit_columns(node.input.schema), *self._of_table()]
             for condition in node.rest:
                 code = emit(condition, pair)
                 holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
@@ -210,7 +193,7 @@ class TableJoinWriter:
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "sub = 2 + 2 * end + met", "break")
             scope = RowScope(self.kernel, "r")
-            scope.columns = list(self._of_stream())
+            scope.columns = unit_columns(node.input.schema)
             scope.columns += [Code(zero(f.type), "False") for f in node.table.schema]
             self._store(scope)
 
@@ -245,9 +228,7 @@ class TableJoinWriter:
     def _punctuation(self) -> None:
         """What the stream promises holds for the pairs of its rows."""
         kernel, body = self.kernel, self.kernel.body
-        read = f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
-        kernel.declare("arrived", read)
-        kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
+        read_punctuation(kernel)
         live = self.node.passed(progressing(self.node.input))
         with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
             body.lines(
@@ -255,20 +236,11 @@ class TableJoinWriter:
                 f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
             )
             with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
-                self._send("attribute")
+                send_punctuation(kernel, "attribute", "value")
                 body.line("continue")
             partial = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {partial} or value == {INFINITY}:"):
                 body.line("continue")  # dropping a promise is always sound
             for column, origin in live.items():
                 with body.block(f"if attribute == {origin}:"):
-                    self._send(str(column))
-
-    def _send(self, attribute: str) -> None:
-        self.kernel.body.lines(
-            f"to = {PUNCTUATION_WORDS} * o[{PUNCTUATIONS}]",
-            f"sent[to] = {attribute}",
-            "sent[to + 1] = value",
-            "sent[to + 2] = -1",
-            f"o[{PUNCTUATIONS}] += 1",
-        )
+                    send_punctuation(kernel, str(column), "value")

@@ -18,10 +18,10 @@ from cql.executor.operators.stage_progress import (
     Origin,
     attribute_origins,
     origins,
-    read_punctuation,
 )
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, window_column_type
+from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,

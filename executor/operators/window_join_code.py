@@ -30,20 +30,13 @@ from cql.executor.kernels.window_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.operators.packing import key_expression
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.operators.window_join_layout import Directory, Input, JoinLayout
 from cql.executor.unit import (
     CURSOR,
-    DETAIL,
-    DETAIL_ROW,
-    EPOCH,
     PHASE,
     PORT,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
     STRAGGLERS,
-    data_word,
-    mask_word,
 )
 from cql.planner.expr import Expr, columns_of
 from cql.planner.physical_window_join import WindowJoinExec
@@ -87,16 +80,9 @@ class WindowJoinWriter:
         for name in (f"reach{p}_{q}" for p in numbers for q in numbers):
             kernel.layout.slot(name)
         with body.block():
-            body.lines(
-                f"o[{SERIAL}] = u[{SERIAL}]",
-                f"o[{EPOCH}] = u[{EPOCH}]",
-                f"o[{STRAGGLERS}] = 0",
-                f"j = o[{ROWS}]",
-                "before = j",
-            )
+            open_output(kernel)
+            body.line(f"o[{STRAGGLERS}] = 0")
             self._declare()
-            with body.block("if j == 0:"):
-                body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
             for one in self.inputs:
                 with body.block(f"if u[{PHASE}] == 0 and u[{PORT}] == {one.port}:"):
                     self._append(one)
@@ -104,12 +90,7 @@ class WindowJoinWriter:
                 body.lines("note_progress(desc, unit)", f"u[{PHASE}] = 2")
             with body.block("if status == 0:"):
                 self._run()
-            body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
-            body.line(f"{kernel.word('emitted')} += j - before")
-            for name in kernel.counters:
-                slot = kernel.layout.slot(name)
-                body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
-            body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row")
+            close_output(kernel)
             body.line("return finish_unit(desc, unit, status)")
         widths = (len(one.schema) for one in self.inputs)
         return kernel.module(max(*widths, len(self.node.schema)))
@@ -169,7 +150,7 @@ class WindowJoinWriter:
             with body.block(f"for i in range(u[{CURSOR}], n):"):
                 body.line("r = uint64(i)")
                 scope = RowScope(kernel, "r")
-                scope.columns = list(self._of_unit(one))
+                scope.columns = unit_columns(one.schema, f"_{one.port}")
                 keys = (self.layout.column(s, p) for s in range(len(self.node.keys)))
                 for c in (*(k for k in keys if k is not None), one.time):
                     code = scope.load(c)
@@ -189,15 +170,6 @@ class WindowJoinWriter:
             )
             with body.block(f"if {kernel.word('adaptive')} != 0:"):
                 body.line(f"note_arrivals(desc, {p}, begun)")
-
-    def _of_unit(self, one: Input) -> list[Lazy]:
-        found = []
-        for c, f in enumerate(one.schema):
-            data, view = f"in{one.port}_{c}", VIEWS[f.type.storage]
-            mask = f"inm{one.port}_{c}" if f.nullable else None
-            views = f"{view}(u[{data_word(c)}], n)", f"as_u8(u[{mask_word(c)}], n)"
-            found.append(Lazy(data, views[0], mask, views[1], f.type))
-        return found
 
     def _store(self, one: Input, scope: RowScope) -> None:
         kernel, body, p = self.kernel, self.kernel.body, one.port

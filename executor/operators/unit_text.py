@@ -1,0 +1,71 @@
+"""What kernels say of their units alike: the columns that come in, the rows and the punctuation
+that go out."""
+
+from __future__ import annotations
+
+from cql.executor.expression_scope import Code
+from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.rowscope import KernelText, Lazy
+from cql.executor.unit import (
+    DETAIL,
+    DETAIL_ROW,
+    EPOCH,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    data_word,
+    mask_word,
+)
+from cql.model import Schema
+
+
+def unit_columns(
+    schema: Schema, name: str = "", sure: frozenset[int] = frozenset()
+) -> list[Code | Lazy]:
+    """The columns of a unit; ``name`` tells those of several inputs apart. Those that are ``sure``
+    hold no NULL."""
+    return [
+        Lazy(
+            f"{name}in{c}",
+            f"{VIEWS[f.type.storage]}(u[{data_word(c)}], n)",
+            f"{name}im{c}" if f.nullable and c not in sure else None,
+            f"as_u8(u[{mask_word(c)}], n)",
+            f.type,
+        )
+        for c, f in enumerate(schema)
+    ]
+
+
+def open_output(kernel: KernelText) -> None:
+    """Row ``j`` of the output comes next. What an operator makes of several rows has numbers of its
+    own."""
+    body = kernel.body
+    body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]")
+    body.lines(f"j = o[{ROWS}]", "before = j")
+    with body.block("if j == 0:"):
+        body.line(f"o[{SEQUENCE}] = {kernel.word('emitted')}")
+
+
+def close_output(kernel: KernelText) -> None:
+    """Counts what went out, and gives the counters back."""
+    body = kernel.body
+    body.lines(f"o[{ROWS}] = j", f"{kernel.counter('rows_out')} += j - before")
+    body.line(f"{kernel.word('emitted')} += j - before")
+    for name in kernel.counters:
+        body.line(f"fetch_add_relaxed(desc + {8 * kernel.layout.slot(name)}, {name})")
+    body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row")
+
+
+def read_punctuation(kernel: KernelText) -> str:
+    return kernel.declare(
+        "arrived", f"words(u[{PUNCTUATION_ADDRESS}], {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}])"
+    )
+
+
+def send_punctuation(kernel: KernelText, attribute: str, value: str) -> None:
+    """Behind what there is; ``kernels.passing.send`` in a text."""
+    kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
+    kernel.body.line(f"o[{PUNCTUATIONS}] = send(sent, o[{PUNCTUATIONS}], {attribute}, {value})")
