@@ -45,12 +45,23 @@ def renumber(keys: Any, count: int, column: int, head: int, place: Any) -> None:
         keys[e, column] = place[k] if 0 <= k < place.size else NONE
 
 
+@njit(inline="always")
+def _enter(index: Any, h: int, number: int) -> None:
+    """Open addressing; an entry is 31 bits of the hash, which choose its place, too, and the number
+    of a record, from 1 on (``join_keys.look_up``); 0: free."""
+    tag = hash_end(h) >> 32
+    mask = index.size - 1
+    p = tag & mask
+    while index[p] != 0:
+        p = (p + 1) & mask
+    index[p] = tag << 32 | number
+
+
 @njit("int64(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
     """Forgets the keys whose rows have all left, whose sides begin at ``left`` and ``right``;
     returns how many stay. They are entered into the index, which is empty."""
     words = keys.shape[1] - 2
-    mask = index.size - 1
     stay = 0
     for e in range(count):
         if keys[e, words] < left and keys[e, words + 1] < right:
@@ -61,23 +72,15 @@ def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
         for w in range(1, words):
             h = hash_next(h, keys[stay, w])
         stay += 1
-        h = hash_end(h) >> 32
-        p = h & mask
-        while index[p] != 0:
-            p = (p + 1) & mask
-        index[p] = h << 32 | stay
+        _enter(index, h, stay)
     return stay
 
 
-@njit("void(int64[:, ::1], int64, int32[::1])", nogil=True, cache=True)
+@njit("void(int64[:, ::1], int64, int64[::1])", nogil=True, cache=True)
 def index_keys(keys: Any, entries: int, index: Any) -> None:
-    """Fills an empty index (entry + 1; 0: free) with the first ``entries`` keys, by word."""
-    mask = index.size - 1
+    """Fills an empty index with the first ``entries`` keys, by word."""
     for e in range(entries):
         h = hash_start(keys[0, e])
         for w in range(1, keys.shape[0]):
             h = hash_next(h, keys[w, e])
-        p = hash_end(h) & mask
-        while index[p] != 0:
-            p = (p + 1) & mask
-        index[p] = e + 1
+        _enter(index, h, e + 1)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.kernels.views import FIELDS
+from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import SIDES, KeyTable, Record
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -173,6 +174,8 @@ class JoinWriter:
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         with body.block("for i in range(first, n):"):
             body.line("r = uint64(i)")
+            if self.keys.hashed:
+                self._look_ahead(side)
             if side.pads:
                 body.line("void = False")
             scope = RowScope(kernel, "r")
@@ -208,6 +211,18 @@ class JoinWriter:
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+
+    def _look_ahead(self, side: Side) -> None:
+        body = self.kernel.body
+        with body.block(f"if i + {AHEAD_ROWS} < n:"):
+            body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
+            scope = RowScope(self.kernel, "ahead")
+            scope.columns = unit_columns(side.schema, side.name)
+            part = None
+            if self.node.sliced and side.time is not None:
+                shift = self.kernel.declare("shift", self.kernel.word("shift"))
+                part = f"int64({scope.load(side.time).value}) >> {shift}"
+            self.keys.look_ahead(side.schema, side.keys, scope, part)
 
     def _begin(self, side: Side, first: str) -> None:
         """Where the search for partners of a row begins, or goes on after the output was full."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cql.executor.codegen import Text
+from cql.executor.expression_scope import Code
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.executor.unit import stored_dtype
@@ -54,6 +56,34 @@ class Record:
                 "itemsize": self.size,
             }
         )
+
+
+def hash_of(words: Sequence[str]) -> str:
+    chain = f"hash_start({words[0]})"
+    for word in words[1:]:
+        chain = f"hash_next({chain}, {word})"
+    return f"hash_end({chain})"
+
+
+def look_up(body: Text, words: Sequence[str], index: str, mask: str, entry: str, same: str) -> None:
+    """Sets ``known``: whether the key of these words is in the index. ``entry`` is what to do with
+    the ``number`` of a record, before ``same`` asks whether it has that key; ``entered`` is put at
+    ``p`` for one that was not there."""
+    body.lines(f"h = {hash_of(words)}", f"p = (h >> 32) & {mask}", "known = False")
+    with body.block("while True:"):
+        body.line(f"found = {index}[uint64(p)]")
+        with body.block("if found == 0:"):
+            body.line("break")
+        with body.block("if (found ^ h) >> 32 == 0:"):
+            body.lines("number = (found & 0xFFFFFFFF) - 1", entry)
+            with body.block(f"if likely({same}):"):
+                body.lines("known = True", "break")
+        body.line(f"p = (p + 1) & {mask}")
+
+
+def entered(number: str) -> str:
+    """The entry of a record, counted from 1, whose key has been looked up."""
+    return f"(h >> 32 << 32) | {number}"
 
 
 @dataclass(slots=True)
@@ -105,25 +135,37 @@ class KeyTable:
         """Sets ``kw<n>``; a row with a NULL key has no partners: the next one follows, unless
         ``lost`` is what to do with it."""
         body = self.kernel.body
-        words: list[list[str]] = [[] for _ in range(self.count - self.sliced)]
-        for c, part in zip(columns, self.parts, strict=True):
-            code = scope.load(c)
+        codes = [scope.load(c) for c in columns]
+        for code in codes:
             if code.valid is not None:
                 with body.block(f"if not {code.valid}:"):
                     body.lines(*self.lost(lost))
+        words = self._packed(schema, columns, codes)
+        body.lines(*(f"kw{w} = {text}" for w, text in enumerate(words)))
+
+    def _packed(self, schema: Schema, columns: Sequence[int], codes: Sequence[Code]) -> list[str]:
+        """The words that values of columns make, without the slice."""
+        words: list[list[str]] = [[] for _ in range(self.count - self.sliced)]
+        for c, code, part in zip(columns, codes, self.parts, strict=True):
             words[part.word].append(key_expression(schema[c].type, code.value, part))
-        if self.types:
-            body.lines(*(f"kw{w} = {' | '.join(texts)}" for w, texts in enumerate(words)))
+        return [" | ".join(texts) for texts in words if texts]
+
+    def look_ahead(
+        self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None
+    ) -> None:
+        """Asks for the place in the index of a later row, which ``scope`` loads; ``part`` is its
+        slice. (What stands there decides a branch, and is not in the nearest cache.)"""
+        body = self.kernel.body
+        codes = [scope.load(c) for c in columns]
+        words = [*self._packed(schema, columns, codes), *([part] if part else [])]
+        body.lines(*(f"ahead{w} = {text}" for w, text in enumerate(words)))
+        hashed = hash_of([f"ahead{w}" for w in range(len(words))])
+        index = self.kernel.declare("index_at", self.kernel.word("index"))
+        body.line(f"prefetch({index} + 8 * (({hashed} >> 32) & imask))")
 
     def lost(self, instead: str | None) -> tuple[str, ...]:
         """What becomes of a row without a key or a time."""
         return (instead,) if instead else (f"{self.kernel.counter('null_keys')} += 1", "continue")
-
-    def _hash(self, words: Sequence[str]) -> str:
-        chain = f"hash_start({words[0]})"
-        for word in words[1:]:
-            chain = f"hash_next({chain}, {word})"
-        return f"hash_end({chain})"
 
     def slice(self, text: str) -> None:
         """Of the words of a key, the slice of time."""
@@ -137,26 +179,14 @@ class KeyTable:
             body.lines("e = uint64(0)", "known = True")
             return
         same = " and ".join(f"keys[e + {w}] == kw{w}" for w in range(self.count))
-        body.lines(
-            f"h = {self._hash([f'kw{w}' for w in range(self.count)])}",
-            "p = (h >> 32) & imask",
-            "known = False",
-            "e = uint64(0)",
-        )
-        with body.block("while True:"):
-            body.line("found = index[uint64(p)]")
-            with body.block("if found == 0:"):
-                body.line("break")
-            with body.block("if (found ^ h) >> 32 == 0:"):
-                body.line(f"e = uint64({width} * ((found & 0xFFFFFFFF) - 1))")
-                with body.block(f"if likely({same}):"):
-                    body.lines("known = True", "break")
-            body.line("p = (p + 1) & imask")
+        body.line("e = uint64(0)")
+        words = [f"kw{w}" for w in range(self.count)]
+        look_up(body, words, "index", "imask", f"e = uint64({width} * number)", same)
         if wanted is None:
             return
         with body.block(f"if {wanted} and not known:"):
             body.lines(f"e = uint64({width} * count)", "count += 1")
-            body.line("index[uint64(p)] = (h >> 32 << 32) | count")
+            body.line(f"index[uint64(p)] = {entered('count')}")
             body.lines(*(f"keys[e + {w}] = kw{w}" for w in range(self.count)))
             body.lines(*(f"{self.latest(s)} = -1" for s in SIDES))
 

@@ -138,8 +138,8 @@ class OopJoinOperator(GeneratedOperator):
             )
         else:
             stay, room = self._forget_keys(), self.get("room")
-            if 3 * stay > 2 * room or (8 * stay < room and room > _KEYS):
-                self._take_keys(max(2 * stay, _KEYS))
+            if 2 * stay > room or (8 * stay < room and room > _KEYS):
+                self._take_keys(max(3 * stay, _KEYS))
 
     def counters(self) -> dict[str, int]:
         counted = self.counted()

@@ -94,7 +94,7 @@ class TableJoinOperator(GeneratedOperator):
             state |= {f"key{w}": words for w, words in enumerate(keys)}
             state["starts"] = np.append(firsts, count)
             places = _PLACES * max(1, firsts.size)
-            state["index"] = np.zeros(1 << (places - 1).bit_length(), np.int32)
+            state["index"] = np.zeros(1 << (places - 1).bit_length(), np.int64)
         self._place(state, count)
         self.workspace.resize(read, 0, self.name)
 
@@ -121,7 +121,7 @@ class TableJoinOperator(GeneratedOperator):
         """``state`` takes the place of what there was."""
         if self.node.keys and not state:
             state = {f"key{w}": np.zeros(0, np.int64) for w in range(self._words)}
-            state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int32)}
+            state |= {"starts": np.zeros(1, np.int64), "index": np.zeros(2, np.int64)}
         self._account(nbytes([self.state]), nbytes([state]))
         self.state = state
         self.set("rows", rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.join_keys import look_up
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -133,7 +134,7 @@ class TableJoinWriter:
             return
         entries = kernel.declare("entries", kernel.word("entries"))
         mask = kernel.declare("imask", kernel.word("index mask"))
-        kernel.declare("index", f"as_i32({kernel.word('index')}, {mask} + 1)")
+        kernel.declare("index", f"words({kernel.word('index')}, {mask} + 1)")
         kernel.declare("starts", f"words({kernel.word('starts')}, {entries} + 1)")
         scope = RowScope(kernel, "r")
         scope.columns = unit_columns(node.input.schema)
@@ -145,21 +146,14 @@ class TableJoinWriter:
             for (a, _), code, part in zip(node.keys, codes, self.parts, strict=True):
                 kind = node.input.schema[a].type
                 words[part.word].append(key_expression(kind, code.value, part))
-            chain = "hash_start(kw0)"
             for w, texts in enumerate(words):
                 body.line(f"kw{w} = {' | '.join(texts)}")
                 kernel.declare(f"key{w}", f"words({kernel.word(f'key{w}')}, {entries})")
-                chain = f"hash_next({chain}, kw{w})" if w else chain
-            body.line(f"p = hash_end({chain}) & imask")
-            with body.block("while True:"):
-                body.line("known = int64(index[uint64(p)])")
-                with body.block("if known == 0:"):
-                    body.line("break")
-                body.line("e = uint64(known - 1)")
-                same = " and ".join(f"key{w}[e] == kw{w}" for w in range(self.words))
-                with body.block(f"if likely({same}):"):
-                    body.lines("begin = starts[e]", "end = starts[e + uint64(1)]", "break")
-                body.line("p = (p + 1) & imask")
+            same = " and ".join(f"key{w}[e] == kw{w}" for w in range(self.words))
+            named = [f"kw{w}" for w in range(self.words)]
+            look_up(body, named, "index", mask, "e = uint64(number)", same)
+            with body.block("if known:"):
+                body.lines("begin = starts[e]", "end = starts[e + uint64(1)]")
 
     def _partners(self) -> None:
         """Gives the pairs of the row, or (semi and anti joins) looks whether there is one."""

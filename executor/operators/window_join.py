@@ -121,7 +121,7 @@ class WindowJoinOperator(GeneratedOperator):
         for name, dtype in self._of_keys(made).items():
             self.resize(name, room, dtype)
         self.set(f"keys{k}", room)
-        self.fresh(f"index{k}", _PLACES * room, np.dtype(np.int32))
+        self.fresh(f"index{k}", _PLACES * room, np.dtype(np.int64))
         self.set(f"imask{k}", _PLACES * room - 1)
         self._index(made)
 

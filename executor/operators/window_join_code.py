@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from cql.executor.expressions import Code, emit
 from cql.executor.kernels.views import VIEWS
 from cql.executor.kernels.window_join import NEED_RESULTS, OF_INPUT, SHARED
+from cql.executor.operators.join_keys import entered, look_up
 from cql.executor.operators.packing import key_expression
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -116,7 +117,7 @@ class WindowJoinWriter:
             k = made.number
             room = kernel.declare(f"keys{k}", kernel.word(f"keys{k}"))
             mask = kernel.declare(f"imask{k}", kernel.word(f"imask{k}"))
-            kernel.declare(f"index{k}", f"as_i32({kernel.word(f'index{k}')}, {mask} + 1)")
+            kernel.declare(f"index{k}", f"words({kernel.word(f'index{k}')}, {mask} + 1)")
             for w in range(made.words):
                 kernel.declare(f"key{k}_{w}", f"words({kernel.word(f'key{k}_{w}')}, {room})")
             for p in made.members:
@@ -393,26 +394,19 @@ class WindowJoinWriter:
             code = scope.load(self.inputs[port].first + column)
             words[part.word].append(key_expression(kind, code.value, part))
         body.lines(*(f"w{k}_{w} = {' | '.join(texts)}" for w, texts in enumerate(words)))
-        chain = f"hash_start(w{k}_0)"
-        for w in range(1, made.words):
-            chain = f"hash_next({chain}, w{k}_{w})"
+        named = [f"w{k}_{w}" for w in range(made.words)]
         same = " and ".join(f"key{k}_{w}[uint64(e{k})] == w{k}_{w}" for w in range(made.words))
-        body.line(f"place = hash_end({chain}) & imask{k}")
-        with body.block("while True:"):
-            body.line(f"e{k} = int64(index{k}[uint64(place)]) - 1")
-            with body.block(f"if e{k} < 0:"):
-                if makes:
-                    body.lines(f"e{k} = count{k}", f"count{k} += 1")
-                    body.line(f"index{k}[uint64(place)] = count{k}")
-                    for w in range(made.words):
-                        body.line(f"key{k}_{w}[uint64(e{k})] = w{k}_{w}")
-                    for p in made.members:
-                        body.line(f"first{k}_{p}[uint64(e{k})] = -1")
-                        body.line(f"last{k}_{p}[uint64(e{k})] = -1")
-                body.line("break")
-            with body.block(f"if likely({same}):"):
-                body.line("break")
-            body.line(f"place = (place + 1) & imask{k}")
+        look_up(body, named, f"index{k}", f"imask{k}", f"e{k} = number", same)
+        with body.block("if not known:"):
+            if not makes:
+                body.line(f"e{k} = -1")
+                return
+            body.lines(f"e{k} = count{k}", f"count{k} += 1")
+            body.line(f"index{k}[uint64(p)] = {entered(f'count{k}')}")
+            for w in range(made.words):
+                body.line(f"key{k}_{w}[uint64(e{k})] = w{k}_{w}")
+            for p in made.members:
+                body.lines(f"first{k}_{p}[uint64(e{k})] = -1", f"last{k}_{p}[uint64(e{k})] = -1")
 
     def _partners(
         self, one: Input, depth: int, bound: list[int], scope: RowScope, rest: list[Expr]
