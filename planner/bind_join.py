@@ -10,10 +10,11 @@ from sqlglot import exp
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
-from cql.planner.expr import Column, Expr, columns_of
-from cql.planner.logical import ASOF, Join, Logical
+from cql.planner.expr import Call, Case, Column, Expr, columns_of
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
+from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 
 
@@ -193,14 +194,21 @@ class JoinChain:
         at = ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
         beside = self._beside(right, "cross", join)
         condition = self._condition(join, right, beside, kind)
+        asked: list[Expr] = []
         if not is_table(right.plan):
+            width = len(self.plan.schema)
             time = self._version_time(right, version)
-            there = replace(time, index=len(self.plan.schema) + time.index)
+            there = replace(time, index=width + time.index)
             since = functions.resolve("ge", [at, there], self.binder.pos(version))
-            assert condition is not None
-            condition = functions.resolve("and", [condition, since], self.binder.pos(version))
-            kind = "asof" if kind == "inner" else "asof left"
+            parts = [] if condition is None else conjuncts(condition)
+            times = columns_of(at) | {there.index}
+            # what is no key and no tolerance is asked of the version, and chooses none
+            asked = [p for p in parts if not _is_key(p, width) and columns_of(p) != times]
+            condition = conjunction([*(p for p in parts if p not in asked), since])
+            kind = "asof left" if kind == "left" else "asof"
         self.plan = Join(self.plan, right.plan, kind, condition, self.binder.pos(join))
+        if asked:
+            self.plan = _asked_of_versions(self.plan, conjunction(asked), kind)
         self.items.append(right)
         self.merged = beside.merged
 
@@ -220,6 +228,26 @@ class JoinChain:
                 hint="declare ORDERED BY or WATERMARK on it",
             )
         return column_of(right.plan, live)
+
+
+def _is_key(part: Expr, width: int) -> bool:
+    """Whether it compares something of the left with something of the right."""
+    if not (isinstance(part, Call) and part.fn == "eq"):
+        return False
+    sides = [{c >= width for c in columns_of(arg)} for arg in part.args]
+    return sides in ([{False}, {True}], [{True}, {False}])
+
+
+def _asked_of_versions(plan: Join, condition: Expr, kind: str) -> Logical:
+    """``plan`` where the version that holds is as ``condition`` wants it; of an outer join, NULL in
+    place of the others."""
+    if kind == "asof":
+        return Filter(plan, condition, condition.pos)
+    width = len(plan.left.schema)
+    columns = [column_of(plan, k) for k in range(len(plan.schema))]
+    exprs: list[Expr] = [*columns[:width]]
+    exprs += [Case(((condition, c),), None, c.type, True) for c in columns[width:]]
+    return Project(plan, tuple(exprs), plan.schema.names, plan.pos)
 
 
 def _named(expr: Expr, name: str) -> str:

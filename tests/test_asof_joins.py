@@ -86,6 +86,17 @@ def test_left_rows_leave_in_their_order(
     assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == expected
 
 
+def test_a_condition_is_asked_of_the_version_that_holds(session: cql.Session) -> None:
+    """One that fails it is not replaced by an older one."""
+    source = "JOIN quotes FOR SYSTEM_TIME AS OF t.ts q ON t.k = q.k AND q.w <> 40 AND t.v + q.w > 0"
+    assert rows(session, f"SELECT t.v, q.w FROM trades t {source}") == [(2, 20), (5, 60)]
+    found = [(1, None), (2, 20), (4, None), (3, None), (5, 60)]
+    assert rows(session, f"SELECT t.v, q.w FROM trades t LEFT {source}") == found
+    near = f"{source.split(' AND ')[0]} AND t.ts - q.ts <= INTERVAL 1 SECOND"
+    found = [(1, 40), (2, 20), (4, None), (3, None), (5, 60)]
+    assert rows(session, f"SELECT t.v, q.w FROM trades t LEFT {near}") == found
+
+
 def test_a_table_has_one_version(session: cql.Session) -> None:
     text = "SELECT v, name FROM trades t LEFT JOIN names FOR SYSTEM_TIME AS OF t.ts n USING (k)"
     found = [(1, "one"), (2, "two"), (2, "zwei"), (3, None), (4, "one"), (5, "one")]
