@@ -33,7 +33,6 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.lower_relation_join import (
-    as_side,
     each_pair_once,
     mark_join,
     relation_join,
@@ -61,7 +60,7 @@ from cql.planner.physical import (
 from cql.planner.physical_joins import LookupExec, RelationJoinExec, SubqueryJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
-from cql.planner.relations import clock, sees_relation
+from cql.planner.relations import as_side, clock, sees_relation
 from cql.types import BIGINT, DataType, Kind
 from cql.window import MAX_EVENT_TIME, WindowKind
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.expr import Call, Column, Expr
@@ -21,26 +20,9 @@ from cql.planner.physical import (
 )
 from cql.planner.physical_joins import RelationJoinExec
 from cql.planner.properties import looks_up, progressing
-from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
 from cql.types import BOOLEAN
 from cql.window import WindowKind
-
-
-def as_side(node: Logical) -> Logical:
-    """An input of a join of relations as a relation: of a stream, that of all its rows so far; of a
-    join, that of relations."""
-    match node:
-        case Join():
-            return replace(node, left=as_side(node.left), right=as_side(node.right))
-        case Filter() | Project() if _is_join(node):
-            return replace(node, input=as_side(node.input))
-        case _:
-            return as_relation(node)
-
-
-def _is_join(node: Logical) -> bool:
-    return isinstance(node, Join) or (isinstance(node, Filter | Project) and _is_join(node.input))
 
 
 def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:

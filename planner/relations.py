@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cql.planner.expr import Column
+from cql.planner.expr import Column, Expr, substitute
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import (
     ASOF,
@@ -28,7 +28,7 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
-from cql.planner.properties import closing_pair, is_constant, looks_up, progressing
+from cql.planner.properties import closing_pair, is_bounded, is_constant, looks_up, progressing
 from cql.planner.rules import conjuncts
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
@@ -107,11 +107,16 @@ def changes(node: Logical) -> bool:
     return is_relation(node) and not is_append_only(node)
 
 
-def as_relation(node: Logical) -> Logical:
-    """``node`` read as a relation: a stream in it is that of all its rows so far."""
+def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
+    """``node`` read as a relation: a stream in it is that of all its rows so far. ``above`` is what
+    else is asked of its rows."""
     match node:
-        case Filter() | Project() if sees_relation(node.input) or not progressing(node):
-            return replace(node, input=as_relation(node.input))
+        case Filter() if sees_relation(node.input) or not progressing(node):
+            asked = (*above, *conjuncts(node.condition))
+            return replace(node, input=as_relation(node.input, asked))
+        case Project() if sees_relation(node.input) or not progressing(node):
+            asked = tuple(substitute(e, node.exprs) for e in above)
+            return replace(node, input=as_relation(node.input, asked))
         case Sort():
             return replace(node, input=as_relation(node.input))
         case RowNumber() if node.window is None:
@@ -133,7 +138,48 @@ def as_relation(node: Logical) -> Logical:
             first = next(iter(progressing(node)), None)
             if first is None:  # a table: it holds from the beginning
                 return node
+            if is_bounded(node) and _without_band(node, above):
+                return as_side(node)
             return Windowed(node, Window(WindowKind.UNBOUNDED, first), getattr(node, "pos", None))
+
+
+def as_side(node: Logical) -> Logical:
+    """An input of a join of relations as a relation: of a stream, that of all its rows so far; of a
+    join, that of relations."""
+    match node:
+        case Join() if node.kind not in ASOF:
+            return replace(node, left=as_side(node.left), right=as_side(node.right))
+        case Filter() | Project() if _is_join(node):
+            return replace(node, input=as_side(node.input))
+        case _:
+            return as_relation(node)
+
+
+def _is_join(node: Logical) -> bool:
+    if isinstance(node, Filter | Project):
+        return _is_join(node.input)
+    return isinstance(node, Join) and node.kind not in ASOF
+
+
+def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
+    """Whether it is a join of streams whose pairs may come at any time: none of its times
+    progresses before both inputs have ended."""
+    match node:
+        case Filter():
+            return _without_band(node.input, (*above, *conjuncts(node.condition)))
+        case Project():
+            return _without_band(node.input, tuple(substitute(e, node.exprs) for e in above))
+        case Join() if is_inner(node):
+            width = len(node.left.schema)
+            parts = [] if node.condition is None else conjuncts(node.condition)
+            parts = [*parts, *above]
+            sides = Sides(width, tuple(progressing(node.left)), tuple(progressing(node.right)))
+            if not looks_up(node) and take_apart(parts, [], sides).band is None:
+                return True
+            of = tuple(tuple(sides.own(e) for e in parts if sides.of(e) == k) for k in (0, 1))
+            return _without_band(node.left, of[0]) or _without_band(node.right, of[1])
+        case _:
+            return False
 
 
 def as_it_comes(node: Logical) -> Logical:

@@ -22,6 +22,16 @@ SUBQUERIES = (
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k < a.k AND b.s <> a.s)",
 )
 
+#: Joins of streams without a band, where a relation is asked for, and of what ASOF JOIN gives.
+RELATIONS = (
+    "SELECT a.t FROM a WHERE EXISTS (SELECT 1 FROM b, a AS c WHERE b.k = a.k AND b.v = c.v)",
+    "SELECT a.t FROM a WHERE a.v NOT IN (SELECT b.v FROM b JOIN a AS c ON b.k = c.k WHERE c.v > 9)",
+    "SELECT a.t, b.t AS u FROM a JOIN b ON a.k = b.k WHERE b.v IN (SELECT v FROM a) OR a.v > 9",
+    "SELECT a.v FROM a JOIN b ON a.k = b.k EXCEPT SELECT v FROM b WHERE v > 9",
+    "SELECT a.t, b.t AS u, c.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND a.t > b.t"
+    " FULL JOIN b AS c ON c.v = a.v",
+)
+
 
 def table(rng: random.Random, rows: int) -> pa.Table:
     def maybe(value: object) -> object:
@@ -84,3 +94,8 @@ def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> 
     for k in range(2):
         compared(f"{seed} {k}", f"SELECT a.t, a.k, a.v FROM a WHERE {condition}")
         compared(f"{seed} {k}", f"SELECT a.t, {condition} AS said FROM a")
+
+
+@pytest.mark.parametrize("text", RELATIONS)
+def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
+    compared(seed, text)
