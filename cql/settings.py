@@ -372,6 +372,12 @@ class Settings(Mapping[str, Any]):
         "individual",
         "joint",
     )
+    join_flush: str = _choice(
+        "slow",
+        "When rows of outer and anti joins of streams leave for which no partner can come any more:"
+        " slow (about two for each row that comes), at_once.",
+        "at_once",
+    )
     table_refresh: str = _setting(
         SettingType.TIME,
         "off",

@@ -479,7 +479,12 @@ def _join_line(node: OopJoinExec) -> Line:
     if node.kind in ("left", "right", "full", "semi", "anti"):
         held += ", and whether each has a partner"
         said = [f"{node.kind} {' AND '.join(said)}".strip()]
-    return Line("OopJoin", " AND ".join(said), (f"why: {node.why}", f"state: {held}"))
+    notes = [f"why: {node.why}", f"state: {held}"]
+    if node.band is not None and node.kind in ("left", "right", "full", "anti"):
+        how = "two for each that comes" if node.smooth else "at once"
+        flush = "slow" if node.smooth else "at_once"
+        notes.append(f"rows without a partner leave {how} (SET join_flush = '{flush}')")
+    return Line("OopJoin", " AND ".join(said), tuple(notes))
 
 
 def _table_join_line(node: TableJoinExec) -> Line:

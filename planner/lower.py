@@ -287,11 +287,11 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case RelationToStream():
             return stream_of(node, lambda n: _lower(n, settings))
         case Join() if looks_up(node) or node.kind in ASOF:
-            return join_of(node, lambda n: _lower(n, settings))
+            return join_of(node, lambda n: _lower(n, settings), settings)
         case Join() if holds_rows(node) or (is_relation(node) and not is_inner(node)):
             return pairs(node, lambda n: _lower(n, settings))
         case Join() if settings["join_operator"] in ("auto", "oop_join"):
-            return join_of(node, lambda n: _lower(n, settings))
+            return join_of(node, lambda n: _lower(n, settings), settings)
         case Join():
             return window_join_of(node, lambda n: _lower(n, settings), settings)
         case SetOperation() | Unsupported():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.choose import duration
@@ -39,7 +39,7 @@ Lower: TypeAlias = Callable[[Logical], Physical]
 _STAYS = {WindowKind.NOW: 0, WindowKind.UNBOUNDED: NO_BOUND}
 
 
-def join_of(node: Join, lower: Lower) -> Physical:
+def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     """OOP-Join of two streams (out-of-order paper §5.3), each pair of rows once; a table is looked
     up in."""
     if looks_up(node):
@@ -82,6 +82,7 @@ def join_of(node: Join, lower: Lower) -> Physical:
         node.schema.names,
         kind,
         sliced,
+        settings["join_flush"] == "slow",
         why,
         node.pos,
     )

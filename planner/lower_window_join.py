@@ -35,7 +35,7 @@ def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Phy
     try:
         return _made(asked_of(node, lower), node, settings, time=False)
     except NotInOrderError as error:
-        join_of(node, lower)  # what no join can do is refused first
+        join_of(node, lower, settings)  # what no join can do is refused first
         raise PlanError(
             f"{settings['join_operator']} {error}",
             position=node.pos,

@@ -82,6 +82,7 @@ class OopJoinExec:
     ``names``. ``kind`` is inner; left, right or full, which also give rows of a side that have no
     partner, when none can come any more; or semi or anti, of rows of the left alone. ``sliced``:
     rows are looked up by slices of time, since they may be far from order, or must be of one time.
+    ``smooth``: rows without a partner leave a few at a time, as others come (slow flush, §6).
     """
 
     left: Physical
@@ -93,6 +94,7 @@ class OopJoinExec:
     names: tuple[str, ...]
     kind: str = "inner"
     sliced: bool = False
+    smooth: bool = False
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
 

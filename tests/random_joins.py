@@ -167,5 +167,6 @@ def join_case(index: int, seed: int) -> Case:
     case = case_of(replace(join_shape(index), index=f"join/{index}"), seed)
     settings = {k: v for k, v in case.settings.items() if k != "slack"}
     settings["join_punctuation"] = ("auto", "individual")[seed // 2 % 2]
+    settings["join_flush"] = ("slow", "at_once")[seed // 3 % 2]
     piecewise = seed % 2 == 1 and all(stream.rows for stream in case.streams)
     return replace(case, settings=settings, piecewise=piecewise)

@@ -9,6 +9,10 @@ A row finds its partners without passing over all that are later than it may joi
 one further back, chosen so that any is reached in logarithmically many steps (Myers: An
 Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
 Where that may be much, a list is of a key and a slice of time, as long as the band is wide.
+
+Rows that have found no partner (of outer and anti joins) leave in passes over the ring: one begins
+when the other side has progressed, and may be smoothed over the units that follow (slow flush, §6),
+as many rows with each as ``pads``. What they hold back is not promised before they have left.
 """
 
 from __future__ import annotations
@@ -72,6 +76,11 @@ class Side:
         if c == self.time and self.schema[c].type.storage == "int64":
             return "t"
         return f"c{c}" if f"c{c}" in self.record.places else None
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """The words that a kernel changes."""
+        return (*_CHANGING, *_PADDING) if self.pads else _CHANGING
 
 
 @dataclass(slots=True)
@@ -149,7 +158,7 @@ class JoinWriter:
             for part in ("t", *LINKS, "met"):
                 if part in side.record.places:
                     kernel.declare(f"{s}{part}", self._view(side, part))
-            for word in _CHANGING:
+            for word in side.changing:
                 kernel.declare(f"{s}{word}", kernel.word(f"{s}{word}"))
             if side.time is not None:
                 kernel.declare(f"{s}reach", kernel.word(f"{s}reach"))
@@ -164,10 +173,16 @@ class JoinWriter:
         kernel, body = self.kernel, self.kernel.body
         self.keys.give_back()
         for side in self.sides:
-            for word in _CHANGING:
+            for word in side.changing:
                 body.line(f"{kernel.word(side.name + word)} = {side.name}{word}")
 
     # -- rows --------------------------------------------------------------------------------------
+
+    @property
+    def _smooth(self) -> bool:
+        """Whether rows without a partner wait for others to come."""
+        node = self.node
+        return node.smooth and node.band is not None and any(side.pads for side in self.sides)
 
     def _rows(self, side: Side) -> None:
         kernel, body, s = self.kernel, self.kernel.body, side.name
@@ -208,6 +223,10 @@ class JoinWriter:
                 body.line(f"{kernel.counter('not_stored')} += 1")
         with body.block("if status == 0:"):
             body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
+            if self._smooth:
+                # none waits for rows that may not come; two for each, lest ever more of them wait
+                most = kernel.word("pads a unit")
+                body.line(f"{kernel.word('pads')} = 2 * max(n, {most}) if n > 0 else {NO_BOUND}")
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
             body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
@@ -466,16 +485,20 @@ class JoinWriter:
         s, o = side.name, side.other
         return f"({INFINITY} if {o}ended else max({o}bound, -{NO_BOUND}) - {s}reach)"
 
+    def _gone(self, side: Side) -> str:
+        """Rows of this side below that time have left, with a partner or without."""
+        return f"{side.name}padded" if side.pads else self._passed(side)
+
     def _leave(self, side: Side) -> None:
         """Rows of a side that no later row of the other can join leave, up to the first that
         stays."""
         body, s, o = self.kernel.body, side.name, side.other
         stays = f"{o}ended == 0"
-        if side.time is not None:
-            body.line(f"left = {self._passed(side)}")
-            stays = f"{s}t[q] >= left"
         if side.pads:
             self._pad(side)
+        if side.time is not None:
+            body.line(f"left = {self._gone(side)}")
+            stays = f"{s}t[q] >= left"
         body.lines(f"{s}peak = max({s}peak, {s}top - {s}head)", f"before_{s} = {s}head")
         with body.block(f"while status == 0 and {s}head < {s}top:"):
             if side.time is not None:
@@ -490,25 +513,39 @@ class JoinWriter:
     def _pad(self, side: Side) -> None:
         """Those of them that have found no partner go on without one, also behind one that stays:
         none behind it is older by more than any was. Without a band all of them do, at the end of
-        the other side."""
-        body, s = self.kernel.body, side.name
-        timed = side.time is not None
-        passed = f"x < {s}top" if timed else f"{side.other}ended and x < {s}top"
-        body.line(f"x = {s}head")
-        with body.block(f"while status == 0 and {passed}:"):
-            body.line(f"at = uint64(x & {s}mask)")
-            alone = f"{s}met[at] == 0"
-            if timed:
-                body.line(f"t = {s}t[at]")
-                with body.block(f"if t - {s}disorder >= left:"):
+        the other side. A pass is at ``pass`` (-1: none) on its way to those below ``due``; all
+        below ``padded`` have left."""
+        body, s, o = self.kernel.body, side.name, side.other
+        timed, pads = side.time is not None, self.kernel.word("pads")
+        body.line(f"left = {self._passed(side)}" if timed else f"left = {o}ended")
+        with body.block("while status == 0:"):
+            with body.block(f"if {s}pass < 0:"):
+                with body.block(f"if {s}padded >= left:"):
                     body.line("break")
-                alone = f"t < left and {alone}"
-            with body.block(f"if {alone}:"):
-                with body.block("if j >= capacity:"):
-                    body.lines("status = 1", "break")
-                body.line(f"{s}met[at] = 1")
-                self._give(side, self._stored(side), None)
-            body.line("x += 1")
+                body.lines(f"{s}pass = {s}head", f"{s}due = left")
+            body.lines(f"x = {s}pass", f"{s}pass = -1")
+            with body.block(f"while x < {s}top:"):
+                body.line(f"at = uint64(x & {s}mask)")
+                alone = f"{s}met[at] == 0"
+                if timed:
+                    body.line(f"t = {s}t[at]")
+                    with body.block(f"if t - {s}disorder >= {s}due:"):
+                        body.line("break")
+                    alone = f"t < {s}due and {alone}"
+                with body.block(f"if {alone}:"):
+                    with body.block("if j >= capacity:"):
+                        body.lines("status = 1", f"{s}pass = x", "break")
+                    if self._smooth:
+                        busy = f"not ({o}ended or lidle and ridle)"
+                        with body.block(f"if {pads} <= 0 and {busy}:"):
+                            body.lines(f"{s}pass = x", "break")
+                        body.line(f"{pads} -= 1")
+                    body.line(f"{s}met[at] = 1")
+                    self._give(side, self._stored(side), None)
+                body.line("x += 1")
+            with body.block(f"if {s}pass >= 0:"):
+                body.line("break")
+            body.line(f"{s}padded = {s}due")
 
     def _renew(self, side: Side) -> None:
         """Disorder is that among the rows since a place at or before the first that is held; a
@@ -556,7 +593,7 @@ class JoinWriter:
         node = self.node
         if node.band is None:
             return
-        left, right = (f"min({side.name}bound, {self._passed(side)})" for side in self.sides)
+        left, right = (f"min({side.name}bound, {self._gone(side)})" for side in self.sides)
         yield "left", left, node.band.left
         yield "right", right, len(node.left.schema) + node.band.right
         yield "later", "min(lbound, rbound)", node.later
@@ -566,7 +603,7 @@ class JoinWriter:
 #: Of a row: how many places back the row of its key before it is (0: none), and another one, and
 #: how many it has before it.
 LINKS = ("back", "skip", "depth")
-#: Words of a side that a kernel changes, and all others. Places from ``head`` to ``top`` are held.
+#: Words of a side that a kernel changes. Places from ``head`` to ``top`` are held.
 _CHANGING = (
     "head",
     "top",
@@ -580,4 +617,7 @@ _CHANGING = (
     "since",
     "peak",
 )
-_WORDS = (*_CHANGING, "rows", "mask", "reach")
+#: And those if its rows leave without a partner.
+_PADDING = ("pass", "due", "padded")
+#: All words of a side.
+_WORDS = (*_CHANGING, *_PADDING, "rows", "mask", "reach")

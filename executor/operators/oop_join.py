@@ -19,6 +19,8 @@ from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
+#: Half of the rows without a partner that leave with a unit to which no more have come.
+_PADS = 1 << 11
 
 
 class OopJoinOperator(GeneratedOperator):
@@ -33,13 +35,15 @@ class OopJoinOperator(GeneratedOperator):
         self._take_keys(_KEYS if self._keys.hashed else 1)
         for side in self.sides:
             self._take(side, _ROWS)
-            for word in ("bound", "latest", "latest2"):
+            for word in ("bound", "latest", "latest2", "padded" if side.time is not None else ""):
                 self.set(side.name + word, NEVER)
+            self.set(f"{side.name}pass", -1)
         for time in ("left", "right", "later", "earlier"):
             self.set(f"{time} promised", NEVER)
         if node.band is not None:
             self.set("lreach", min(node.band.high, NO_BOUND))
             self.set("rreach", min(-node.band.low, NO_BOUND))
+            self.set("pads a unit", _PADS)
             self.set("shift", (node.band.high - node.band.low).bit_length())
 
     # -- room --------------------------------------------------------------------------------------
@@ -93,9 +97,13 @@ class OopJoinOperator(GeneratedOperator):
     def _live(self, side: Side, held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of the rows later ones of the other can still join (figure 4: what is not
         purged)."""
-        if side.time is None or self.get(f"{side.other}ended"):
-            return np.full(held.size, not self.get(f"{side.other}ended"))
+        ended = self.get(f"{side.other}ended")
+        if side.time is None or (ended and not side.pads):
+            return np.full(held.size, not ended)
         bound = max(self.get(f"{side.other}bound"), -NO_BOUND) - self.get(f"{side.name}reach")
+        if side.pads:
+            bound = self.get(f"{side.name}padded")
+            self.set(f"{side.name}pass", -1)
         live: npt.NDArray[np.bool_] = self.state[f"{side.name}rows"]["t"][held] >= bound
         return live
 
