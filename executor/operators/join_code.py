@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
-from cql.executor.kernels.views import FIELDS
 from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.join_keys import SIDES, KeyTable, Record
+from cql.executor.operators.join_keys import KeyTable
+from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.operators.unit_text import (
@@ -46,41 +46,12 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
-from cql.model import Schema
-from cql.planner.expr import columns_of
 from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
 
 #: What a unit goes through.
 _ROWS, _LEAVING, _DONE = range(3)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What the kernel knows of an input: ``record`` is what it keeps of a row, ``time`` is its
-    column in the band."""
-
-    name: str
-    other: str
-    port: int
-    schema: Schema
-    keys: tuple[int, ...]
-    time: int | None
-    record: Record
-    pads: bool  # its rows without a partner leave, too
-    marks: bool  # whether a row of it has a partner is known
-
-    def holds(self, c: int) -> str | None:
-        """The part of the record that column ``c`` is, if it is kept."""
-        if c == self.time and self.schema[c].type.storage == "int64":
-            return "t"
-        return f"c{c}" if f"c{c}" in self.record.places else None
-
-    @property
-    def changing(self) -> tuple[str, ...]:
-        """The words that a kernel changes."""
-        return (*_CHANGING, *_PADDING) if self.pads else _CHANGING
 
 
 @dataclass(slots=True)
@@ -96,38 +67,13 @@ class JoinWriter:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
         self.keys = KeyTable(self.kernel, types, node.sliced)
-        self.sides = (self._side(0), self._side(1))
-
-    def _side(self, port: int) -> Side:
-        node = self.node
-        schema = (node.left, node.right)[port].schema
-        first = len(node.left.schema) if port else 0
-        pair = {*node.columns, *columns_of(*node.rest)}
-        time = None if node.band is None else (node.band.left, node.band.right)[port]
-        record = Record()
-        if time is not None:
-            record.add("t", "int64")
-        for link in LINKS if time is not None and not node.sliced else LINKS[:1]:
-            record.add(link, "int32")
-        marks = node.shows_of(port)
-        if marks:
-            record.add("met", "bool")
-        for c, f in enumerate(schema):
-            if first + c not in pair or (c == time and f.type.storage == "int64"):
-                continue
-            record.add(f"c{c}", f.type.storage)
-            if f.nullable and c != time:
-                record.add(f"m{c}", "bool")
-        keys = tuple(key[port] for key in node.keys)
-        name, other = SIDES[port], SIDES[1 - port]
-        pads = marks and node.kind != "semi"
-        return Side(name, other, port, schema, keys, time, record, pads, marks)
+        self.sides = (side_of(node, 0), side_of(node, 1))
 
     # -- the whole ---------------------------------------------------------------------------------
 
     def write(self) -> str:
         kernel, body = self.kernel, self.kernel.body
-        for name in (f"{side}{n}" for side in SIDES for n in _WORDS):
+        for name in (f"{side}{n}" for side in SIDES for n in WORDS):
             kernel.layout.slot(name)
         with body.block():
             open_output(kernel)
@@ -157,17 +103,11 @@ class JoinWriter:
             kernel.declare(f"{s}mask", kernel.word(f"{s}mask"))
             for part in ("t", *LINKS, "met"):
                 if part in side.record.places:
-                    kernel.declare(f"{s}{part}", self._view(side, part))
+                    kernel.declare(f"{s}{part}", side.view(kernel, part))
             for word in side.changing:
                 kernel.declare(f"{s}{word}", kernel.word(f"{s}{word}"))
             if side.time is not None:
                 kernel.declare(f"{s}reach", kernel.word(f"{s}reach"))
-
-    def _view(self, side: Side, part: str) -> str:
-        """A part of the records of a side."""
-        s, (offset, storage) = side.name, side.record.places[part]
-        address = f"{self.kernel.word(s + 'rows')} + {offset}"
-        return f"{FIELDS[storage]}({address}, {s}mask + 1, {side.record.size})"
 
     def _give_back(self) -> None:
         kernel, body = self.kernel, self.kernel.body
@@ -296,23 +236,6 @@ class JoinWriter:
             with body.block("else:"):
                 self._give(side, unit_columns(side.schema, side.name), None)
 
-    def _stored(self, side: Side) -> list[Lazy]:
-        """The columns of row ``at`` of a side; those that are not kept, nobody reads."""
-        s, found = side.name, []
-        for c, f in enumerate(side.schema):
-            part, mask = side.holds(c), f"m{c}" if f"m{c}" in side.record.places else None
-            found.append(
-                Lazy(
-                    f"{s}{part}",
-                    "" if part is None else self._view(side, part),
-                    None if mask is None else f"{s}{mask}",
-                    "" if mask is None else self._view(side, mask),
-                    f.type,
-                    "at",
-                )
-            )
-        return found
-
     def _reach(self, side: Side, scope: RowScope, lost: str | None) -> None:
         """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
         kernel, body, o = self.kernel, self.kernel.body, side.other
@@ -356,7 +279,7 @@ class JoinWriter:
                     with body.block(f"if y + {o}disorder < least:"):
                         body.line("break")
                     body.line("continue")
-            mine, theirs = unit_columns(side.schema, side.name), self._stored(other)
+            mine, theirs = unit_columns(side.schema, side.name), other.stored(self.kernel)
             pair = RowScope(kernel, "r")
             pair.columns = [*mine, *theirs] if side.port == 0 else [*theirs, *mine]
             for condition in self.node.rest:
@@ -411,7 +334,7 @@ class JoinWriter:
         body.line(f"q = uint64({s}top & {s}mask)")
         scope = RowScope(kernel, "r")
         scope.columns = unit_columns(side.schema, side.name)
-        stored = self._stored(side)
+        stored = side.stored(self.kernel)
         for c in range(len(side.schema)):
             part, place = side.holds(c), stored[c]
             if part is None or part == "t":
@@ -541,7 +464,7 @@ class JoinWriter:
                             body.lines(f"{s}pass = x", "break")
                         body.line(f"{pads} -= 1")
                     body.line(f"{s}met[at] = 1")
-                    self._give(side, self._stored(side), None)
+                    self._give(side, side.stored(self.kernel), None)
                 body.line("x += 1")
             with body.block(f"if {s}pass >= 0:"):
                 body.line("break")
@@ -598,26 +521,3 @@ class JoinWriter:
         yield "right", right, len(node.left.schema) + node.band.right
         yield "later", "min(lbound, rbound)", node.later
         yield "earlier", f"min({left}, {right})", node.later + 1
-
-
-#: Of a row: how many places back the row of its key before it is (0: none), and another one, and
-#: how many it has before it.
-LINKS = ("back", "skip", "depth")
-#: Words of a side that a kernel changes. Places from ``head`` to ``top`` are held.
-_CHANGING = (
-    "head",
-    "top",
-    "bound",
-    "ended",
-    "idle",
-    "latest",
-    "disorder",
-    "latest2",
-    "disorder2",
-    "since",
-    "peak",
-)
-#: And those if its rows leave without a partner.
-_PADDING = ("pass", "due", "padded")
-#: All words of a side.
-_WORDS = (*_CHANGING, *_PADDING, "rows", "mask", "reach")

@@ -11,51 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
+from cql.executor.operators.join_side import SIDES
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.rowscope import KernelText, RowScope
-from cql.executor.unit import stored_dtype
 from cql.model import Schema
 from cql.types import DataType
-
-SIDES = ("l", "r")
-
-
-@dataclass(slots=True)
-class Record:
-    """Parts of one row: name → (offset, storage). The widest come first, so that none is split."""
-
-    places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    _parts: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, name: str, storage: str) -> None:
-        self._parts.append((name, storage))
-        self._parts.sort(key=lambda part: -stored_dtype(part[1]).itemsize)
-        offset = 0
-        for part, kind in self._parts:
-            self.places[part] = offset, kind
-            offset += stored_dtype(kind).itemsize
-
-    @property
-    def size(self) -> int:
-        """Bytes, as many as keep the widest part in line."""
-        used = sum(stored_dtype(kind).itemsize for _, kind in self._parts)
-        widest = stored_dtype(self._parts[0][1]).itemsize
-        return -(-used // widest) * widest
-
-    @property
-    def dtype(self) -> np.dtype[np.void]:
-        return np.dtype(
-            {
-                "names": list(self.places),
-                "formats": [stored_dtype(kind) for _, kind in self.places.values()],
-                "offsets": [offset for offset, _ in self.places.values()],
-                "itemsize": self.size,
-            }
-        )
 
 
 def hash_of(words: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from cql.executor.kernels.join import NONE, keep_keys, relink, renumber
 from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
-from cql.executor.operators.join_code import LINKS, JoinWriter, Side
-from cql.executor.operators.join_keys import SIDES
+from cql.executor.operators.join_code import JoinWriter
+from cql.executor.operators.join_side import LINKS, SIDES, Side
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.unit import DETAIL, NEVER, Unit

@@ -1,0 +1,146 @@
+"""A side of OOP-Join: what of a row is kept, and the words that say how far the side has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cql.executor.kernels.views import FIELDS
+from cql.executor.operators.rowscope import KernelText, Lazy
+from cql.executor.unit import stored_dtype
+from cql.model import Schema
+from cql.planner.expr import columns_of
+from cql.planner.physical_joins import OopJoinExec
+
+SIDES = ("l", "r")
+#: Of a row: how many places back the row of its key before it is (0: none), and another one, and
+#: how many it has before it.
+LINKS = ("back", "skip", "depth")
+#: Words of a side that a kernel changes. Places from ``head`` to ``top`` are held.
+_CHANGING = (
+    "head",
+    "top",
+    "bound",
+    "ended",
+    "idle",
+    "latest",
+    "disorder",
+    "latest2",
+    "disorder2",
+    "since",
+    "peak",
+)
+#: And those if its rows leave without a partner.
+_PADDING = ("pass", "due", "padded")
+#: All words of a side.
+WORDS = (*_CHANGING, *_PADDING, "rows", "mask", "reach")
+
+
+@dataclass(slots=True)
+class Record:
+    """Parts of one row: name → (offset, storage). The widest come first, so that none is split."""
+
+    places: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _parts: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, name: str, storage: str) -> None:
+        self._parts.append((name, storage))
+        self._parts.sort(key=lambda part: -stored_dtype(part[1]).itemsize)
+        offset = 0
+        for part, kind in self._parts:
+            self.places[part] = offset, kind
+            offset += stored_dtype(kind).itemsize
+
+    @property
+    def size(self) -> int:
+        """Bytes, as many as keep the widest part in line."""
+        used = sum(stored_dtype(kind).itemsize for _, kind in self._parts)
+        widest = stored_dtype(self._parts[0][1]).itemsize
+        return -(-used // widest) * widest
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        return np.dtype(
+            {
+                "names": list(self.places),
+                "formats": [stored_dtype(kind) for _, kind in self.places.values()],
+                "offsets": [offset for offset, _ in self.places.values()],
+                "itemsize": self.size,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What the kernel knows of an input: ``record`` is what it keeps of a row, ``time`` is its
+    column in the band."""
+
+    name: str
+    other: str
+    port: int
+    schema: Schema
+    keys: tuple[int, ...]
+    time: int | None
+    record: Record
+    pads: bool  # its rows without a partner leave, too
+    marks: bool  # whether a row of it has a partner is known
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """The words that a kernel changes."""
+        return (*_CHANGING, *_PADDING) if self.pads else _CHANGING
+
+    def holds(self, c: int) -> str | None:
+        """The part of the record that column ``c`` is, if it is kept."""
+        if c == self.time and self.schema[c].type.storage == "int64":
+            return "t"
+        return f"c{c}" if f"c{c}" in self.record.places else None
+
+    def view(self, kernel: KernelText, part: str) -> str:
+        """A part of the records."""
+        offset, storage = self.record.places[part]
+        address = f"{kernel.word(self.name + 'rows')} + {offset}"
+        return f"{FIELDS[storage]}({address}, {self.name}mask + 1, {self.record.size})"
+
+    def stored(self, kernel: KernelText) -> list[Lazy]:
+        """The columns of row ``at``; those that are not kept, nobody reads."""
+        s, found = self.name, []
+        for c, f in enumerate(self.schema):
+            part, mask = self.holds(c), f"m{c}" if f"m{c}" in self.record.places else None
+            found.append(
+                Lazy(
+                    f"{s}{part}",
+                    "" if part is None else self.view(kernel, part),
+                    None if mask is None else f"{s}{mask}",
+                    "" if mask is None else self.view(kernel, mask),
+                    f.type,
+                    "at",
+                )
+            )
+        return found
+
+
+def side_of(node: OopJoinExec, port: int) -> Side:
+    schema = (node.left, node.right)[port].schema
+    first = len(node.left.schema) if port else 0
+    pair = {*node.columns, *columns_of(*node.rest)}
+    time = None if node.band is None else (node.band.left, node.band.right)[port]
+    record = Record()
+    if time is not None:
+        record.add("t", "int64")
+    for link in LINKS if time is not None and not node.sliced else LINKS[:1]:
+        record.add(link, "int32")
+    marks = node.shows_of(port)
+    if marks:
+        record.add("met", "bool")
+    for c, f in enumerate(schema):
+        if first + c not in pair or (c == time and f.type.storage == "int64"):
+            continue
+        record.add(f"c{c}", f.type.storage)
+        if f.nullable and c != time:
+            record.add(f"m{c}", "bool")
+    keys = tuple(key[port] for key in node.keys)
+    name, other = SIDES[port], SIDES[1 - port]
+    pads = marks and node.kind != "semi"
+    return Side(name, other, port, schema, keys, time, record, pads, marks)
