@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from benchmarks.workloads import (
     flows,
     load,
     rare_flows,
+    to_arrow,
 )
 
 QUERY = """
@@ -30,8 +31,10 @@ WHERE m1.ts >= m2.ts - INTERVAL 1 SECOND AND m1.ts <= m2.ts + INTERVAL 1 SECOND
   AND m1.srcIP = m2.destIP AND m1.destIP = m2.srcIP
   AND m1.srcPort = m2.destPort AND m1.destPort = m2.srcPort
 """
-_KEYS = ("srcIP", "destIP", "srcPort", "destPort")
-_THEIRS = ("destIP", "srcIP", "destPort", "srcPort")
+#: Each stream, and what the names of its columns begin with.
+SIDES = {"m1": "l_", "m2": "r_"}
+#: Columns of the one and of the other that are equal.
+KEYS = {"srcIP": "destIP", "destIP": "srcIP", "srcPort": "destPort", "destPort": "srcPort"}
 
 
 def matches(table: Any) -> Answer:
@@ -54,8 +57,8 @@ def _q7(
 ) -> Benchmark:
     workload = load(make, rows or FULL_SIDE, folder)
     kernel = bare.q7(workload)
-    m1, m2 = (_side(workload, side) for side in "lr")
-    ours = Ours(QUERY, m1=_timed(m1), m2=_timed(m2))
+    m1, m2 = (_side(workload, side) for side in SIDES.values())
+    ours = Ours(QUERY, **streams(workload))
     contenders = [
         Contender("bare kernel", kernel.run, kernel.answer, pinned=True),
         Contender("ours", ours.run, matches, notes=ours.notes, pinned=True),
@@ -77,18 +80,18 @@ def _q7(
     )
 
 
+def streams(workload: Workload) -> Mapping[str, Any]:
+    names = [*KEYS, "ts"]
+    return {stream: to_arrow(workload, side).select(names) for stream, side in SIDES.items()}
+
+
 def _side(workload: Workload, side: str) -> pa.Table:
-    names = (*_KEYS, "ts")
-    return pa.table({name: workload.columns[f"{side}_{name}"] for name in names})
-
-
-def _timed(table: pa.Table) -> pa.Table:
-    ts = pa.array(table["ts"].to_numpy()).view(pa.timestamp("us", tz="UTC"))
-    return table.set_column(table.schema.get_field_index("ts"), "ts", ts)
+    names = [*KEYS, "ts"]
+    return pa.table({name: workload.columns[side + name] for name in names})
 
 
 def _duckdb(m1: pa.Table, m2: pa.Table) -> peers.Runs:
-    keys = " AND ".join(f"l.{a} = r.{b}" for a, b in zip(_KEYS, _THEIRS, strict=True))
+    keys = " AND ".join(f"l.{a} = r.{b}" for a, b in KEYS.items())
     query = f"""
         SELECT l.ts // {WIDTH} * {WIDTH} AS w, count(*) AS n FROM {{m1}} l JOIN {{m2}} r
         ON {keys} AND l.ts BETWEEN r.ts - {BAND} AND r.ts + {BAND} GROUP BY ALL"""
@@ -96,7 +99,7 @@ def _duckdb(m1: pa.Table, m2: pa.Table) -> peers.Runs:
 
 
 def _polars(pl: Any, left: Any, right: Any) -> Any:
-    pairs = left.lazy().join(right.lazy(), left_on=_KEYS, right_on=_THEIRS)
+    pairs = left.lazy().join(right.lazy(), left_on=list(KEYS), right_on=list(KEYS.values()))
     near = pairs.filter((pl.col("ts") - pl.col("ts_right")).abs() <= BAND)
     window = pl.col("ts") // WIDTH * WIDTH
     return near.group_by(window.alias("w")).agg(pl.len().cast(pl.Int64).alias("n")).collect()

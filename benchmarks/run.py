@@ -38,6 +38,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "q4": (q4.q4,),
     "q4-spark": (spark_tables.q4_spark,),
     "q7": (q7.q7, q7.q7_rare),
+    "q7-spark": (spark_tables.q7_spark,),
     "bids": (bids.q1, bids.q2),
     "q9": (sliding.q9, sliding.q9_groups),
     "q9-spark": (spark_tables.q9_spark,),

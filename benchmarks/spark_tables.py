@@ -1,8 +1,8 @@
-"""Q4 and Q9 from a Spark table into a Spark table, beside Spark Structured Streaming.
+"""Q4, Q7 and Q9 from Spark tables into a Spark table, beside Spark Structured Streaming.
 
-Both read one table of parquet files and write one; both run with the JVM warm, with Java's default
+Both read tables of parquet files and write one; both run with the JVM warm, with Java's default
 compiler and collector (the lean ones that we would start with ourselves slow Spark down). Spark
-gets the whole table as one batch, which is its fastest. Its append mode keeps the last windows
+gets the whole of a table as one batch, which is its fastest. Its append mode keeps the last windows
 back, so its answer is that of the closed ones.
 """
 
@@ -13,22 +13,24 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import cql
-from benchmarks import machine, q4, sliding
+from benchmarks import machine, q4, q7, sliding
 from benchmarks.harness import Benchmark, Contender, Limit, Ratio
-from benchmarks.ours import integers
+from benchmarks.ours import Ours, integers
 from benchmarks.workloads import (
     FULL,
+    FULL_SIDE,
     LATE,
     SECOND,
     Answer,
     Workload,
     checksum,
+    flows,
     links,
     load,
     packets,
@@ -45,8 +47,9 @@ IN_MEMORY = "ours, from memory to Arrow"
 @dataclass(frozen=True, slots=True)
 class Work:
     """A query over the rows of ``make``, which may come ``slack`` seconds late; ``streaming`` is
-    the same of a stream of Spark that has its watermark. ``columns`` are those of the result, of
-    which the first ``compared`` count; ``answer`` is that of all windows."""
+    the same of streams of Spark that have their watermarks. ``columns`` are those of the result, of
+    which the first ``compared`` count; ``answer`` is that of all windows. ``sides``: the streams,
+    and what the names of their columns begin with."""
 
     name: str
     title: str
@@ -55,8 +58,9 @@ class Work:
     columns: str
     compared: int
     answer: str
-    streaming: Callable[[Any], Any]
+    streaming: Callable[..., Any]
     slack: int = 0
+    sides: Mapping[str, str] = field(default_factory=lambda: {"m": ""})
 
     def of_table(self, made: Any) -> Answer:
         return checksum(*(integers(made.column(i)) for i in range(self.compared)))
@@ -87,6 +91,22 @@ def _slid(stream: Any) -> Any:
     return grouped.select(f.col("window.start").alias("window_start"), *names)
 
 
+def _matched(left: Any, right: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    second = f.expr("INTERVAL 1 SECOND")
+    here, there = left.alias("m1"), right.alias("m2")
+    condition = f.col("m1.ts").between(f.col("m2.ts") - second, f.col("m2.ts") + second)
+    for one, other in q7.KEYS.items():
+        condition &= f.col(f"m1.{one}") == f.col(f"m2.{other}")
+    return (
+        here.join(there, condition)
+        .groupBy(f.window("m1.ts", "10 seconds"))
+        .agg(f.count("*").alias("n"))
+        .select(f.col("window.start").alias("window_start"), "n")
+    )
+
+
 Q4 = Work(
     "q4-spark",
     "Q4 from a Spark table into a Spark table",
@@ -112,6 +132,19 @@ Q9 = Work(
 )
 
 
+Q7 = Work(
+    "q7-spark",
+    "Q7 from two Spark tables into a Spark table",
+    flows,
+    q7.QUERY,
+    "window_start TIMESTAMP, n BIGINT",
+    2,
+    "matches",
+    _matched,
+    sides=q7.SIDES,
+)
+
+
 def q4_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
     """``spark`` is a session to run in; by default one is started here and stopped at the end."""
     limits = [Limit(OURS, 1000, PEAK)]
@@ -124,6 +157,15 @@ def q9_spark(rows: int | None = None, folder: Path | None = None, spark: Any = N
     own = Contender(IN_MEMORY, memory.run, Q9.of_table, notes=memory.notes, pinned=True)
     ratios = [Ratio(IN_MEMORY, SPARK, 30), Ratio(OURS, SPARK)]
     return _beside_spark(Q9, rows, folder, spark, {IN_MEMORY: own}, ratios, [])
+
+
+def q7_spark(rows: int | None = None, folder: Path | None = None, spark: Any = None) -> Benchmark:
+    """Also from memory to Arrow, on one thread: the query of ``q7``."""
+    size = rows or FULL_SIDE
+    memory = Ours(q7.QUERY, **q7.streams(load(flows, size, folder)))
+    own = Contender(IN_MEMORY, memory.run, q7.matches, notes=memory.notes, pinned=True)
+    ratios = [Ratio(IN_MEMORY, SPARK, 50), Ratio(OURS, SPARK)]
+    return _beside_spark(Q7, size, folder, spark, {IN_MEMORY: own}, ratios, [])
 
 
 def _beside_spark(
@@ -140,26 +182,30 @@ def _beside_spark(
     size = rows or FULL
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
         # Elsewhere, so that the data never counts as memory of this process.
-        files, answers = other.submit(parquet_parts, work.make, size, folder).result()
+        tables = {}
+        for stream, side in work.sides.items():
+            made = other.submit(parquet_parts, work.make, size, folder, side=side)
+            tables[stream], answers = made.result()
     scratch = Path(tempfile.mkdtemp(prefix="cql-benchmark-"))
     own = spark is None
     spark = spark_session.start(SETTINGS, scratch / "warehouse") if own else spark
-    # A table of its own name: a session that was given may hold others.
-    spark.catalog.createTable(_SOURCE, path=str(files), source="parquet")
+    for stream, files in tables.items():
+        spark.catalog.createTable(_source(stream), path=str(files), source="parquet")
     ours, theirs = _Ours(spark, work), _Streaming(spark, work, scratch)
 
     def close() -> None:
         for side in (ours, theirs):
             side.drop()
-        spark.catalog.dropTable(_SOURCE)
+        for stream in tables:
+            spark.catalog.dropTable(_source(stream))
         if own:
             spark_session.stop()
         shutil.rmtree(scratch, ignore_errors=True)
 
     return Benchmark(
         work.name,
-        f"{work.title}: {size:,} packets, warm JVM",
-        size,
+        f"{work.title}: {size:,} packets{' each way' * (len(tables) > 1)}, warm JVM",
+        size * len(tables),
         answers[work.answer],
         [
             Contender(OURS, ours.run, ours.answer, ours.prepare, notes=ours.notes),
@@ -173,7 +219,9 @@ def _beside_spark(
     )
 
 
-_SOURCE = "bench_source"
+def _source(stream: str) -> str:
+    """A name of its own: a session that was given may hold other tables."""
+    return f"bench_source_{stream}"
 
 
 class _Side:
@@ -199,7 +247,10 @@ class _Ours(_Side):
         super().__init__(spark, work, "bench_ours")
         self._session = cql.connect(spark=spark)
         slack = f"{work.slack} seconds" if work.slack else None
-        self._session.create_stream("m", _SOURCE, ordered_by="ts", slack=slack, replace=True)
+        for stream in work.sides:
+            self._session.create_stream(
+                stream, _source(stream), ordered_by="ts", slack=slack, replace=True
+            )
 
     def prepare(self) -> None:
         self.drop()
@@ -230,10 +281,14 @@ class _Streaming(_Side):
 
     def run(self) -> None:
         assert self._target is not None
-        stream = self._spark.readStream.table(_SOURCE)
-        watermarked = stream.withWatermark("ts", f"{self._work.slack} seconds")
+        streams = [
+            self._spark.readStream.table(_source(stream)).withWatermark(
+                "ts", f"{self._work.slack} seconds"
+            )
+            for stream in self._work.sides
+        ]
         query = (
-            self._work.streaming(watermarked)
+            self._work.streaming(*streams)
             .writeStream.outputMode("append")
             .option("checkpointLocation", str(self._scratch / f"checkpoint-{self._target}"))
             .trigger(availableNow=True)

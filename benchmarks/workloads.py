@@ -41,7 +41,7 @@ FIXED: Mapping[str, Mapping[str, Answer]] = {
 }
 
 _FOLDER = Path(__file__).parent / "data"
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +236,9 @@ def flows(n: int) -> Workload:
     tell the few that belong together. Columns ``l_…`` are of one way, ``r_…`` of the other, whose
     source is the target of the first.
 
-    Answer: ``matches`` of (window_start, count): pairs of one flow at most BAND apart, by the
-    first one's window of 10 s."""
+    Answers: ``matches`` of (window_start, count): pairs of one flow at most BAND apart, by the
+    first one's window of 10 s; ``closed``, the same without the windows that end later than BAND
+    before the last packets."""
     return _flows("flows", n, n // 20)
 
 
@@ -274,8 +275,11 @@ def _flows(name: str, n: int, count: int) -> Workload:
     pairs = np.searchsorted(lasts, base + BAND, "right")
     pairs -= np.searchsorted(lasts, np.maximum(base - BAND, left * far), "left")
     counts = np.bincount((ts[0] - T0) // WIDTH, pairs).astype(np.int64)
-    answer = checksum(T0 + np.arange(len(counts)) * WIDTH, counts)
-    return Workload(name, n, columns, {"matches": answer})
+    starts = T0 + np.arange(len(counts)) * WIDTH
+    closed = starts + WIDTH <= min(ts[0][-1], ts[1][-1]) - BAND
+    made = starts, counts
+    answers = {"matches": checksum(*made), "closed": checksum(*(c[closed] for c in made))}
+    return Workload(name, n, columns, answers)
 
 
 # ----------------------------------------------------------------- on disk
@@ -334,18 +338,23 @@ class _Built:
 
 
 def parquet_parts(
-    make: Callable[[int], Workload], size: int, folder: Path | None = None, parts: int = 10
+    make: Callable[[int], Workload],
+    size: int,
+    folder: Path | None = None,
+    parts: int = 10,
+    side: str = "",
 ) -> tuple[Path, Mapping[str, Answer]]:
     """A folder of parquet files in order of time (by name, and by time of change, which is the
-    order of Spark's file source), with ``ts`` as a timestamp; and the answers."""
+    order of Spark's file source), with ``ts`` as a timestamp; and the answers. ``side``: what the
+    names of its columns begin with, if the workload has several."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     base = folder or _FOLDER
-    place = base / f"{make.__name__}-{size}-{parts}parts-v{_VERSION}"
+    place = base / f"{make.__name__}-{size}-{side}{parts}parts-v{_VERSION}"
     workload = load(make, size, folder)
     if not place.exists():
-        table = to_arrow(workload)
+        table = to_arrow(workload, side)
         assert isinstance(table, pa.Table)
         n = table.num_rows
         with _Built(place) as aside:
@@ -357,10 +366,15 @@ def parquet_parts(
     return place, workload.answers
 
 
-def to_arrow(workload: Workload) -> Any:
-    """The columns as an Arrow table over the same memory; ``ts`` as a UTC timestamp."""
+def to_arrow(workload: Workload, side: str = "") -> Any:
+    """The columns, those whose names begin with ``side``, as an Arrow table over the same memory;
+    ``ts`` as a UTC timestamp."""
     import pyarrow as pa
 
-    arrays = {name: pa.array(column) for name, column in workload.columns.items()}
+    arrays = {
+        name.removeprefix(side): pa.array(column)
+        for name, column in workload.columns.items()
+        if name.startswith(side)
+    }
     arrays["ts"] = arrays["ts"].view(pa.timestamp("us", tz="UTC"))
     return pa.table(arrays)

@@ -105,8 +105,11 @@ def test_bids(make: Any, data: Path, options: Options) -> None:
     assert sum("polars" in name or "duckdb" in name for name in names(record)) == 3
 
 
+BESIDE_SPARK = (spark_tables.q4_spark, spark_tables.q7_spark, spark_tables.q9_spark)
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("make", [spark_tables.q4_spark, spark_tables.q9_spark])
+@pytest.mark.parametrize("make", BESIDE_SPARK)
 def test_beside_spark(make: Any, spark: Any, data: Path, options: Options) -> None:
     record = measured(make(ROWS, data, spark), options)
     assert {spark_tables.OURS, spark_tables.SPARK} <= set(names(record))
