@@ -55,6 +55,20 @@ def can_fail(expr: Expr) -> bool:
     return _fails(expr) or any(can_fail(c) for c in children(expr))
 
 
+def only_overflows(expr: Expr) -> bool:
+    """Whether the one error that it can be is a sum, or an integer in a smaller type, that does not
+    fit."""
+    if not all(only_overflows(c) for c in children(expr)):
+        return False
+    match expr:
+        case Call(fn="add" | "sub" | "neg"):
+            return True
+        case Cast():
+            return not _fails(expr) or (expr.type.is_integer and expr.arg.type.is_integer)
+        case _:
+            return not _fails(expr)
+
+
 def _fails(expr: Expr) -> bool:
     match expr:
         case Column() | Literal() | Case():

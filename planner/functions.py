@@ -9,7 +9,7 @@ from types import MappingProxyType
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.coercion import cast, common_type, unify
 from cql.planner.expr import Expr
-from cql.planner.folding import KNOWN_BY_NAME, can_fail, fold, monotone
+from cql.planner.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
 from cql.planner.function_library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.function_operators import OPERATORS, case
 from cql.planner.signature import Signature
@@ -23,6 +23,7 @@ __all__ = [
     "common_type",
     "fold",
     "monotone",
+    "only_overflows",
     "resolve",
     "unify",
 ]

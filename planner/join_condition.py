@@ -6,7 +6,7 @@ A band bounds how far apart two progressing attributes may lie: ``low <= right -
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -83,8 +83,11 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     keys: list[tuple[Expr, Expr]] = []
     bands: list[tuple[Band, Expr | None]] = [(band, None) for band in windows]
     rest: list[Expr] = []
+    guarded: set[int] = set()
     for part in parts:
-        pair = equality(part, sides)
+        pair = equality(part, sides, guarded)
+        if (alone := sides.of(part)) is not None:
+            guarded.add(alone)
         if pair is not None:
             keys.append(pair)
             if sides.progresses(pair[0], 0) and sides.progresses(pair[1], 1):
@@ -94,11 +97,11 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
         if found:
             bands.extend((band, part) for band in found)
         else:
-            rest.append(part)
+            rest += _by_one_side(part, sides)
     band = narrowest([band for band, _ in bands])
     chosen = None if band is None else (band.left, band.right)
     left_over = [p for b, p in bands if p is not None and (b.left, b.right) != chosen]
-    rest += list(dict.fromkeys(left_over))
+    rest += [e for part in dict.fromkeys(left_over) for e in _by_one_side(part, sides)]
     rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
     # What cannot fail comes first: AND guards left to right.
     rest.sort(key=functions.can_fail)
@@ -108,17 +111,46 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     return Terms(tuple(keys), band, tuple(rest))
 
 
-def equality(part: Expr, sides: Sides) -> tuple[Expr, Expr] | None:
-    """The two sides of an equality that can be looked up: neither can fail."""
-    if not (isinstance(part, Call) and part.fn == "eq") or functions.can_fail(part):
+def equality(
+    part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)
+) -> tuple[Expr, Expr] | None:
+    """The two sides of an equality that can be looked up: each is computed for every row of its
+    side, and cannot fail, or only by overflow where nothing that comes before could guard it."""
+    if not (isinstance(part, Call) and part.fn == "eq"):
         return None
     a, b = part.args
     found = (sides.of(a), sides.of(b))
+    for arg, side in zip(part.args, found, strict=True):
+        if functions.can_fail(arg) and (side in guarded or not functions.only_overflows(arg)):
+            return None
     if found == (0, 1):
         return sides.own(a), sides.own(b)
     if found == (1, 0):
         return sides.own(b), sides.own(a)
     return None
+
+
+def _by_one_side(part: Expr, sides: Sides) -> list[Expr]:
+    """``part``, or where it compares the distance of two times with a length, which can overflow:
+    one of them with the other and that length, which one side alone can compute."""
+    found = list(differences(part, sides)) if functions.can_fail(part) else []
+    if len(found) != 1 or not found[0].left.type.is_timestamp:
+        return [part]
+    (band,) = found
+    made = []
+    for fn, length in (("ge", band.low), ("le", band.high)):
+        if abs(length) < NO_BOUND:
+            left = functions.resolve("add", [band.left, Literal(length, INTERVAL)], part.pos)
+            right = _outward(band.right, sides.width)
+            made.append(functions.resolve(fn, [right, left if length else band.left], part.pos))
+    return made
+
+
+def _outward(expr: Expr, width: int) -> Expr:
+    """An expression over the columns of the right, over those of both."""
+    if isinstance(expr, Column):
+        return replace(expr, index=expr.index + width)
+    return rebuild(expr, lambda e: _outward(e, width))
 
 
 def is_timed(band: Band, sides: Sides) -> bool:

@@ -92,7 +92,7 @@ def _take_apart(node: Join, sides: Sides) -> _Terms:
     bands: list[tuple[Band, Expr]] = []
     single: tuple[list[Expr], list[Expr]] = ([], [])
     for part in [] if node.condition is None else conjuncts(node.condition):
-        pair = equality(part, sides)
+        pair = equality(part, sides, ())
         side = sides.of(part)
         if pair is not None:
             keys.append(pair)

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from cql.errors import NotSupportedError
-from cql.planner import functions
 from cql.planner.expr import Column, Expr, rebuild
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import Filter, Join, Logical, Project, Scan, Values
-from cql.planner.pairs import behind, runs_inside, with_columns
+from cql.planner.pair_condition import Below
+from cql.planner.pairs import with_columns
 from cql.planner.physical import FilterExec, Physical, read_ahead, sources
 from cql.planner.physical_joins import TableJoinExec
 from cql.planner.properties import is_table
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.show import show
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 
@@ -35,19 +33,12 @@ def table_join(node: Join, lower: Lower) -> Physical:
     terms = take_apart(parts, (), sides)
     left, lefts = with_columns(lower(stream), [a for a, _ in terms.keys])
     right, rights = with_columns(read_ahead(lower(table)), [b for _, b in terms.keys])
-    above = [e for e in terms.rest if kind == "inner" and not runs_inside(e)]
-    below = [e for e in terms.rest if kind != "inner" and not runs_inside(e)]
-    for e in below:
-        _refuse_condition(node, e, sides)
-    left, mine = with_columns(left, [sides.own(e) for e in below if sides.of(e) == 0])
-    right, theirs = with_columns(right, [sides.own(e) for e in below if sides.of(e) == 1])
+    below = Below(left, right, own, kind)
+    placed = [below.placed(e) for e in terms.rest]
+    above = [e for e, inside in zip(terms.rest, placed, strict=True) if inside is None]
+    asked = tuple(below.behind(e) for e in placed if e is not None)
+    left, right = below.left, below.right
     first = len(left.schema)
-    inside = [behind(e, own, first - own) for e in terms.rest if runs_inside(e)]
-    fields = (*left.schema, *right.schema)
-    inside += [
-        Column(c, fields[c].name, fields[c].type, fields[c].nullable)
-        for c in (*mine, *(first + c for c in theirs))
-    ]
     columns = range(own), range(first, first + len(table.schema))
     if kind in ("semi", "anti"):
         shown: tuple[int, ...] = tuple(columns[0])
@@ -55,7 +46,7 @@ def table_join(node: Join, lower: Lower) -> Physical:
         shown = (*columns[turned], *columns[not turned])
     keys = tuple(zip(lefts, rights, strict=True))
     why = _why(right, bool(keys))
-    made = TableJoinExec(left, right, kind, keys, tuple(inside), shown, why, node.pos)
+    made = TableJoinExec(left, right, kind, keys, asked, shown, why, node.pos)
     if not above:
         return made
     if turned:
@@ -95,24 +86,6 @@ def _turned(expr: Expr, width: int, own: int) -> Expr:
         at = expr.index
         return replace(expr, index=at + own if at < width else at - width)
     return rebuild(expr, lambda e: _turned(e, width, own))
-
-
-def _refuse_condition(node: Join, expr: Expr, sides: Sides) -> None:
-    """Whether a row has a partner must be known before it passes."""
-    kind = {"semi": "SEMI JOIN", "anti": "ANTI JOIN"}.get(node.kind, f"{node.kind.upper()} JOIN")
-    if functions.can_fail(expr):
-        raise NotSupportedError(
-            f"a condition of {kind} that can fail is not supported by this version: {show(expr)}",
-            position=expr.pos or node.pos,
-            hint="compute it in a subquery of the side that it reads, or by try_cast, try_divide",
-        )
-    if sides.of(expr) is None:
-        raise NotSupportedError(
-            f"this condition of {kind} over both sides is not supported by this version:"
-            f" {show(expr)}",
-            position=expr.pos or node.pos,
-            hint="comparisons of columns, and of what subqueries compute from one side, run",
-        )
 
 
 def _why(table: Physical, by_key: bool) -> str:

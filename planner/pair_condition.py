@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cql.errors import NotSupportedError
 from cql.planner import functions
-from cql.planner.expr import Column, Expr, columns_of, rebuild
+from cql.planner.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
 from cql.planner.join_condition import Sides
 from cql.planner.pairs import EQUALITIES, runs_inside, with_columns
 from cql.planner.physical import Physical
@@ -56,7 +56,7 @@ class Below:
             return expr
         if self._kind == "inner":
             return None
-        if functions.can_fail(expr):
+        if functions.can_fail(expr) and not _of_times(expr):
             raise _not_asked(expr, self._kind, "can fail")
         return self._inside(expr)
 
@@ -98,11 +98,21 @@ class Below:
         return replace(expr, index=at)
 
 
+def _of_times(expr: Expr) -> bool:
+    """Whether what can fail in it are sums of times and lengths, which no row is guarded from."""
+    sums = {e for e in walk(expr) if isinstance(e, Call) and e.fn in ("add", "sub")}
+    return functions.only_overflows(expr) and all(
+        e.type.is_timestamp for e in walk(expr) if e in sums or isinstance(e, Cast)
+    )
+
+
 def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:
     name = NAMES[kind]
     used = columns_of(expr)
-    hint = "guard it (TRY_CAST, nullif, CASE WHEN)" if "fail" in what else None
-    if hint is None and used:
+    hint = None
+    if "fail" in what:
+        hint = "compute what can fail in a subquery of the side that it reads; or TRY_CAST"
+    elif used:
         hint = "compute each side's part in a subquery, and compare the two"
     return NotSupportedError(
         f"{show(expr)} in the condition of {name}, which {what}, is not supported by this version",

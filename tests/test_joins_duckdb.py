@@ -11,6 +11,7 @@ import pytest
 from naive_compare import difference, storage_rows
 
 import cql
+from cql.errors import RunError
 
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")
@@ -99,3 +100,42 @@ def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> 
 @pytest.mark.parametrize("text", RELATIONS)
 def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
     compared(seed, text)
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "FULL JOIN"])
+def test_sums_of_one_side_are_looked_up(kind: str, seed: int) -> None:
+    text = f"SELECT a.t, a.k, b.t AS u FROM a {kind} b ON a.k + 1 = b.k"
+    compared(seed, text)
+    most = pa.table({"t": [1, 2], "k": [1, 2**63 - 1]})
+    with cql.connect(spark=False) as session:
+        for name in "ab":
+            session.create_stream(name, most, "t")
+        assert "Filter" not in session.sql(text).explain()
+        with pytest.raises(RunError, match=r"overflow in k \+ 1") as caught:
+            session.sql(text).to_arrow()
+    assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "ANTI JOIN"])
+def test_times_that_lie_near_those_of_a_table(kind: str) -> None:
+    """Of an outer join nothing may fail but sums of times, which no row is guarded from."""
+    rng, tables = random.Random(kind), {}
+    for name in "ab":
+        times = sorted(rng.randrange(100) for _ in range(30))
+        k = [rng.randrange(3) for _ in times]
+        stamps = pa.array([t * 1_000_000 for t in times], pa.timestamp("us"))
+        tables[name] = pa.table({"ts": stamps, "k": k})
+    right = "" if kind == "ANTI JOIN" else ", b.ts AS at"
+    near = "a.ts BETWEEN b.ts - INTERVAL 3 SECONDS AND b.ts + INTERVAL 1 SECOND"
+    apart = "b.ts - a.ts >= INTERVAL -1 SECOND AND b.ts - a.ts <= INTERVAL 3 SECONDS"
+    connection = duckdb.connect()
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    text = f"SELECT a.ts, a.k{right} FROM a {kind} b ON a.k = b.k AND {near}"
+    wanted = storage_rows(connection.sql(text).to_arrow_table())
+    with cql.connect(spark=False) as session:
+        session.create_stream("a", tables["a"], "ts")
+        session.register_table("b", tables["b"])
+        for said in (near, apart):
+            found = session.sql(text.replace(near, said)).to_arrow()
+            assert difference(wanted, storage_rows(found)) is None

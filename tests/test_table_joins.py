@@ -164,9 +164,9 @@ def test_a_table_that_does_not_fit(session: cql.Session) -> None:
     ("text", "said"),
     [
         ("SELECT ms FROM clicks c LEFT JOIN pages p ON c.page = p.page AND 1 / c.ms > p.site",
-         "LEFT JOIN that can fail"),
+         "LEFT OUTER JOIN, which can fail"),
         ("SELECT ms FROM clicks c ANTI JOIN pages p ON c.page = p.page AND concat(c.ms, p.name)"
-         " = 'x'", "ANTI JOIN over both sides"),
+         " = 'x'", "ANTI JOIN, which computes with both sides"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_named(session: cql.Session, text: str, said: str) -> None:
