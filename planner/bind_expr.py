@@ -458,7 +458,10 @@ class ExprBinder:
 
     def _extra(self, extra: Extra, node: Node) -> Expr:
         if self.row is None:
-            raise self.binder.unsupported(f"{extra.clause} in {self.clause}", node)
+            hint = None
+            if self.clause == "ON" and extra.asked is not None:
+                hint = "ask it in WHERE, or in a subquery of the side that it reads"
+            raise self.binder.unsupported(f"{extra.clause} in {self.clause}", node, hint)
         return self.row.add_extra(extra)
 
     def _subquery(self, node: Node) -> Expr:
@@ -476,6 +479,9 @@ class ExprBinder:
         return self._extra(Extra(clause, printed(node), type_, asked=asked, pos=pos), node)
 
     def _in_subquery(self, node: exp.In, query: Node) -> Expr:
+        if isinstance(node.this, exp.Tuple):
+            hint = "EXISTS (SELECT 1 FROM r WHERE r.a = s.a AND r.b = s.b)"
+            raise self.binder.unsupported("several values IN (subquery)", node, hint)
         value = self.bind(node.this)
         bound = self.binder.query(query, self.scope.env.under(self.scope))
         related = subqueries.is_in_related(self.binder, value, bound, node)

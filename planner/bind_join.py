@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from cql.errors import did_you_mean
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
@@ -117,6 +118,10 @@ class JoinChain:
     def _kind(self, join: exp.Join) -> str:
         method, side = join.args.get("method") or "", join.args.get("side") or ""
         kind = join.args.get("kind") or ""
+        if method == "NATURAL" and any(join.args.get(k) for k in ("on", "using")):
+            raise self.binder.error(
+                "NATURAL JOIN takes no condition", join, hint="JOIN … USING (…), or JOIN … ON …"
+            )
         if method == "ASOF":
             if side in ("RIGHT", "FULL") or kind not in ("", "INNER", "OUTER"):
                 what = f"an ASOF {side or kind} JOIN"
@@ -168,11 +173,14 @@ class JoinChain:
     ) -> Expr:
         column = exp.Column(this=exp.Identifier(this=name))
         column.meta.update(at.meta)
+        names = {c.name for c in self.scope().columns if c.bare and not c.hidden}
+        self._check_using(name, at, names, " or ".join(_called(i) for i in self.items))
+        names = set(right.plan.schema.names[: right.width])
+        self._check_using(name, at, names, _called(right))
         left = self.scope().resolve(column, aliases_first=False, aliases=False)
         theirs = scope_of(self.binder, [right], right.plan, self.env)
         local = theirs.resolve(column, aliases_first=False, aliases=False)
-        if not isinstance(local, Column) or not columns_of(left):
-            raise self.binder.error(f"{name} is not a column of both sides", at)
+        assert isinstance(local, Column)
         known = next((m for m in self.merged if m.name.lower() == name.lower()), None)
         mine = known.parts if known else tuple(columns_of(left))
         index = len(self.plan.schema) + local.index
@@ -182,6 +190,11 @@ class JoinChain:
         beside.merged.append(Merged(known.name if known else _named(left, name), parts, hides))
         there = replace(local, index=index)
         return functions.resolve(fn, [left, there], self.binder.pos(at))
+
+    def _check_using(self, name: str, at: exp.Expr, names: set[str], side: str) -> None:
+        if name.lower() not in {n.lower() for n in names}:
+            hint = did_you_mean(name, names, what=f"columns of {side}")
+            raise self.binder.error(f"there is no column {name} in {side}", at, hint=hint)
 
     def _temporal(self, right: Item, join: exp.Join) -> None:
         """``JOIN r FOR SYSTEM_TIME AS OF x ON …``: each row of ``r`` is the version of its key from
@@ -196,6 +209,12 @@ class JoinChain:
         condition = self._condition(join, right, beside, kind)
         asked: list[Expr] = []
         if not is_table(right.plan):
+            if not columns_of(at):
+                raise self.binder.unsupported(
+                    "FOR SYSTEM_TIME AS OF a fixed time",
+                    version,
+                    "a time of the left says which version each of its rows sees: AS OF a.ts",
+                )
             width = len(self.plan.schema)
             time = self._version_time(right, version)
             there = replace(time, index=width + time.index)
@@ -248,6 +267,10 @@ def _asked_of_versions(plan: Join, condition: Expr, kind: str) -> Logical:
     exprs: list[Expr] = [*columns[:width]]
     exprs += [Case(((condition, c),), None, c.type, True) for c in columns[width:]]
     return Project(plan, tuple(exprs), plan.schema.names, plan.pos)
+
+
+def _called(item: Item) -> str:
+    return "the subquery" if item.source is None else str(item.source)
 
 
 def _named(expr: Expr, name: str) -> str:

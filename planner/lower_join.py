@@ -194,7 +194,8 @@ def stays_of(node: Logical) -> Iterator[tuple[int, int]]:
         case Join():
             yield from stays_of(node.left)
             width = len(node.left.schema)
-            yield from ((width + column, stays) for column, stays in stays_of(node.right))
+            if node.kind not in ("semi", "anti"):
+                yield from ((width + column, stays) for column, stays in stays_of(node.right))
         case _:
             yield from ((column, NO_BOUND) for column in [*logical_progress(node)][:1])
 
@@ -217,9 +218,14 @@ def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -
     if missing:
         hint = f"declare ORDERED BY or WATERMARK on {' and '.join(missing)}"
     elif open_side is not None and terms.band is not None:
-        a, b = show(terms.band.left), show(terms.band.right)
-        hint = f"the distance of {b} from {a} has no bound {open_side}: add one, or give both"
-        hint += " streams a window: [RANGE 10 MINUTES]"
+        a, b = map(
+            ".".join, zip(names, map(show, (terms.band.left, terms.band.right)), strict=True)
+        )
+        bound = f"<= {a} +" if open_side == "above" else f">= {a} -"
+        hint = (
+            f"the distance of {b} from {a} has no bound {open_side}: AND {b} {bound} INTERVAL 1"
+            " MINUTE; or give both streams a window: [RANGE 10 MINUTES]"
+        )
     else:
         hint = (
             f"say how far apart rows may lie: AND {times[1]} BETWEEN {times[0]} - INTERVAL 1 MINUTE"

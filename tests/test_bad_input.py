@@ -676,6 +676,7 @@ def test_columns_that_differ_in_case(session: Session) -> None:
         ("SELECT * FROM s PIVOT (sum(t) FOR k IN ('a'))", "PIVOT is not supported"),
         ("SELECT k FROM s WHERE t = ANY (SELECT t FROM s)", "ANY over a query is not supported"),
         ("SELECT k FROM s WHERE t > ALL (SELECT t FROM s)", "ALL over a query is not supported"),
+        ("SELECT s.k FROM s, LATERAL (SELECT t FROM s) x", "LATERAL is not supported: JOIN"),
     ],
 )
 def test_what_is_refused_is_named(session: Session, text: str, message: str) -> None:

@@ -126,7 +126,9 @@ CASES = [
     ("VALUES (^count(*))", "VALUES cannot hold the aggregate count", ""),
     # joins
     ("SELECT 1 FROM s ^LEFT JOIN dim", "LEFT JOIN needs ON or USING", ""),
-    ("SELECT 1 FROM s JOIN dim USING (^label)", "there is no column label", ""),
+    ("SELECT 1 FROM s JOIN dim USING (^label)", "there is no column label in s", ""),
+    ("SELECT 1 FROM s JOIN (SELECT 1 AS q) USING (^k)", "no column k in the subquery", "q"),
+    ("SELECT 1 FROM s ^NATURAL JOIN dim ON s.k = 1", "NATURAL JOIN takes no condition", "USING"),
     ("SELECT 1 FROM s JOIN dim ON ^foo = 1", "there is no column foo", ""),
     # statements
     ("INSERT INTO ^nowhere SELECT a FROM s", "there is no stream or table nowhere", ""),
@@ -186,6 +188,8 @@ def test_the_caret_stands_at_the_fault(text: str) -> None:
         "SELECT kurtosis(a) FROM s",
         "(SELECT a FROM s) WHERE a > 1",
         "SELECT * FROM s FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01'",
+        "SELECT a FROM s WHERE (a, name) IN (SELECT a, name FROM s)",
+        "SELECT s.a FROM s JOIN dim ON s.a IN (SELECT a FROM s)",
         "SELECT INTERVAL '1' MONTH",
     ],
 )

@@ -224,7 +224,10 @@ def endless(session: cql.Session, name: str, start: datetime) -> None:
     ("text", "hint"),
     [
         ("SELECT p.k FROM p JOIN q ON p.k = q.k", "q.ts BETWEEN p.ts - INTERVAL 1 MINUTE"),
-        ("SELECT p.k FROM p JOIN q ON p.k = q.k AND q.ts > p.ts", "no bound above"),
+        (
+            "SELECT p.k FROM p JOIN q ON p.k = q.k AND q.ts > p.ts",
+            "the distance of q.ts from p.ts has no bound above: AND q.ts <= p.ts + INTERVAL",
+        ),
         ("SELECT p.k FROM p JOIN q ON p.k = q.k AND q.ts < p.ts", "no bound below"),
         ("SELECT p.k FROM p JOIN r ON p.k = r.k", "ORDERED BY or WATERMARK on r"),
     ],

@@ -31,6 +31,7 @@ RELATIONS = (
     "SELECT a.v FROM a JOIN b ON a.k = b.k EXCEPT SELECT v FROM b WHERE v > 9",
     "SELECT a.t, b.t AS u, c.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND a.t > b.t"
     " FULL JOIN b AS c ON c.v = a.v",
+    "SELECT a.t, c.v FROM a SEMI JOIN b ON a.t = b.t + 1 CROSS JOIN b AS c",
 )
 
 

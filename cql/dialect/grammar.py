@@ -215,6 +215,8 @@ def _misplaced(node: exp.Expr) -> str | None:
         if isinstance(parent, exp.Anonymous) and str(parent.this).upper() in ("ANY", "SOME", "ALL"):
             name = str(parent.this).upper()
             return f"{name} over a query is not supported: x IN (SELECT …), x > (SELECT max(…) …)"
+        if isinstance(parent, exp.Anonymous) and str(parent.this).upper() == "LATERAL":
+            return "LATERAL is not supported: JOIN (SELECT …) AS x ON …, or WHERE EXISTS (SELECT …)"
         if isinstance(parent, exp.Func) and not isinstance(parent, exp.Exists):
             return "a query as an argument needs parentheses of its own"
     elif isinstance(node, exp.Anonymous):
