@@ -298,8 +298,16 @@ def joins_streams(node: Join) -> bool:
 
 
 def _joins_alike(node: Join) -> bool:
+    """What bounds the distance of two times is no condition that is computed."""
     parts: Sequence[Expr] = () if node.condition is None else conjuncts(node.condition)
-    return joins_streams(node) and not any(functions.can_fail(e) for e in parts)
+    times = (tuple(logical_progress(side)) for side in (node.left, node.right))
+    sides = Sides(len(node.left.schema), *times)
+
+    def fails(part: Expr) -> bool:
+        bands = (band for band in differences(part, sides) if is_timed(band, sides))
+        return functions.can_fail(part) and not any(True for _ in bands)
+
+    return joins_streams(node) and not any(fails(e) for e in parts)
 
 
 def _said(node: Logical) -> str:

@@ -140,3 +140,23 @@ def test_times_that_lie_near_those_of_a_table(kind: str) -> None:
         for said in (near, apart):
             found = session.sql(text.replace(near, said)).to_arrow()
             assert difference(wanted, storage_rows(found)) is None
+
+
+@pytest.mark.parametrize("ways", ["single", "pipeline"])
+def test_three_streams_whose_distances_are_sums(ways: str) -> None:
+    """What bounds how far apart rows lie is never computed: it does not keep three inputs from
+    being joined by one operator."""
+    near = "abs(a.t - b.t) <= 60 AND c.t BETWEEN b.t AND b.t + 100 AND a.k = b.k AND b.k = c.k"
+    text = f"SELECT a.t, b.t AS u, c.t AS w, a.k FROM a, b, c WHERE {near}"
+    tables = {name: table(random.Random(name), 200) for name in "abc"}
+    connection = duckdb.connect()
+    for name, rows in tables.items():
+        connection.register(name, rows)
+    wanted = storage_rows(connection.sql(text).to_arrow_table())
+    assert len(wanted) > 100
+    with cql.connect(spark=False, multiway_join=ways, join_operator="sync_filter") as session:
+        for name, rows in tables.items():
+            session.create_stream(name, rows, "t")
+        query = session.sql(text)
+        assert query.explain().count("WindowJoin") == (1 if ways == "single" else 2)
+        assert difference(wanted, storage_rows(query.to_arrow())) is None
