@@ -101,8 +101,9 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         if join_window is not None:
             raise binder.error("WINDOW needs a FROM", join_window)
         return From(Values(pos=binder.pos(select)), Scope(binder, (), (), env), None)
-    item = bind_item(binder, clause.this, env)
-    joins = [*(clause.this.args.get("joins") or ()), *joins]
+    first, inside = _opened(clause.this)
+    item = bind_item(binder, first, env)
+    joins = [*inside, *joins]
     if join_window is not None:
         item = _under_join_window(binder, item, join_window)
     if not joins:
@@ -125,6 +126,18 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
     for right, join in zip(items[1:], joins, strict=True):
         chain.add(_applied(right), join)
     return From(chain.plan, chain.scope(), window)
+
+
+def _opened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
+    """The first item of FROM, and the joins behind it: ``(a JOIN b ON …) JOIN c ON …`` goes from
+    left to right without parentheses, too."""
+    joins = list(node.args.get("joins") or ())
+    inner = node.this if isinstance(node, exp.Subquery) and not _alias(node) else None
+    if node.args.get(nodes.STREAM_WINDOW) is None and isinstance(inner, exp.Table | exp.Subquery):
+        first, inside = _opened(inner)
+        if inside:
+            return first, [*inside, *joins]
+    return node, joins
 
 
 def _window_above(items: list[Item], stream: int) -> tuple[list[Item], QueryWindow | None]:
@@ -277,7 +290,11 @@ def _wrapped(
     if not joins:
         return replace(item, source=source or item.source)
     if source is None:
-        raise binder.unsupported("a join in parentheses without an alias", node, "add AS name")
+        raise binder.unsupported(
+            "a join in parentheses without an alias, as the right side of another,",
+            node,
+            "add AS x, and name its columns by it: x.k",
+        )
     chain = JoinChain(binder, env, _applied(item))
     for join in joins:
         chain.add(_applied(bind_item(binder, join.this, env)), join)

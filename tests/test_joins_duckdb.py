@@ -32,6 +32,7 @@ RELATIONS = (
     "SELECT a.t, b.t AS u, c.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND a.t > b.t"
     " FULL JOIN b AS c ON c.v = a.v",
     "SELECT a.t, c.v FROM a SEMI JOIN b ON a.t = b.t + 1 CROSS JOIN b AS c",
+    "SELECT a.t, b.v, c.s FROM ((a JOIN b ON a.k = b.k) LEFT JOIN b AS c ON c.v = a.v)",
 )
 
 
