@@ -56,15 +56,16 @@ def can_fail(expr: Expr) -> bool:
 
 
 def only_overflows(expr: Expr) -> bool:
-    """Whether the one error that it can be is a sum, or an integer in a smaller type, that does not
-    fit."""
+    """Whether the one error that it can be is a sum, or a whole or decimal number in another such
+    type, that does not fit."""
     if not all(only_overflows(c) for c in children(expr)):
         return False
     match expr:
         case Call(fn="add" | "sub" | "neg"):
             return True
         case Cast():
-            return not _fails(expr) or (expr.type.is_integer and expr.arg.type.is_integer)
+            exact = (t.is_integer or t.kind is Kind.DECIMAL for t in (expr.type, expr.arg.type))
+            return not _fails(expr) or all(exact)
         case _:
             return not _fails(expr)
 

@@ -146,7 +146,8 @@ def _windowed(node: Windowed, lower: Lower) -> Physical:
         raise PlanError(
             "the window attribute does not progress in this plan: no instant would ever be over",
             position=node.pos,
-            hint="declare ORDERED BY or WATERMARK on every input of the query",
+            hint="declare ORDERED BY or WATERMARK on every input of the query, and say in its joins"
+            " how far apart rows may lie",
         )
     if window.kind is WindowKind.EARLY:
         assert window.end is not None

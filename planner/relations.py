@@ -162,14 +162,14 @@ def _is_join(node: Logical) -> bool:
 
 
 def _without_band(node: Logical, above: tuple[Expr, ...]) -> bool:
-    """Whether it is a join of streams whose pairs may come at any time: none of its times
-    progresses before both inputs have ended."""
+    """Whether it is a join of streams whose pairs may come at any time (or what is looked up for
+    such pairs): none of its times progresses before both inputs have ended."""
     match node:
         case Filter():
             return _without_band(node.input, (*above, *conjuncts(node.condition)))
         case Project():
             return _without_band(node.input, tuple(substitute(e, node.exprs) for e in above))
-        case Join() if is_inner(node):
+        case Join() if node.kind not in ASOF:
             width = len(node.left.schema)
             parts = [] if node.condition is None else conjuncts(node.condition)
             parts = [*parts, *above]

@@ -32,6 +32,8 @@ RELATIONS = (
     "SELECT a.t, b.t AS u, c.v FROM a ASOF LEFT JOIN b ON a.k = b.k AND a.t > b.t"
     " FULL JOIN b AS c ON c.v = a.v",
     "SELECT a.t, c.v FROM a SEMI JOIN b ON a.t = b.t + 1 CROSS JOIN b AS c",
+    "SELECT a.t, c.t AS u FROM a JOIN b ON a.k = b.k LEFT JOIN b AS c ON c.t = a.t + 1"
+    " WHERE a.v IN (SELECT v FROM b)",
     "SELECT a.t, b.v, c.s FROM ((a JOIN b ON a.k = b.k) LEFT JOIN b AS c ON c.v = a.v)",
 )
 
@@ -116,6 +118,11 @@ def test_sums_of_one_side_are_looked_up(kind: str, seed: int) -> None:
         with pytest.raises(RunError, match=r"overflow in k \+ 1") as caught:
             session.sql(text).to_arrow()
     assert caught.value.position is not None
+
+
+def test_keys_of_bigint_and_decimal(seed: int) -> None:
+    text = "SELECT a.t, b.t AS u FROM a LEFT JOIN {} b ON a.k = b.d"
+    compared(seed, text.format("(SELECT t, CAST(k AS DECIMAL(8, 3)) AS d FROM b)"))
 
 
 @pytest.mark.parametrize("kind", ["LEFT JOIN", "FULL JOIN", "ANTI JOIN"])
