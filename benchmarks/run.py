@@ -18,6 +18,7 @@ from benchmarks import (
     first,
     flush,
     harness,
+    join_skew,
     joins,
     machine,
     punctuation,
@@ -56,6 +57,7 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "flush": flush.figures,
     "wjoin": window_joins.figures,
     "joins": joins.figures,
+    "join-skew": join_skew.figures,
 }
 BANDWIDTH = "bandwidth"
 

@@ -262,7 +262,7 @@ class Execution:
             for unit in units_of(node, self.workspace.dictionary, self._rows, ones):
                 self._refresh()
                 self._runtime.admit(unit, edge)
-                yield
+                yield from self._through()
 
     def _read(self, alive: set[int]) -> Iterator[None]:
         """Admits what the inputs ``alive`` give, until they have ended. Silence counts from now
@@ -291,12 +291,12 @@ class Execution:
             if feed.ended and feed.pending is None and not turns.is_open(k):
                 alive.discard(k)
                 turns.among(alive)
-                self._admit(k, feed.end(turns.serial, turns.sequence))
-                yield
+                yield from self._admit(k, feed.end(turns.serial, turns.sequence))
                 continue
             if not turns.is_open(k):
                 if timers.heard(k):
-                    self._admit(k, told_idle(feed, turns.serial, turns.sequence, idle=False))
+                    told = told_idle(feed, turns.serial, turns.sequence, idle=False)
+                    yield from self._admit(k, told)
                 self._open(k)
             yield from self._units()
 
@@ -315,7 +315,7 @@ class Execution:
                 if feed.pending is not None:
                     self._open(k)
                 yield from self._units()
-        self._admit(k, feed.end(turns.serial, turns.sequence))
+        yield from self._admit(k, feed.end(turns.serial, turns.sequence))
         self._runtime.settle()
         self.rereading.switches.append((feed.source.name, turns.sequence))
         yield
@@ -331,23 +331,30 @@ class Execution:
             self.timers.taken(k)
             self._tell_far(self.feeds[k])
 
-    def _admit(self, k: int, unit: Unit) -> None:
+    def _admit(self, k: int, unit: Unit) -> Iterator[None]:
         """A unit of input ``k`` without rows."""
         assert self._runtime is not None
         assert self._turns is not None
         self._runtime.admit(unit, self._entry(k))
+        yield from self._through()
         self._turns.passed()
+
+    def _through(self) -> Iterator[None]:
+        """What was admitted goes on to its end."""
+        assert self._runtime is not None
+        while self._runtime.go_on():
+            yield
+        yield
 
     def _in_silence(self, k: int) -> Iterator[None]:
         """Input ``k`` had nothing to give: it may be idle now, its heartbeat may be due."""
         feed, turns = self.feeds[k], self._turns
         assert turns is not None
         if self.timers.falls_idle(k):
-            self._admit(k, told_idle(feed, turns.serial, turns.sequence, idle=True))
-            yield
+            told = told_idle(feed, turns.serial, turns.sequence, idle=True)
+            yield from self._admit(k, told)
         if self.timers.beat(k):
-            self._admit(k, feed.promised(turns.serial, turns.sequence))
-            yield
+            yield from self._admit(k, feed.promised(turns.serial, turns.sequence))
 
     def _tell_far(self, feed: Feed) -> None:
         """Says once of an input that a row of it was further ahead than MAX ADVANCE."""

@@ -24,6 +24,7 @@ from benchmarks import (
     first,
     flush,
     harness,
+    join_skew,
     joins,
     machine,
     punctuation,
@@ -164,6 +165,11 @@ def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> 
     made = [drawn(one, options) for one in joins.figures(1_000)]
     assert [one.name for one in made][:3] == ["figure5", "figure8", "figure10"]
     assert made[1].checks[0].met
+
+
+def test_skewed_joins(options: Options) -> None:
+    made = [drawn(one, options) for one in join_skew.figures(500)]
+    assert [one.name for one in made] == ["join-keys", "join-far", "join-wide", "join-crowd"]
 
 
 def test_figure_9(options: Options) -> None:

@@ -278,3 +278,32 @@ def test_what_is_kept_depends_on_the_band(session: cql.Session, runtime: str) ->
     assert held <= 2 * 1024
     assert join["state_bytes"] < 150_000
     assert held + join["purged"] + join["not_stored"] == join["rows_in"] == 2 * n
+
+
+CROWDS = {
+    "streams": "SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND a.ts <= b.ts + INTERVAL 1 DAY",
+    "outer": "SELECT a.v, b.v AS w FROM a FULL JOIN b ON a.k = b.k AND a.ts <= b.ts + INTERVAL 1 DAY",
+    "table": "SELECT a.v, t.v AS w FROM a JOIN t ON a.k = t.k",
+    "relations": "SELECT a.v, b.v AS w FROM a [RANGE 1 DAY] JOIN b [RANGE 1 DAY] ON a.k = b.k EMIT CHANGES",
+    "count of relations": "SELECT count(*) AS n FROM a [RANGE 1 DAY] LEFT JOIN b [RANGE 1 DAY] ON a.k = b.k",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CROWDS)
+def test_pairs_pass_though_they_are_many(what: str) -> None:
+    """All of 1,200 rows a side find each other: few pairs are ready that nobody has read yet."""
+    n, morsel = 1_200, 256
+    crowd = rows(ts=[s / 1000 for s in range(n)], k=[7] * n, v=list(range(n)))
+    with cql.connect(spark=False, morsel_rows=morsel) as session:
+        for name in ("a", "b"):
+            session.create_stream(name, crowd, "ts")
+        session.register_table("t", crowd)
+        run = session.sql(CROWDS[what])
+        read = most = 0
+        for batch in run.batches():
+            most = max(most, run.progress().rows_out - read)
+            read += batch.num_rows
+        state = {m["operator"]: m.get("peak_bytes") or 0 for m in run.metrics()}
+    assert most <= 20 * morsel
+    assert max(state.values()) < 4_000_000, state  # all pairs: 26 MB
+    assert what == "count of relations" or read in (n * n, 2 * n * n)

@@ -59,6 +59,8 @@ class OopJoinOperator(GeneratedOperator):
         s = side.name
         rows, held = self.state[f"{s}rows"], self._held(side)
         live, place = self._live(side, held), np.empty(held.size, np.int64)
+        if self.get(f"{s}head") == 0 and live.all():
+            return held.size
         links = [
             rows[link][held] if link in side.record.places else np.empty(held.size, np.int32)
             for link in LINKS

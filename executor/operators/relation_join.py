@@ -93,6 +93,7 @@ class RelationJoinOperator(RowsOperator):
         self._idle = self._finished = False
         self._control = np.zeros(kernel.CONTROL, np.int64)
         self._changes: tuple[Times, ...] | None = None  # times, weights, ids
+        self._gone_to = NEVER
         self._heads = np.zeros((2, 0), np.int64)  # of the lists of each key, on both sides
         self._condition = writing.write(node) if node.rest else None
         self._concerned = np.empty((2, 0), np.int64)  # scratch of the kernel
@@ -184,6 +185,7 @@ class RelationJoinOperator(RowsOperator):
             return
         self._changes = tuple(map(self._of_side, self.sides, due))
         self._control[[kernel.NEXT, kernel.NEXT + 1, kernel.DONE]] = 0
+        self._control[kernel.NOW] = self._gone_to = NEVER
         if self._condition is not None:
             self._bind()
 
@@ -244,6 +246,15 @@ class RelationJoinOperator(RowsOperator):
         if self._control[kernel.DONE]:
             self._forget()
         return found
+
+    def between(self) -> list[tuple[int, int]]:
+        """Instants that are over are gone through one by one: what is above need not wait for the
+        last of them, whose pairs may be many."""
+        now = int(self._control[kernel.NOW])
+        if self._changes is None or now <= self._gone_to:
+            return []
+        self._gone_to = now
+        return [(len(self.output) - 2, now)]
 
     def _rows(self, lefts: Times, rights: Times, times: Times, weights: Times) -> State:
         width = len(self.node.left.schema) - 2

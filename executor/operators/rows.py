@@ -139,6 +139,10 @@ class RowsOperator(PythonOperator):
         """What else there is of the unit that was taken in, once all that is ready has left."""
         return None
 
+    def between(self) -> list[tuple[int, int]]:
+        """What holds behind all that is ready, though ``more`` follows."""
+        return []
+
     @property
     def state_bytes(self) -> int:
         return nbytes([self.ready])
@@ -162,12 +166,13 @@ class RowsOperator(PythonOperator):
         self.rows_out += n
         self.unsent -= n
         words[CURSOR] = first + n
-        if first + n < total or self._goes_on(words):
+        if first + n < total:
             return OUTPUT_FULL
-        for k, (attribute, value) in enumerate(self.promises):
-            at = PUNCTUATION_WORDS * k
-            out.punctuations[at : at + 3] = attribute, value, -1
-        out.words[PUNCTUATIONS] = len(self.promises)
+        between = self.between()
+        if self._goes_on(words):
+            _tell(out, between)
+            return OUTPUT_FULL
+        _tell(out, self.promises)
         before = self.state_bytes
         self.ready = no_rows(self.output)
         self.workspace.resize(before, self.state_bytes, self.name)
@@ -184,3 +189,10 @@ class RowsOperator(PythonOperator):
         self.unsent = count(rows)
         words[CURSOR] = 0
         return True
+
+
+def _tell(out: Unit, promises: Sequence[tuple[int, int]]) -> None:
+    for k, (attribute, value) in enumerate(promises):
+        at = PUNCTUATION_WORDS * k
+        out.punctuations[at : at + 3] = attribute, value, -1
+    out.words[PUNCTUATIONS] = len(promises)

@@ -17,6 +17,8 @@ from cql.executor.turns import Turns
 from cql.executor.unit import DETAIL_ROW, ROWS, Unit, Words
 
 _SPARE_FRAMES = 4
+#: So many outputs may wait to be read until a unit is left for a while.
+_WAITING = 8
 
 
 class DepthFirst:
@@ -55,48 +57,66 @@ class DepthFirst:
         return int(self._control[drive.CALLS])
 
     def admit(self, unit: Unit, edge: Edge) -> None:
-        """Runs the plan on one unit, to the end."""
-        self._traverse(unit, edge)
-        self._take_queued()
+        self.settle()
+        self._enter(unit, edge)
+        self.go_on()
+
+    def go_on(self) -> bool:
+        for _ in range(_WAITING):
+            if not self._until_sink():
+                self._take_queued()
+                return False
+        return True
 
     def _take_queued(self) -> None:
         """Units that closed a loop, those of the operator least recently run first."""
         while waiting := [k for k, queue in enumerate(self._queued) if queue]:
             operator = min(waiting, key=lambda k: int(self._ran[k]))
             copy, port = self._queued[operator].popleft()
-            self._traverse(copy, Edge(operator, port))
+            self._enter(copy, Edge(operator, port))
+            while self._until_sink():
+                pass
 
     def admit_next(self, turns: Turns) -> bool:
-        """The compiled loop cuts and runs units until Python is needed."""
-        while True:
+        """The compiled loop cuts and runs units until Python is needed. A unit whose output is
+        large (a row of a join may have any number of partners) goes on with the next call."""
+        waiting = 0
+        while waiting < _WAITING:
             event = int(drive.cut_and_drive(turns.words.ctypes.data, *self._tables()))
             if event in (drive.IDLE, drive.USED_UP):
-                break
+                self._take_queued()
+                return event == drive.IDLE
             self._input = turns.unit
             self._answer(event)
-        self._take_queued()
-        return event == drive.IDLE
+            waiting += event == drive.SINK
+        return True
 
     def settle(self) -> None:
-        """Nothing waits between admissions."""
+        """The unit at hand goes through to the end; nothing else waits between admissions."""
+        while self.go_on():
+            pass
 
     def drain(self) -> None:
-        """Delivers what was gathered; nothing else ever waits between admissions."""
+        """Also delivers what was gathered."""
+        self.settle()
         for sink in self.graph.sinks:
             unit = self.graph.units[sink]
             if unit.words[ROWS] > 0:
                 self.handler.deliver(unit)
                 drive.clear_output(unit.words)
 
-    def _traverse(self, unit: Unit, edge: Edge) -> None:
+    def _enter(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
         operator = edge.target
         drive.enter(unit.address, operator, edge.port, *self._tables())
-        while (event := self._drive()) != drive.IDLE:
-            self._answer(event)
 
-    def _drive(self) -> int:
-        return int(drive.drive(*self._tables()))
+    def _until_sink(self) -> bool:
+        """Takes the unit at hand on until something is delivered, or (False) to the end."""
+        while (event := int(drive.drive(*self._tables()))) != drive.IDLE:
+            self._answer(event)
+            if event == drive.SINK:
+                return True
+        return False
 
     def _tables(self) -> tuple[Words, ...]:
         return (

@@ -42,13 +42,18 @@ class Runtime(Protocol):
         ...
 
     def admit(self, unit: Unit, edge: Edge) -> None:
-        """Takes one unit of a source; it may be used again once this returns."""
+        """Takes one unit of a source; it may be used again once ``go_on`` says so."""
+        ...
+
+    def go_on(self) -> bool:
+        """Takes what was admitted last further; to be called until it is through (False), so that
+        what is delivered meanwhile, which may be much, can be read."""
         ...
 
     def admit_next(self, turns: Turns) -> bool:
-        """Takes the next units of those whose turn it is, at least one; returns early, between two
-        units, when something was delivered. False: the input whose turn it is has no block (any
-        more)."""
+        """Takes the next units of those whose turn it is; returns early when something was
+        delivered, between two units or, where that is much, within one. False: the input whose turn
+        it is has no block (any more)."""
         ...
 
     def settle(self) -> None:

@@ -77,6 +77,9 @@ class Queued:
             self._answer(event)
         self._run(ADMITTED)
 
+    def go_on(self) -> bool:
+        return False
+
     def admit_next(self, turns: Turns) -> bool:
         """Queues keep the order of each input, not that among inputs: before another one's turn
         they are emptied."""
