@@ -34,7 +34,7 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.measure import Sizes
-from cql.planner.properties import closing_key, is_table, progressing
+from cql.planner.properties import closing_key, is_table, looks_up, progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
 from cql.types import BOOLEAN
@@ -198,7 +198,8 @@ def _passes(node: Logical, part: Expr) -> bool:
             return below and _cannot_fail([part]) and _no_null_time(node)
         case Windowed():
             by_time = node.window.kind is not WindowKind.ROWS
-            return by_time and _cannot_fail([part]) and _no_null_time(node)
+            kept = _no_null_time(node) or _keeps_without(part, node.window.wa or 0)
+            return by_time and _cannot_fail([part]) and kept
         case SubqueryJoin():
             below = columns_of(part) <= set(range(len(node.input.schema)))
             asked = () if node.condition is None else (node.condition,)
@@ -228,20 +229,29 @@ def _no_null_time(node: Aggregate | Bucket | Windowed) -> bool:
     return node.window is None or not node.input.schema[node.window.wa or 0].nullable
 
 
+def _keeps_without(part: Expr, time: int) -> bool:
+    """Whether the filter keeps all rows without that time."""
+    match part:
+        case Call(fn="or", args=(Call(fn="is_null", args=(Column(index=c),)), *_)):
+            return c == time
+        case _:
+            return False
+
+
 def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     """An inner join of which ``parts`` are the condition: what reads one side only stands below
-    that, unless it can fail (on a row without a partner, too) or takes away a row that is bad since
-    it has no time."""
+    that, unless it can fail (on a row without a partner, too)."""
     width = len(node.left.schema)
     left: list[Expr] = []
     right: list[Expr] = []
     both: list[Expr] = []
     for part in parts:
         used, safe = columns_of(part), _cannot_fail([part])
-        if safe and used and max(used) < width and not _lacks_time(node.left):
-            left.append(part)
-        elif safe and used and min(used) >= width and not _lacks_time(node.right):
-            right.append(substitute(part, _behind(width, node.right)))
+        if safe and used and max(used) < width and len(_lacking(node, 0)) < 2:
+            left.append(_or_without_time(part, node.left, _lacking(node, 0)))
+        elif safe and used and min(used) >= width and len(_lacking(node, 1)) < 2:
+            moved = substitute(part, _behind(width, node.right))
+            right.append(_or_without_time(moved, node.right, _lacking(node, 1)))
         else:
             both.append(part)
     return replace(
@@ -252,8 +262,23 @@ def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     )
 
 
-def _lacks_time(node: Logical) -> bool:
-    return any(node.schema[c].nullable for c in progressing(node))
+def _lacking(node: Join, port: int) -> list[int]:
+    """The times of an input that its rows may lack, and are bad without. (A table is asked for any
+    row; pairs of streams have both times.)"""
+    side = (node.left, node.right)[port]
+    pairs = isinstance(side, Join) and side.kind in ("inner", "cross") and not looks_up(side)
+    if looks_up(node) or pairs:
+        return []
+    return [c for c in progressing(side) if side.schema[c].nullable]
+
+
+def _or_without_time(part: Expr, node: Logical, lacking: Sequence[int]) -> Expr:
+    """A filter that does not take away rows that are bad since they have no time: what refuses them
+    stands above it."""
+    for c in lacking:
+        none = Call("is_null", (column_of(node, c),), BOOLEAN, False, part.pos)
+        part = Call("or", (none, part), BOOLEAN, part.nullable, part.pos)
+    return part
 
 
 def _behind(width: int, node: Logical) -> tuple[Expr, ...]:

@@ -139,6 +139,16 @@ def test_filters_stay_above_windows_whose_time_may_be_null() -> None:
     assert moved.index("filter") < moved.index("aggregate")
 
 
+def test_filters_of_one_side_stand_below_joins() -> None:
+    """Where the time may be NULL they keep the rows without one, which are bad."""
+    near = "abs(s.ts - r.ts) <= INTERVAL 1 SECOND"
+    text = f"SELECT s.k FROM s, r [RANGE 1 s] WHERE s.k > 1 AND r.k > 2 AND {near}"
+    moved = after(text, rules.push_filters)
+    assert "filter [(k#1 > 1)]" in moved
+    assert "filter [(is_null(ts#0) OR (k#1 > 2))]" in moved
+    assert moved.index("windowed") < moved.index("is_null")
+
+
 def test_filters_stay_above_unions_of_plain_inputs() -> None:
     moved = after("SELECT * FROM s UNION r AS u WHERE k > 1", rules.push_filters)
     assert moved.index("filter") < moved.index("union")
