@@ -292,7 +292,11 @@ def _join_operator(base: Case, rng: random.Random) -> dict[str, Any]:
     """Any that is legal; Adaptive changes over now and then."""
     from random_joins import legal_join_operators
 
-    given = {"join_operator": rng.choice(legal_join_operators(base.shape))}
+    given = {
+        "join_operator": rng.choice(legal_join_operators(base.shape)),
+        "join_punctuation": rng.choice(("auto", "individual")),
+        "join_flush": rng.choice(("slow", "at_once")),
+    }
     if given["join_operator"] != "adaptive":
         return given
     return given | {"join_cost": rng.choice((0, 1_000_000)), "join_alpha": rng.choice((0, 0.3))}
@@ -332,7 +336,12 @@ class DataSet:
 
     def check(self, case: Case) -> str:
         """``case`` has the data of this set, in this order or permuted."""
-        with known_nulls(sure_columns(self.name) if is_sure(self.seed) else frozenset()):
+        from random_joins import rooms
+
+        with (
+            known_nulls(sure_columns(self.name) if is_sure(self.seed) else frozenset()),
+            rooms(zlib.crc32(case.seed.encode())),
+        ):
             return self._check(case)
 
     def _check(self, case: Case) -> str:

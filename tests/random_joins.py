@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from unittest import mock
 
 from random_cases import IN_ORDER, Case, case_of
 from random_shapes import Shape, _numbered, _Writer
+
+from cql.executor.operators import asof_join, oop_join, relation_join
 
 SHAPES = 60
 #: Of these inner ones; the others are of each kind in turn.
@@ -160,6 +165,20 @@ def _rest(writer: _Writer) -> str:
         "10 / r.q < 5",
         "coalesce(l.k, r.k, 0) >= 0",
     )
+
+
+@contextlib.contextmanager
+def rooms(number: int) -> Iterator[None]:
+    """Two times of three little room, so that rows and keys also leave; those that are left alone
+    leave one or two at a time."""
+    few = number % 3 > 0
+    rows, changes = (2, 2) if few else (1 << 10, 1 << 14)
+    with (
+        mock.patch.multiple(oop_join, _ROWS=rows, _KEYS=rows, _PADS=number % 2),
+        mock.patch.object(relation_join, "_ROOM", changes),
+        mock.patch.object(asof_join, "_KEYS", rows),
+    ):
+        yield
 
 
 def join_case(index: int, seed: int) -> Case:

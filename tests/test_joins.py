@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from catalog_tools import blocks_of_eight
 from random_cases import check
-from random_joins import SHAPES, join_case
+from random_joins import SHAPES, join_case, rooms
 
 import cql
 from cql.errors import NotSupportedError, PlanError
@@ -27,15 +27,11 @@ PART = 3
 
 
 @pytest.mark.parametrize("first", range(0, SHAPES, PART))
-def test_random_joins_equal_the_reference(
-    first: int, full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_joins_equal_the_reference(first: int, full: bool) -> None:
     for index in range(first, first + PART) if full else (first,):
         for seed in range(60 if full else 3):
-            for name in ("_ROWS", "_KEYS"):  # so that rows and keys also leave
-                monkeypatch.setattr(oop_join, name, 2 if seed % 3 else 1024)
-            monkeypatch.setattr(oop_join, "_PADS", seed % 2)
-            check(join_case(index, seed))
+            with rooms(seed):
+                check(join_case(index, seed))
 
 
 def rows(**columns: list[Any]) -> pa.Table:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from catalog_tools import blocks_of_eight
 from random_cases import check, logical_plan
+from random_joins import rooms
 from random_relation_joins import SHAPES, relation_join_case
 from test_joins import rows
 from test_relations import difference_of_changes, expected_changes
 
 import cql
 from cql.errors import CqlError, PlanError
-from cql.executor.operators import relation_join
 from cql.planner.relations import changes
 
 #: Shapes of every run: a shape costs a second or two to compile.
@@ -26,18 +26,16 @@ QUICK = 8
 
 
 @pytest.mark.parametrize("first", range(QUICK))
-def test_random_joins_equal_the_reference(
-    first: int, full: bool, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_joins_equal_the_reference(first: int, full: bool, seed: int) -> None:
     for index in range(first, SHAPES, QUICK) if full else (first,):
         for k in range(seed, seed + (40 if full else 3)):
-            monkeypatch.setattr(relation_join, "_ROOM", 2 if k % 3 else 1 << 14)
-            case = relation_join_case(index, k)
-            check(case)
-            plan = logical_plan(case)
-            if changes(plan):
-                found = difference_of_changes(expected_changes(case, plan), case)
-                assert found is None, f"{found}\n{case.describe()}"
+            with rooms(k):
+                case = relation_join_case(index, k)
+                check(case)
+                plan = logical_plan(case)
+                if changes(plan):
+                    found = difference_of_changes(expected_changes(case, plan), case)
+                    assert found is None, f"{found}\n{case.describe()}"
 
 
 @pytest.fixture
