@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from cql.types import DataType
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column; ``nullable`` is a promise when False."""
+    """A column; ``nullable`` is a promise when False. ``of``: what the query calls the relation
+    that it comes from, to be shown."""
 
     name: str
     type: DataType
     nullable: bool = True
     comment: str | None = None
+    of: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
@@ -43,6 +45,10 @@ class Schema:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
+
+    def part(self, columns: Iterable[int], of: str) -> Schema:
+        """Some of the columns, of a relation that the query calls ``of``."""
+        return Schema(tuple(replace(self.fields[c], of=of) for c in columns))
 
     def find(self, name: str) -> int | None:
         """Index of the column of that name (an exact match wins), None if there is none."""

@@ -223,7 +223,7 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
     source = Source((alias,) if alias else name)
     bound = _named(binder, node, name, env)
     if bound is None:
-        scan = _scan(binder, node, name, env)
+        scan = replace(_scan(binder, node, name, env), alias=alias or name[-1])
         bound, source = Bound(scan), replace(source, unsupported=scan.relation.unsupported)
     elif node.args.get(nodes.FROM_WATERMARK) is not None:
         raise binder.unsupported(

@@ -6,7 +6,7 @@ The physical tree says, per operator: what it does, why it was chosen, the prope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -28,7 +28,7 @@ from cql.planner.physical_joins import (
 )
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.show import show
+from cql.planner.show import labels, show, show_of
 from cql.window import Window, WindowKind
 
 #: A node of either plan; a tree's functions take the nodes of their own plan only.
@@ -468,10 +468,17 @@ def _sort_text(keys: tuple[SortKey, ...], limit: int | None, offset: int) -> str
     return " ".join(p for p in parts if p)
 
 
+def _asked(
+    left: Schema, right: Schema, keys: Iterable[tuple[int, int]], rest: Iterable[Expr]
+) -> list[str]:
+    """What a join asks of a pair."""
+    lefts, rights = labels(left, right)
+    said = [f"{lefts[a]} = {rights[b]}" for a, b in keys]
+    return said + [show_of(e, [*lefts, *rights]) for e in rest]
+
+
 def _join_line(node: OopJoinExec) -> Line:
-    left, right = node.left.schema, node.right.schema
-    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
-    said += [show(e) for e in node.rest]
+    said = _asked(node.left.schema, node.right.schema, node.keys, node.rest)
     if node.band is None:
         held = "all rows, until the other input has ended"
     else:
@@ -488,9 +495,7 @@ def _join_line(node: OopJoinExec) -> Line:
 
 
 def _table_join_line(node: TableJoinExec) -> Line:
-    left, right = node.input.schema, node.table.schema
-    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
-    said += [show(e) for e in node.rest]
+    said = _asked(node.input.schema, node.table.schema, node.keys, node.rest)
     names = ", ".join(s.name for s in ph.sources(node.table))
     kind = "" if node.kind == "inner" else node.kind
     state = f"state: the rows of {names or 'the table'}{', by key' if node.keys else ''}"
@@ -499,9 +504,8 @@ def _table_join_line(node: TableJoinExec) -> Line:
 
 
 def _relation_join_line(node: RelationJoinExec) -> Line:
-    left, right = node.left.schema, node.right.schema
-    said = [f"{left[a].name} = {right[b].name}" for a, b in node.keys]
-    said += [show(e) for e in node.rest]
+    left, right = (Schema(side.schema.fields[:-2]) for side in (node.left, node.right))
+    said = _asked(left, right, node.keys, node.rest)
     on = " on " + " AND ".join(said) if said else ""
     state = "state: the rows of both sides, by key"
     if node.kind != "inner":
@@ -511,11 +515,12 @@ def _relation_join_line(node: RelationJoinExec) -> Line:
 
 def _asof_line(node: AsofJoinExec) -> Line:
     left, right = node.left.schema, node.right.schema
-    a, b = left[node.times[0]], right[node.times[1]]
-    said = [f"{left[k].name} = {right[m].name}" for k, m in node.keys]
+    a = left[node.times[0]]
+    said = _asked(left, right, node.keys, ())
+    earlier, later = (names[k] for names, k in zip(labels(left, right), node.times, strict=True))
     shift = f" {'+' if node.shift > 0 else '-'} {duration(abs(node.shift), a.type)}"
     sign, word = (">=", "latest") if node.backward else ("<=", "earliest")
-    said.append(f"{a.name}{shift if node.shift else ''} {sign} {b.name}")
+    said.append(f"{earlier}{shift if node.shift else ''} {sign} {later}")
     state = "state: rows that progress has not passed"
     if node.backward:
         state += f"; of each key the {word} row of the right"
@@ -527,10 +532,10 @@ def _asof_line(node: AsofJoinExec) -> Line:
 
 
 def _window_join_line(node: WindowJoinExec) -> Line:
-    names = [child.schema for child in node.inputs]
-    said = [" = ".join(names[i][c].name for i, c in columns) for columns in node.keys]
-    said += [show(e) for e in node.rest]
-    times = ", ".join(s[t].name for s, t in zip(names, node.times, strict=True))
+    names = labels(*(child.schema for child in node.inputs))
+    said = [" = ".join(names[i][c] for i, c in columns) for columns in node.keys]
+    said += [show_of(e, [n for side in names for n in side]) for e in node.rest]
+    times = ", ".join(s[t] for s, t in zip(names, node.times, strict=True))
     order = f"order: the latest of {times}"
     state = "state: rows that later ones of the other inputs can join, those that wait for the "
     state += "other inputs, and results that do"

@@ -6,7 +6,7 @@ relation-to-stream) exist all the same: their queries bind, and the planner refu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Reads a stream or table; ``columns`` are indices into the relation's schema."""
+    """Reads a stream or table; ``columns`` are indices into the relation's schema. ``alias`` is
+    what the query calls it."""
 
     relation: Relation
     columns: tuple[int, ...]
     pos: Position | None = field(default=None, compare=False)
+    alias: str = field(default="", compare=False)
 
     @property
     def schema(self) -> Schema:
-        return Schema(tuple(self.relation.schema[i] for i in self.columns))
+        return self.relation.schema.part(self.columns, self.alias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +278,8 @@ class Join:
             self.kind in ("right", "full"),
             self.kind in ("left", "full", "asof left"),
         )
-        left = (Field(f.name, f.type, f.nullable or loose_left) for f in self.left.schema)
-        right = (Field(f.name, f.type, f.nullable or loose_right) for f in self.right.schema)
+        left = (replace(f, nullable=f.nullable or loose_left) for f in self.left.schema)
+        right = (replace(f, nullable=f.nullable or loose_right) for f in self.right.schema)
         return Schema((*left, *right))
 
 

@@ -257,7 +257,8 @@ def _refusal(clause: str, pos: Position | None, hint: str | None) -> NotSupporte
 def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
     match node:
         case Scan():
-            return SourceExec(node.relation, node.columns, choose.why_source(node), node.pos)
+            why = choose.why_source(node)
+            return SourceExec(node.relation, node.columns, why, node.pos, alias=node.alias)
         case Values():
             return ValuesExec(node.schema, node.rows)
         case Filter():

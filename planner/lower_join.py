@@ -30,7 +30,7 @@ from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import column_of
-from cql.planner.show import show
+from cql.planner.show import labels, show, show_of
 from cql.types import DataType
 from cql.window import WindowKind
 
@@ -55,15 +55,18 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     left, right = without_stragglers(left), without_stragglers(right)
     left, lefts = with_columns(left, [a for a, _ in terms.keys])
     right, rights = with_columns(right, [b for _, b in terms.keys])
-    band, sliced = None, False
+    band, sliced, ordered = None, False, False
     if terms.band is not None:
         left, (a,) = with_columns(left, [terms.band.left])
         right, (b,) = with_columns(right, [terms.band.right])
         band = BandExec(a, b, terms.band.low, terms.band.high)
-        ordered = in_order(left, a, guarded=True) and in_order(right, b, guarded=True)
+        timed = (left, a), (right, b)
+        ordered = all(in_order(side, time, guarded=True) for side, time in timed)
         sliced = terms.band.closed and not (ordered and terms.band.low < terms.band.high)
+    names = labels(node.left.schema, node.right.schema)
     looked_up = "looked up by slices of time, which need no order" if sliced else ""
-    why = "; ".join(said for said in (_why(terms), looked_up, node.order) if said)
+    instead = _in_order_instead(node, terms, settings, ordered=ordered)
+    why = "; ".join(said for said in (_why(terms, names), looked_up, instead, node.order) if said)
     kind = "inner" if node.kind == "cross" else node.kind
     below = Below(left, right, width, kind)
     asked = [below.placed(e) for e in terms.rest]
@@ -239,15 +242,28 @@ def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -
     )
 
 
-def _why(terms: Terms) -> str:
+def _why(terms: Terms, names: Sequence[Sequence[str]]) -> str:
     found = "any order of arrival: state leaves by the other side's progress (out-of-order 5.3)"
     if terms.band is None:
         return "no band between times: rows stay until the other input has ended"
     kind = terms.band.left.type
-    return f"{found}; {band_text(terms.band, kind)}"
+    return f"{found}; {band_text(terms.band, kind, *names)}"
 
 
-def band_text(band: Band, kind: DataType) -> str:
+def _in_order_instead(
+    node: Join, terms: Terms, settings: Mapping[str, Any], *, ordered: bool
+) -> str:
+    """What the operators in order would do here, where they could stand."""
+    if node.kind not in ("inner", "cross") or terms.band is None or not terms.band.closed:
+        return ""
+    if settings["join_operator"] == "oop_join":
+        return "forced: SET join_operator = 'oop_join'"
+    would = "would make rows wait" if ordered else "would sort both inputs first"
+    return f"no order is asked for: sync_filter, filter_order, adaptive {would} (SET join_operator)"
+
+
+def band_text(band: Band, kind: DataType, left: Sequence[str], right: Sequence[str]) -> str:
+    """``left`` and ``right`` are the names of the columns of both sides."""
     ends = [(band.low, "from"), (band.high, "to")]
     said = [f"{word} {duration(v, kind)}" for v, word in ends if abs(v) < NO_BOUND]
-    return f"{show(band.right)} - {show(band.left)} {' '.join(said)}"
+    return f"{show_of(band.right, right)} - {show_of(band.left, left)} {' '.join(said)}"

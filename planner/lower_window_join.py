@@ -24,6 +24,7 @@ from cql.planner.physical import (
 from cql.planner.physical_joins import BandExec
 from cql.planner.physical_window_join import Distance, WindowJoinExec
 from cql.planner.rules import conjunction
+from cql.planner.show import labels
 from cql.planner.window_join_choice import Choice, choice_of
 from cql.planner.window_join_parts import Asked, Lower, NotInOrderError, asked_of, joins_streams
 
@@ -238,7 +239,8 @@ class _Parts:
         for i, j in sorted(self.asked.explicit):
             one = self._distance(i, j)
             band = Band(self.asked.times[i], self.asked.times[j], one.low, one.high)
-            said.append(band_text(band, self.asked.times[i].type))
+            names = labels(*(self.inputs[k].schema for k in (i, j)))
+            said.append(band_text(band, self.asked.times[i].type, *names))
         said += [self.node.order] if self.node.order else []
         return "; ".join([self.choice.why, *said])
 

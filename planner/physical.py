@@ -44,7 +44,7 @@ class SourceExec:
     by column, the punctuation that the plan above can use (``planner.describe``); None: any.
     ``ahead``: in how many subqueries and tables it stands that rows are looked up in; sources that
     stand in more are read to their end before the others. ``refresh``: it is read again that often
-    (microseconds)."""
+    (microseconds). ``alias`` is what the query calls it."""
 
     relation: Relation
     columns: tuple[int, ...]
@@ -53,6 +53,7 @@ class SourceExec:
     awaited: tuple[Awaited, ...] | None = None
     ahead: int = 0
     refresh: int | None = None
+    alias: str = field(default="", compare=False)
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
         """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""
@@ -71,7 +72,7 @@ class SourceExec:
 
     @property
     def schema(self) -> Schema:
-        return Schema(tuple(self.relation.schema[i] for i in self.columns))
+        return self.relation.schema.part(self.columns, self.alias)
 
     @property
     def name(self) -> str:

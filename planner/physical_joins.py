@@ -157,7 +157,7 @@ class TableJoinExec:
     def pair(self) -> Schema:
         """The columns of both."""
         pads = self.kind == "left"
-        table = (Field(f.name, f.type, f.nullable or pads) for f in self.table.schema)
+        table = (replace(f, nullable=f.nullable or pads) for f in self.table.schema)
         return Schema((*self.input.schema, *table))
 
     @property
@@ -230,6 +230,6 @@ class AsofJoinExec:
 
     @property
     def schema(self) -> Schema:
-        right = (Field(f.name, f.type, f.nullable or self.pads) for f in self.right.schema)
+        right = (replace(f, nullable=f.nullable or self.pads) for f in self.right.schema)
         pair = Schema((*self.left.schema, *right))
         return Schema(tuple(pair[c] for c in self.columns))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
-from cql.types import Kind
+from cql.model import Schema
+from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, substitute
+from cql.types import BIGINT, Kind
 
 INFIX = {
     "add": "+",
@@ -32,6 +34,24 @@ INFIX = {
     "bit_xor": "^",
 }
 _EPOCH = datetime.date(1970, 1, 1)
+
+
+def labels(*sides: Schema) -> list[list[str]]:
+    """The columns of each side of a join; one whose name others have, too, is told by the name of
+    its relation."""
+    names = [f.name.lower() for side in sides for f in side]
+    told = [
+        [f"{f.of}.{f.name}" if f.of and names.count(f.name.lower()) > 1 else f.name for f in side]
+        for side in sides
+    ]
+    same = len(sides) > 1 and all(one == told[0] for one in told)  # a relation with itself
+    return [list(side.names) for side in sides] if same else told
+
+
+def show_of(expr: Expr, names: Sequence[str]) -> str:
+    """``expr`` as text, with other names of its columns."""
+    columns = [Column(k, name, BIGINT) for k, name in enumerate(names)]
+    return show(substitute(expr, tuple(columns)))
 
 
 def show(expr: Expr) -> str:

@@ -16,7 +16,6 @@ from naive_tables import call
 from naive_values import BadRowError
 
 from cql.planner.expr import Call, Cast, Column, Expr, columns_of
-from cql.planner.functions import can_fail
 from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
@@ -279,13 +278,26 @@ def _asked(node: Join, values: tuple[Any, ...], run: Run) -> bool:
     return not errors
 
 
+_SURE = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "is_null", "is_not_null", "length"}
+
+
+def _never_fails(part: Expr) -> bool:
+    match part:
+        case Call():
+            return part.fn in _SURE and all(map(_never_fails, part.args))
+        case Cast():  # to what holds more
+            return part.type.is_numeric and _never_fails(part.arg)
+        case _:
+            return True
+
+
 def _of_side(node: Join, port: int) -> Callable[[tuple[Any, ...]], bool]:
     """Whether a row has what an inner join asks of its side alone, and cannot fail."""
     width = len(node.left.schema)
     own = []
     for part in parts_of(node.condition) if node.kind in ("inner", "cross") else ():
         used = columns_of(part)
-        if used and not can_fail(part) and {c >= width for c in used} == {port == 1}:
+        if used and _never_fails(part) and {c >= width for c in used} == {port == 1}:
             own.append(part)
     before = (None,) * (width * port)
     return lambda values: all(is_true(part, (*before, *values)) for part in own)

@@ -120,7 +120,7 @@ def plan(session: cql.Session, text: str) -> str:
     ("order", "shown"),
     [
         (f"SELECT v, w, greatest(a.ts, b.at) AS t {JOIN} ORDER BY t", "v, w, _time AS t"),
-        (f"SELECT v, w {JOIN} ORDER BY greatest(b.at, a.ts)", "WindowJoin k = k"),
+        (f"SELECT v, w {JOIN} ORDER BY greatest(b.at, a.ts)", "WindowJoin a.k = b.k"),
         (f"SELECT v, w {JOIN} AND b.at >= a.ts ORDER BY b.at", "at - ts from 0 seconds"),
         (f"SELECT b.at, w {WIDER} AND b.at <= a.ts ORDER BY a.ts", "to 0 seconds"),
     ],
