@@ -172,7 +172,7 @@ def rooms(number: int) -> Iterator[None]:
     """Two times of three little room, so that rows and keys also leave; those that are left alone
     leave one or two at a time."""
     few = number % 3 > 0
-    rows, changes = (2, 2) if few else (1 << 10, 1 << 14)
+    rows, changes = (2, 16) if few else (1 << 10, 1 << 14)
     with (
         mock.patch.multiple(oop_join, _ROWS=rows, _KEYS=rows, _PADS=number % 2),
         mock.patch.object(relation_join, "_ROOM", changes),
