@@ -23,6 +23,10 @@ class Field:
     comment: str | None = None
     of: str = field(default="", compare=False, repr=False)
 
+    def padded(self, pads: bool) -> Field:
+        """The column in rows that may lack a partner (``pads``)."""
+        return replace(self, nullable=True) if pads and not self.nullable else self
+
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
 

@@ -6,7 +6,7 @@ relation-to-stream) exist all the same: their queries bind, and the planner refu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
@@ -29,10 +29,11 @@ class Scan:
     columns: tuple[int, ...]
     pos: Position | None = field(default=None, compare=False)
     alias: str = field(default="", compare=False)
+    schema: Schema = field(init=False, compare=False, repr=False)
 
-    @property
-    def schema(self) -> Schema:
-        return self.relation.schema.part(self.columns, self.alias)
+    def __post_init__(self) -> None:
+        schema = self.relation.schema.part(self.columns, self.alias)
+        object.__setattr__(self, "schema", schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +279,8 @@ class Join:
             self.kind in ("right", "full"),
             self.kind in ("left", "full", "asof left"),
         )
-        left = (replace(f, nullable=f.nullable or loose_left) for f in self.left.schema)
-        right = (replace(f, nullable=f.nullable or loose_right) for f in self.right.schema)
+        left = (f.padded(loose_left) for f in self.left.schema)
+        right = (f.padded(loose_right) for f in self.right.schema)
         return Schema((*left, *right))
 
 

@@ -54,6 +54,11 @@ class SourceExec:
     ahead: int = 0
     refresh: int | None = None
     alias: str = field(default="", compare=False)
+    schema: Schema = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        schema = self.relation.schema.part(self.columns, self.alias)
+        object.__setattr__(self, "schema", schema)
 
     def awaited_on(self, column: int) -> tuple[tuple[int, int], ...] | None:
         """Boundaries on a column, None if all punctuation counts; () if nobody awaits any."""
@@ -69,10 +74,6 @@ class SourceExec:
         return tuple(
             (self.columns.index(c), p) for c, p in found if c is not None and c in self.columns
         )
-
-    @property
-    def schema(self) -> Schema:
-        return self.relation.schema.part(self.columns, self.alias)
 
     @property
     def name(self) -> str:

@@ -157,7 +157,7 @@ class TableJoinExec:
     def pair(self) -> Schema:
         """The columns of both."""
         pads = self.kind == "left"
-        table = (replace(f, nullable=f.nullable or pads) for f in self.table.schema)
+        table = (f.padded(pads) for f in self.table.schema)
         return Schema((*self.input.schema, *table))
 
     @property
@@ -194,9 +194,7 @@ class RelationJoinExec:
         """The columns of both."""
         sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
         fields = (
-            replace(f, nullable=f.nullable or self.kind in padded)
-            for side, padded in sides
-            for f in side.schema.fields[:-2]
+            f.padded(self.kind in padded) for side, padded in sides for f in side.schema.fields[:-2]
         )
         return Schema(tuple(fields))
 
@@ -230,6 +228,6 @@ class AsofJoinExec:
 
     @property
     def schema(self) -> Schema:
-        right = (replace(f, nullable=f.nullable or self.pads) for f in self.right.schema)
+        right = (f.padded(self.pads) for f in self.right.schema)
         pair = Schema((*self.left.schema, *right))
         return Schema(tuple(pair[c] for c in self.columns))
