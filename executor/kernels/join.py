@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import prefetch
 
 NONE = -1
+#: Keys that are on their way into an index.
+_AHEAD = 8
 
 
 @njit("int64(boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1])", nogil=True, cache=True)
@@ -46,10 +50,9 @@ def renumber(keys: Any, count: int, column: int, head: int, place: Any) -> None:
 
 
 @njit(inline="always")
-def _enter(index: Any, h: int, number: int) -> None:
+def _enter(index: Any, tag: int, number: int) -> None:
     """Open addressing; an entry is 31 bits of the hash, which choose its place, too, and the number
     of a record, from 1 on (``join_keys.look_up``); 0: free."""
-    tag = hash_end(h) >> 32
     mask = index.size - 1
     p = tag & mask
     while index[p] != 0:
@@ -57,10 +60,19 @@ def _enter(index: Any, h: int, number: int) -> None:
     index[p] = tag << 32 | number
 
 
+@njit(inline="always")
+def _tag(keys: Any, e: int, words: int) -> int:
+    h = hash_start(keys[e, 0])
+    for w in range(1, words):
+        h = hash_next(h, keys[e, w])
+    return hash_end(h) >> 32
+
+
 @njit("int64(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
     """Forgets the keys whose rows have all left, whose sides begin at ``left`` and ``right``;
-    returns how many stay. They are entered into the index, which is empty."""
+    returns how many stay. They are entered into the index, which is empty; their places are asked
+    for ahead."""
     words = keys.shape[1] - 2
     stay = 0
     for e in range(count):
@@ -68,11 +80,16 @@ def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
             continue
         for w in range(words + 2):
             keys[stay, w] = keys[e, w]
-        h = hash_start(keys[stay, 0])
-        for w in range(1, words):
-            h = hash_next(h, keys[stay, w])
         stay += 1
-        _enter(index, h, stay)
+    first, mask = index.ctypes.data, index.size - 1
+    tags = np.zeros(_AHEAD, np.int64)
+    for e in range(stay + _AHEAD):
+        if e >= _AHEAD:
+            _enter(index, tags[e % _AHEAD], e - _AHEAD + 1)
+        if e < stay:
+            tag = _tag(keys, e, words)
+            tags[e % _AHEAD] = tag
+            prefetch(first + 8 * (tag & mask))
     return stay
 
 
@@ -83,4 +100,4 @@ def index_keys(keys: Any, entries: int, index: Any) -> None:
         h = hash_start(keys[0, e])
         for w in range(1, keys.shape[0]):
             h = hash_next(h, keys[w, e])
-        _enter(index, h, e + 1)
+        _enter(index, hash_end(h) >> 32, e + 1)

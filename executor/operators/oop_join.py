@@ -19,6 +19,9 @@ from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
+#: Bytes of keys up to which there may be more free places than taken ones: a miss costs little
+#: there, and keys are forgotten less often.
+_NEAR = 1 << 21
 #: Half of the rows without a partner that leave with a unit to which no more have come.
 _PADS = 1 << 11
 
@@ -149,7 +152,8 @@ class OopJoinOperator(GeneratedOperator):
         else:
             stay, room = self._forget_keys(), self.get("room")
             if 2 * stay > room or (8 * stay < room and room > _KEYS):
-                self._take_keys(max(3 * stay, _KEYS))
+                sparse = 24 * stay * self._keys.width <= _NEAR
+                self._take_keys(max((3 if sparse else 2) * stay, _KEYS))
 
     def counters(self) -> dict[str, int]:
         counted = self.counted()
