@@ -54,7 +54,7 @@ LIBRARY = {
     ),
     "views": (
         "as_f32 as_f64 as_i16 as_i32 as_i8 as_u8 field_f32 field_f64 field_i16 field_i32 field_i64"
-        " field_i8 field_u8 words"
+        " field_i8 field_u8 ring words"
     ),
     "window_join": "finish_unit load_of look_at_clock note_arrivals note_cost note_progress",
     "windows": "tag_of",

@@ -9,34 +9,50 @@ from numba import njit
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.memory import prefetch
+from cql.executor.kernels.views import ring
 
 NONE = -1
 #: Keys that are on their way into an index.
 _AHEAD = 8
 
 
-@njit("int64(boolean[::1], int32[::1], int32[::1], int32[::1], int64[::1])", nogil=True, cache=True)
-def relink(live: Any, back: Any, skip: Any, depth: Any, place: Any) -> int:
-    """Rows in the order of arrival, with their links (``join_code``): those that are ``live`` move
-    together, and their links with them; returns how many. ``place[k]`` is where row k went, or
-    where the one of its key before it went that stayed."""
-    stay = 0
-    for k in range(live.size):
-        before = NONE
-        if 0 < back[k] <= k:
-            before = place[k - back[k]]
+@njit("int64(int64[:, ::1], int32[:, ::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
+def keep_rows(rows: Any, links: Any, at: Any, place: Any, bound: int) -> int:
+    """Rows of a ring (as words and as half words) move together, in the order of arrival, that are
+    not below ``bound``, and their links with them; returns how many. ``at``: the word of their
+    time, the half words of their links (``join_side``; NONE: there is no such link), then the ring:
+    the place of its first row, and its room. ``place[k]`` is where row k went, or where the one of
+    its key before it went that stayed."""
+    time, back, skip, depth, first, room = at
+    stay, gone = 0, False
+    for k in range(place.size):
+        gone |= rows[ring(first + k, room), time] < bound
+    if not gone:
+        return place.size
+    for k in range(place.size):
+        q = ring(first + k, room)
+        before, distance = NONE, links[q, back]
+        if 0 < distance <= k:
+            before = place[k - distance]
         place[k] = before
-        if not live[k]:
+        if rows[q, time] < bound:
             continue
         place[k] = stay
-        back[stay] = skip[stay] = depth[stay] = 0
-        if before != NONE:
-            back[stay] = skip[stay] = stay - before
-            depth[stay] = depth[before] + 1
-            lower = before - skip[before]
-            lowest = lower - skip[lower]
-            if depth[before] - depth[lower] == depth[lower] - depth[lowest]:
-                skip[stay] = stay - lowest
+        new = ring(first + stay, room)
+        for w in range(rows.shape[1]):
+            rows[new, w] = rows[q, w]
+        links[new, back] = 0 if before == NONE else stay - before
+        if skip != NONE:
+            links[new, skip] = links[new, depth] = 0
+            if before != NONE:
+                b = ring(first + before, room)
+                links[new, skip], links[new, depth] = stay - before, links[b, depth] + 1
+                lower = before - links[b, skip]
+                c = ring(first + lower, room)
+                lowest = lower - links[c, skip]
+                middle = links[c, depth]
+                if links[b, depth] - middle == middle - links[ring(first + lowest, room), depth]:
+                    links[new, skip] = stay - lowest
         stay += 1
     return stay
 
@@ -46,7 +62,8 @@ def renumber(keys: Any, count: int, column: int, head: int, place: Any) -> None:
     """Where the latest rows of keys went, which stood from ``head`` on."""
     for e in range(count):
         k = keys[e, column] - head
-        keys[e, column] = place[k] if 0 <= k < place.size else NONE
+        stays = 0 <= k < place.size and place[k] != NONE
+        keys[e, column] = head + place[k] if stays else NONE
 
 
 @njit(inline="always")

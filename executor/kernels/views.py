@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import types
+from numba import njit, types, uint64
 from numba.core import cgutils
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
@@ -172,3 +172,9 @@ FIELDS = {
     "float32": "field_f32",
     "float64": "field_f64",
 }
+
+
+@njit(inline="always")
+def ring(k: int, room: int) -> Any:
+    """The place of what comes ``k`` after the beginning of a ring, less than two rounds."""
+    return uint64(k - room if k >= room else k)

@@ -100,7 +100,7 @@ class JoinWriter:
         self.keys.declare()
         for side in self.sides:
             s = side.name
-            kernel.declare(f"{s}mask", kernel.word(f"{s}mask"))
+            kernel.declare(f"{s}room", kernel.word(f"{s}room"))
             for part in ("t", *LINKS, "met"):
                 if part in side.record.places:
                     kernel.declare(f"{s}{part}", side.view(kernel, part))
@@ -140,7 +140,7 @@ class JoinWriter:
             self._reach(side, scope, lost)
             with body.block("if sub == 0:"):
                 need = f"status = 2; detail = {NEED_ROOM + side.port}; detail_row = n - i; break"
-                with body.block(f"if {s}top - {s}head > {s}mask:"):
+                with body.block(f"if {s}top - {s}head >= {s}room:"):
                     body.line(need)
                 with body.block(f"if {self.keys.full}:"):
                     body.line(f"status = 2; detail = {NEED_ROOM + 2}; detail_row = n - i; break")
@@ -207,7 +207,7 @@ class JoinWriter:
         body.lines("again = sub != 0", "part = least >> shift", "last = most >> shift")
         self._begin(side, "x = -1")
         with body.block("if again:"):
-            body.line(f"part = {o}t[uint64(x & {o}mask)] >> shift if x >= 0 else last + 1")
+            body.line(f"part = {o}t[ring(x - {o}base, {o}room)] >> shift if x >= 0 else last + 1")
         if side.pads:
             with body.block("if void:"):
                 body.line("part = last + 1")
@@ -260,7 +260,7 @@ class JoinWriter:
         kernel, body, o = self.kernel, self.kernel.body, side.other
         other = self.sides[1 - side.port]
         with body.block(f"while x >= {o}head:"):
-            body.lines(f"at = uint64(x & {o}mask)", "here = x", f"back = int64({o}back[at])")
+            body.lines(f"at = ring(x - {o}base, {o}room)", "here = x", f"back = int64({o}back[at])")
             body.line("x = x - back if back > 0 else -1")
             if side.time is not None:
                 body.line(f"y = {o}t[at]")
@@ -271,7 +271,7 @@ class JoinWriter:
                 with body.block("if y > most:"):
                     body.line(f"far = here - int64({o}skip[at])")
                     # all later than that one are younger than it by no more than any was
-                    late = f"{o}t[uint64(far & {o}mask)] - {o}disorder > most"
+                    late = f"{o}t[ring(far - {o}base, {o}room)] - {o}disorder > most"
                     with body.block(f"if far < here and far >= {o}head and {late}:"):
                         body.line("x = far")
                     body.line("continue")
@@ -331,7 +331,7 @@ class JoinWriter:
 
     def _insert(self, side: Side) -> None:
         kernel, body, s = self.kernel, self.kernel.body, side.name
-        body.line(f"q = uint64({s}top & {s}mask)")
+        body.line(f"q = ring({s}top - {s}base, {s}room)")
         scope = RowScope(kernel, "r")
         scope.columns = unit_columns(side.schema, side.name)
         stored = side.stored(self.kernel)
@@ -365,10 +365,10 @@ class JoinWriter:
         body, s = self.kernel.body, side.name
         body.lines(f"{s}skip[q] = back", f"{s}depth[q] = 0")
         with body.block("if back > 0:"):
-            body.lines(f"below = uint64(p & {s}mask)", f"{s}depth[q] = {s}depth[below] + 1")
-            body.lines(f"p -= int64({s}skip[below])", f"lower = uint64(p & {s}mask)")
+            body.lines(f"below = ring(p - {s}base, {s}room)", f"{s}depth[q] = {s}depth[below] + 1")
+            body.lines(f"p -= int64({s}skip[below])", f"lower = ring(p - {s}base, {s}room)")
             with body.block(f"if p >= {s}head:"):
-                body.line(f"lowest = uint64((p - int64({s}skip[lower])) & {s}mask)")
+                body.line(f"lowest = ring(p - int64({s}skip[lower]) - {s}base, {s}room)")
                 body.line(f"middle = int64({s}depth[lower])")
                 same = f"int64({s}depth[below]) - middle == middle - int64({s}depth[lowest])"
                 with body.block(f"if {same}:"):
@@ -423,12 +423,15 @@ class JoinWriter:
             body.line(f"left = {self._gone(side)}")
             stays = f"{s}t[q] >= left"
         body.lines(f"{s}peak = max({s}peak, {s}top - {s}head)", f"before_{s} = {s}head")
+        body.line(f"q = ring({s}head - {s}base, {s}room)")
         with body.block(f"while status == 0 and {s}head < {s}top:"):
-            if side.time is not None:
-                body.line(f"q = uint64({s}head & {s}mask)")
             with body.block(f"if {stays}:"):
                 body.line("break")
-            body.line(f"{s}head += 1")
+            body.lines(f"{s}head += 1", "q += uint64(1)")
+            with body.block(f"if int64(q) == {s}room:"):
+                body.line("q = uint64(0)")
+        with body.block(f"if {s}head - {s}base >= {s}room:"):
+            body.line(f"{s}base += {s}room")
         body.line(f"{self.kernel.counter('purged')} += {s}head - before_{s}")
         if side.time is not None:
             self._renew(side)
@@ -448,7 +451,7 @@ class JoinWriter:
                 body.lines(f"{s}pass = {s}head", f"{s}due = left")
             body.lines(f"x = {s}pass", f"{s}pass = -1")
             with body.block(f"while x < {s}top:"):
-                body.line(f"at = uint64(x & {s}mask)")
+                body.line(f"at = ring(x - {s}base, {s}room)")
                 alone = f"{s}met[at] == 0"
                 if timed:
                     body.line(f"t = {s}t[at]")

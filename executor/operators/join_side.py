@@ -17,10 +17,12 @@ SIDES = ("l", "r")
 #: Of a row: how many places back the row of its key before it is (0: none), and another one, and
 #: how many it has before it.
 LINKS = ("back", "skip", "depth")
-#: Words of a side that a kernel changes. Places from ``head`` to ``top`` are held.
+#: Words of a side that a kernel changes. Rows from ``head`` to ``top`` are held, by their numbers;
+#: the ring begins with row ``base``, at most a round before.
 _CHANGING = (
     "head",
     "top",
+    "base",
     "bound",
     "ended",
     "idle",
@@ -34,7 +36,7 @@ _CHANGING = (
 #: And those if its rows leave without a partner.
 _PADDING = ("pass", "due", "padded")
 #: All words of a side.
-WORDS = (*_CHANGING, *_PADDING, "rows", "mask", "reach")
+WORDS = (*_CHANGING, *_PADDING, "rows", "room", "reach")
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class Side:
         """A part of the records."""
         offset, storage = self.record.places[part]
         address = f"{kernel.word(self.name + 'rows')} + {offset}"
-        return f"{FIELDS[storage]}({address}, {self.name}mask + 1, {self.record.size})"
+        return f"{FIELDS[storage]}({address}, {self.name}room, {self.record.size})"
 
     def stored(self, kernel: KernelText) -> list[Lazy]:
         """The columns of row ``at``; those that are not kept, nobody reads."""

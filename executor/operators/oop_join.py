@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.join import NONE, keep_keys, relink, renumber
-from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
+from cql.executor.kernels.join import NONE, keep_keys, keep_rows, renumber
+from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.join_code import JoinWriter
 from cql.executor.operators.join_side import LINKS, SIDES, Side
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
-from cql.executor.unit import DETAIL, NEVER, Unit
+from cql.executor.unit import DETAIL, INFINITY, NEVER, Unit
 from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
@@ -52,65 +52,76 @@ class OopJoinOperator(GeneratedOperator):
     # -- room --------------------------------------------------------------------------------------
 
     def _take(self, side: Side, room: int) -> None:
-        """Room for so many rows, in a ring that begins at its first place."""
-        self.resize(f"{side.name}rows", room, side.record.dtype)
-        self.set(f"{side.name}mask", room - 1)
+        """Room for so many rows, in a ring that begins with the first that is held."""
+        s, held = side.name, self._rows(side)
+        first = self.get(f"{s}head") - self.get(f"{s}base")
+        old = self.fresh(f"{s}rows", room, side.record.dtype)
+        if old is not None:
+            rows, first = self.state[f"{s}rows"], first % old.size
+            to_end = min(held, old.size - first)
+            rows[:to_end] = old[first : first + to_end]
+            rows[to_end:held] = old[: held - to_end]
+        self.set(f"{s}room", room)
+        self.set(f"{s}base", self.get(f"{s}head"))
 
     def _purge(self, side: Side) -> int:
-        """Rows that no later one of the other side can join leave, wherever they stand: the ring
-        begins at its first place again. Returns how many stay."""
+        """Rows that no later one of the other side can join leave, wherever they stand. Returns how
+        many stay."""
         s = side.name
-        rows, held = self.state[f"{s}rows"], self._held(side)
-        live, place = self._live(side, held), np.empty(held.size, np.int64)
-        if self.get(f"{s}head") == 0 and live.all():
-            return held.size
-        links = [
-            rows[link][held] if link in side.record.places else np.empty(held.size, np.int32)
-            for link in LINKS
-        ]
-        stay = relink(live, *links, place)
-        column = self._keys.count + SIDES.index(s)
-        renumber(self.state["keys"], self._records, column, self.get(f"{s}head"), place)
-        rows[:stay] = rows[held[live]]
-        for link, values in zip(LINKS, links, strict=True):
-            if link in side.record.places:
-                rows[link][:stay] = values[:stay]
-        self.set("purged", self.get("purged") + held.size - stay)
-        self.set(f"{s}head", 0)
-        self.set(f"{s}top", stay)
-        self._measure(side)
-        return int(stay)
+        rows, head, held = self.state[f"{s}rows"], self.get(f"{s}head"), self._rows(side)
+        place = np.full(held, NONE)
+        stay = 0
+        if side.time is not None:
+            parts = side.record.places
+            links = [parts[link][0] // 4 if link in parts else NONE for link in LINKS]
+            ring = [head - self.get(f"{s}base"), self.get(f"{s}room")]
+            stay = keep_rows(
+                rows.view(np.int64).reshape(rows.size, -1),
+                rows.view(np.int32).reshape(rows.size, -1),
+                np.array([parts["t"][0] // 8, *links, *ring], np.int64),
+                place,
+                self._leaves(side),
+            )
+        elif not self.get(f"{side.other}ended"):
+            return held
+        if stay < held:
+            column = self._keys.count + SIDES.index(s)
+            renumber(self.state["keys"], self._records, column, head, place)
+            self.set("purged", self.get("purged") + held - stay)
+            self.set(f"{s}top", head + stay)
+            self._measure(side)
+        return stay
 
     def _measure(self, side: Side) -> None:
         """The disorder of the rows that stay."""
         s = side.name
         if side.time is None:
             return
-        times = self.state[f"{s}rows"]["t"][: self.get(f"{s}top")]
+        times = self.state[f"{s}rows"]["t"][self._held(side)]
         highest = np.maximum.accumulate(times)
         self.set(f"{s}latest", int(highest[-1]) if times.size else NEVER)
         self.set(f"{s}disorder", int((highest - times).max(initial=0)))
         self.set(f"{s}latest2", NEVER)
         self.set(f"{s}disorder2", 0)
-        self.set(f"{s}since", times.size)
+        self.set(f"{s}since", self.get(f"{s}top"))
+
+    def _rows(self, side: Side) -> int:
+        return self.get(f"{side.name}top") - self.get(f"{side.name}head")
 
     def _held(self, side: Side) -> npt.NDArray[np.int64]:
         """The places of the rows of a side, in the order of arrival."""
-        head, top, mask = (self.get(side.name + word) for word in ("head", "top", "mask"))
-        return np.arange(head, top) & mask
+        head, top, base, room = (self.get(side.name + w) for w in ("head", "top", "base", "room"))
+        return (np.arange(head, top) - base) % max(room, 1)
 
-    def _live(self, side: Side, held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of the rows later ones of the other can still join (figure 4: what is not
-        purged)."""
-        ended = self.get(f"{side.other}ended")
-        if side.time is None or (ended and not side.pads):
-            return np.full(held.size, not ended)
-        bound = max(self.get(f"{side.other}bound"), -NO_BOUND) - self.get(f"{side.name}reach")
+    def _leaves(self, side: Side) -> int:
+        """Rows of a side below that time can be joined no more (figure 4), and those of them that
+        found no partner have left."""
         if side.pads:
-            bound = self.get(f"{side.name}padded")
             self.set(f"{side.name}pass", -1)
-        live: npt.NDArray[np.bool_] = self.state[f"{side.name}rows"]["t"][held] >= bound
-        return live
+            return self.get(f"{side.name}padded")
+        if self.get(f"{side.other}ended"):
+            return INFINITY
+        return max(self.get(f"{side.other}bound"), -NO_BOUND) - self.get(f"{side.name}reach")
 
     @property
     def _records(self) -> int:
@@ -146,9 +157,11 @@ class OopJoinOperator(GeneratedOperator):
         number = detail & ~NEED_KIND
         if number < len(self.sides):
             side = self.sides[number]
-            self._take(
-                side, fitting(2 * self._purge(side), self.get(f"{side.name}mask") + 1, _ROWS)
-            )
+            room, stay = self.get(f"{side.name}room"), self._purge(side)
+            if stay == room:
+                self._take(side, 2 * room)
+            elif 3 * stay > 2 * room or (8 * stay < room and room > _ROWS):
+                self._take(side, max(stay + stay // 2 + 1, _ROWS))
         else:
             stay, room = self._forget_keys(), self.get("room")
             if 2 * stay > room or (8 * stay < room and room > _KEYS):
@@ -158,7 +171,7 @@ class OopJoinOperator(GeneratedOperator):
     def counters(self) -> dict[str, int]:
         counted = self.counted()
         for side, word in zip(self.sides, ("left", "right"), strict=True):
-            counted[f"held_{word}"] = self._held(side).size
+            counted[f"held_{word}"] = self._rows(side)
             counted[f"peak_{word}"] = self.get(f"{side.name}peak")
         return counted
 
