@@ -15,7 +15,7 @@ from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
-from cql.planner.expr import Call, Cast, Column, Expr, columns_of
+from cql.planner.expr import Call, Cast, Column, Expr
 from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
@@ -44,9 +44,8 @@ def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Ite
     if node.kind in ("asof", "asof left"):
         yield from _nearest(node, rows_of, run)
         return
+    left, right = (_on_time(side, rows_of, run) for side in (node.left, node.right))
     width = len(node.left.schema)
-    left = _on_time(node.left, rows_of, run, _of_side(node, 0))
-    right = _on_time(node.right, rows_of, run, _of_side(node, 1))
     stays, waits = list(windows_of(node.left)), list(windows_of(node.right))
     parts = list(parts_of(node.condition))
     shown: list[tuple[Any, ...]] = []
@@ -278,38 +277,7 @@ def _asked(node: Join, values: tuple[Any, ...], run: Run) -> bool:
     return not errors
 
 
-_SURE = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "is_null", "is_not_null", "length"}
-
-
-def _never_fails(part: Expr) -> bool:
-    match part:
-        case Call():
-            return part.fn in _SURE and all(map(_never_fails, part.args))
-        case Cast():  # to what holds more
-            return part.type.is_numeric and _never_fails(part.arg)
-        case _:
-            return True
-
-
-def _of_side(node: Join, port: int) -> Callable[[tuple[Any, ...]], bool]:
-    """Whether a row has what an inner join asks of its side alone, and cannot fail."""
-    width = len(node.left.schema)
-    own = []
-    for part in parts_of(node.condition) if node.kind in ("inner", "cross") else ():
-        used = columns_of(part)
-        if used and _never_fails(part) and {c >= width for c in used} == {port == 1}:
-            own.append(part)
-    before = (None,) * (width * port)
-    return lambda values: all(is_true(part, (*before, *values)) for part in own)
-
-
-def _on_time(
-    node: Logical,
-    rows_of: Callable[[Logical], list[Row]],
-    run: Run,
-    asked: Callable[[tuple[Any, ...]], bool] = lambda values: True,
-) -> list[Row]:
-    """The rows of a side that are not late; late ones that are not ``asked`` for do not count."""
+def _on_time(node: Logical, rows_of: Callable[[Logical], list[Row]], run: Run) -> list[Row]:
     kept = []
     bare = _bare(node)
     columns = sorted(progressing(bare)) if not isinstance(bare, Join) else []
@@ -322,7 +290,7 @@ def _on_time(
                 break
             late = mark is not None and time < mark
             if late:
-                run.late += asked(row.values)
+                run.late += 1
                 break
         else:
             kept.append(row)
