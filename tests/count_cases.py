@@ -507,14 +507,22 @@ def _next(counts: Counts, shapes: Sequence[str], share: float) -> str | None:
 
 
 def again(name: str) -> int:
-    """One case, whose outcome is shown."""
-    found = re.fullmatch(r"(\w+/\d+):(\d+):(\d+)(p?)", name)
+    """One case, whose outcome is shown; without options it is the one of the tests."""
+    found = re.fullmatch(r"(\w+)/(\d+):(\d+)(?::(\d+)(p?))?", name)
     if found is None:
         print(__doc__)
         return 2
-    made = DataSet(found[1], int(found[2]))
-    case = made.cases()[int(found[3])]
-    if found[4]:
+    if found[4] is None:
+        from random_joins import rooms
+
+        case = _made(found[1], int(found[2]), int(found[3]))
+        print(case.describe())
+        with rooms(int(found[3])):
+            print(random_cases.check(case))
+        return 0
+    made = DataSet(f"{found[1]}/{found[2]}", int(found[3]))
+    case = made.cases()[int(found[4])]
+    if found[5]:
         other = permuted_of(case)
         assert other is not None
         case = other
