@@ -65,6 +65,9 @@ class FinalRelation:
 
 
 def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Equal values as equal ones: -0.0 is 0.0, as in the operators that make changes."""
+    if pa.types.is_floating(column.type):
+        return pc.add(column, pa.scalar(0.0, column.type))
     if pa.types.is_nested(column.type):  # Arrow groups by no lists
         return pa.chunked_array([pa.array([repr(v) for v in column.to_pylist()], pa.string())])
     return column

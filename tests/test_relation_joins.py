@@ -342,3 +342,12 @@ def test_a_stream_joined_with_itself_is_read_once(
     assert opened == []  # the first run goes on with what told the columns
     read = [m for m in query.metrics() if m["operator"] == "once"]
     assert [m["rows_in"] for m in read] == [4]
+
+
+def test_zeros_of_either_sign_are_one_row() -> None:
+    """A row that leaves as another one of equal values enters is no change."""
+    table = rows(ts=[1, 2, 3], x=[0.0, -0.0, 5.0], k=[7, 7, 8])
+    with cql.connect(spark=False) as session:
+        session.create_stream("z", table, "ts")
+        query = session.sql("SELECT r.x FROM z [NOW] l FULL JOIN z [NOW] r ON l.k = r.k")
+        assert query.to_arrow().to_pylist() == [{"x": 5.0}]
