@@ -245,13 +245,14 @@ def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     left: list[Expr] = []
     right: list[Expr] = []
     both: list[Expr] = []
+    lacking, lacking_right = (_lacking(node, port) for port in (0, 1))
     for part in parts:
         used, safe = columns_of(part), _cannot_fail([part])
-        if safe and used and max(used) < width and len(_lacking(node, 0)) < 2:
-            left.append(_or_without_time(part, node.left, _lacking(node, 0)))
-        elif safe and used and min(used) >= width and len(_lacking(node, 1)) < 2:
+        if safe and used and max(used) < width and len(lacking) < 2:
+            left.append(_or_without_time(part, node.left, lacking))
+        elif safe and used and min(used) >= width and len(lacking_right) < 2:
             moved = substitute(part, _behind(width, node.right))
-            right.append(_or_without_time(moved, node.right, _lacking(node, 1)))
+            right.append(_or_without_time(moved, node.right, lacking_right))
         else:
             both.append(part)
     return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 
 from cql.model import Schema
@@ -39,9 +40,9 @@ _EPOCH = datetime.date(1970, 1, 1)
 def labels(*sides: Schema) -> list[list[str]]:
     """The columns of each side of a join; one whose name others have, too, is told by the name of
     its relation."""
-    names = [f.name.lower() for side in sides for f in side]
+    names = Counter(f.name.lower() for side in sides for f in side)
     told = [
-        [f"{f.of}.{f.name}" if f.of and names.count(f.name.lower()) > 1 else f.name for f in side]
+        [f"{f.of}.{f.name}" if f.of and names[f.name.lower()] > 1 else f.name for f in side]
         for side in sides
     ]
     same = len(sides) > 1 and all(one == told[0] for one in told)  # a relation with itself

@@ -43,7 +43,8 @@ from random_shapes import Shape, shape
 from cql.errors import CqlError, RunError
 from cql.planner.aggregates import AGGREGATES
 from cql.planner.catalog import Catalog, Relation, StreamSpec
-from cql.planner.logical import Join, Logical, inputs
+from cql.planner.logical import Join, Logical
+from cql.planner.logical import inputs as below
 from cql.planner.rules import optimize
 from cql.policy import parse_slack
 from cql.query import Query
@@ -463,7 +464,7 @@ def held_against(
 
 
 def _joins(node: Logical) -> bool:
-    return isinstance(node, Join) or any(map(_joins, inputs(node)))
+    return isinstance(node, Join) or any(map(_joins, below(node)))
 
 
 def assert_in_time_order(table: pa.Table) -> None:
