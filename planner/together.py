@@ -31,7 +31,7 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
-from cql.planner.physical_joins import OopJoinExec, RelationJoinExec
+from cql.planner.physical_joins import AsofJoinExec, OopJoinExec, RelationJoinExec
 
 #: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.
 _Mention = tuple[tuple[str, ...], int, int | None]
@@ -127,7 +127,7 @@ def _narrowed(scan: SourceExec, node: SourceExec) -> Physical:
 def join_once(node: Physical) -> Physical:
     """``node`` with one scan for all mentions of a relation within a join: nothing depends on how
     far one of them is ahead of another."""
-    if not isinstance(node, OopJoinExec | RelationJoinExec):
+    if not isinstance(node, AsofJoinExec | OopJoinExec | RelationJoinExec):
         return with_input(node, tuple(map(join_once, inputs(node))))
     groups: list[list[SourceExec]] = []
     for source in sources(node):

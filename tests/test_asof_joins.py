@@ -269,3 +269,17 @@ def test_what_is_refused_is_named(session: cql.Session, text: str, said: str) ->
     with pytest.raises(CqlError, match=said) as caught:
         session.sql(text).to_arrow()
     assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+def test_a_stream_joined_with_itself_is_read_once(session: cql.Session, runtime: str) -> None:
+    session.set("runtime", runtime)
+    given = stream(ts=[1, 2, 5, 4, 9], k=[1, 2, None, 1, 1], v=[1, 2, 3, 4, 5])
+    session.create_stream("once", iter(given.to_batches(1)), "ts", slack=timedelta(seconds=1))
+    query = session.sql(
+        "SELECT a.v, b.v AS before FROM once a ASOF LEFT JOIN once b ON a.k = b.k AND a.ts > b.ts"
+    )
+    assert "read once for its 2 mentions" in query.explain()
+    found = [tuple(row.values()) for row in query.to_arrow().to_pylist()]
+    assert found == [(1, None), (2, None), (4, 1), (3, None), (5, 4)]
+    assert [m["rows_in"] for m in query.metrics() if m["operator"] == "once"] == [5]
