@@ -69,6 +69,7 @@ OPERATOR = """\
     error_model="numpy",
     pipeline_class=KernelCompiler,
 )"""
+_BETWEEN_WORDS = {c: " " for c in range(128) if not re.match(r"\w", chr(c))}
 MAX_CACHE_BYTES = 500 << 20
 _PREFIX = "cql_kernel_"
 
@@ -76,7 +77,7 @@ _PREFIX = "cql_kernel_"
 def module_text(body: str) -> str:
     """``body`` with the imports that it needs, and no others: importing a library function loads
     its machine code."""
-    used = set(re.findall(r"\w+", body))
+    used = set(body.translate(_BETWEEN_WORDS).split())
     lines = [
         f"from cql.executor.kernels.{file} import {', '.join(names)}\n"
         for file, known in LIBRARY.items()

@@ -127,7 +127,8 @@ class Unit:
         unit = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
         words[PUNCTUATION_ADDRESS] = promises.ctypes.data
         if stragglers:
-            unit.stragglers = np.zeros(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
+            # read as far as they were written: megabytes are cleared for nobody
+            unit.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
             words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
         for i in range(len(schema)):
             words[mask_word(i)] = ones
