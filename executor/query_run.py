@@ -209,7 +209,7 @@ class QueryRun:
         if self._over is not None:
             return self._over.sources
         stages = [op for op in self._operators() if isinstance(op, StageOperator)]
-        return {op.name: op.code.text for op in stages}
+        return {op.name: op.code.kernel.text for op in stages}
 
     # -- its part of the execution ---------------------------------------------------------------
 

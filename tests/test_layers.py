@@ -18,6 +18,7 @@ LAYERS = (
     (
         "cql.deep",
         "cql.errors",
+        "cql.memo",
         "cql.types",
         "cql.model",
         "cql.zones",

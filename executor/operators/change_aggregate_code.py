@@ -17,7 +17,7 @@ DISTINCT calls stand in an entry of the group apart from those of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cql.executor import codegen
@@ -27,6 +27,7 @@ from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.operators.value_logs import ValueLog, value_logs
+from cql.executor.written import once
 from cql.planner.expr import Column
 from cql.planner.physical import ChangeAggregateExec
 from cql.types import DataType
@@ -54,7 +55,7 @@ class ChangeAggregateCode:
     values are written out."""
 
     text: str
-    slots: dict[str, int]
+    slots: Mapping[str, int]
     state: tuple[tuple[str, str], ...]
     results: tuple[tuple[str, str], ...]
     told: tuple[tuple[str, str], ...]
@@ -66,6 +67,7 @@ class ChangeAggregateCode:
     functions: tuple[Called, ...]  # of users, which the kernel calls
 
 
+@once
 def write(node: ChangeAggregateExec) -> ChangeAggregateCode:
     return _Writer(node).write()
 

@@ -11,30 +11,33 @@ import numpy.typing as npt
 
 from cql.executor import codegen
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.native import (
+    CodeColumn,
+    State,
+    Workspace,
+    bind_constants,
+    map_constants,
+)
 from cql.executor.operators.packing import KeyPart
-from cql.executor.operators.rowscope import KernelText
 from cql.executor.unit import Unit, Words
-from cql.planner.expr import Literal
+from cql.executor.written import Kernel
 
 
 class GeneratedOperator:
-    """``kernel`` is what ``text`` was written with. Arrays of ``state`` are words of the descriptor
-    by their names, where the kernel reads them."""
+    """Arrays of ``state`` are words of the descriptor by their names, where the kernel reads
+    them."""
 
-    def __init__(self, name: str, workspace: Workspace, kernel: KernelText, text: str) -> None:
+    def __init__(self, name: str, workspace: Workspace, kernel: Kernel) -> None:
         self.name = name
         self.workspace = workspace
         self.state: State = {}
         self._kernel = kernel
-        self._slots = kernel.layout.slots
+        self._slots = kernel.slots
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
-        self._module = codegen.load(text, workspace.folder)
+        self._module = codegen.load(kernel.text, workspace.folder)
         self.address = int(self._module.op.address)
         self.set("ones", workspace.ones.ctypes.data)
-        for slot, value in kernel.constants:
-            bits = value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
-            self.descriptor[slot] = bits
+        bind_constants(kernel, self.descriptor, workspace.dictionary)
 
     def set(self, name: str, value: int) -> None:
         """A word of the descriptor, if the kernel knows it."""
@@ -73,9 +76,7 @@ class GeneratedOperator:
         return sum(a.nbytes for a in list(self.state.values()))
 
     def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for slot, value in self._kernel.constants:
-            if isinstance(value, Literal) and value.type.is_text:
-                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
+        map_constants(self._kernel, self.descriptor, change)
 
     def call(self, unit: Unit, out: Unit) -> int:
         raise AssertionError("a compiled operator is called by address")

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.join_keys import KeyTable
+from cql.executor.operators.join_keys import KeyLayout, KeyTable, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -46,6 +46,7 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
+from cql.executor.written import Kernel, once
 from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
@@ -54,10 +55,22 @@ from cql.planner.physical_progress import progressing
 _ROWS, _LEAVING, _DONE = range(3)
 
 
-@dataclass(slots=True)
-class JoinWriter:
-    """Writes the kernel; ``sides`` and ``keys`` are what the operator must store."""
+@dataclass(frozen=True, slots=True)
+class JoinCode:
+    """``sides`` and ``keys`` are what the operator must store."""
 
+    kernel: Kernel
+    sides: tuple[Side, Side]
+    keys: KeyLayout
+
+
+@once
+def write(node: OopJoinExec) -> JoinCode:
+    return _JoinWriter(node).write()
+
+
+@dataclass(slots=True)
+class _JoinWriter:
     node: OopJoinExec
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
@@ -66,12 +79,12 @@ class JoinWriter:
     def __post_init__(self) -> None:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
-        self.keys = KeyTable(self.kernel, types, node.sliced)
+        self.keys = KeyTable(self.kernel, key_layout(types, sliced=node.sliced))
         self.sides = (side_of(node, 0), side_of(node, 1))
 
     # -- the whole ---------------------------------------------------------------------------------
 
-    def write(self) -> str:
+    def write(self) -> JoinCode:
         kernel, body = self.kernel, self.kernel.body
         for name in (f"{side}{n}" for side in SIDES for n in WORDS):
             kernel.layout.slot(name)
@@ -92,7 +105,8 @@ class JoinWriter:
             close_output(kernel)
             body.line("return status")
         sides = (len(side.schema) for side in self.sides)
-        return kernel.module(max(*sides, len(self.node.schema)))
+        written = kernel.operator(max(*sides, len(self.node.schema)))
+        return JoinCode(written, self.sides, self.keys.layout)
 
     def _declare(self) -> None:
         """Views of the state, and the words that change, as locals."""
@@ -129,7 +143,7 @@ class JoinWriter:
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         with body.block("for i in range(first, n):"):
             body.line("r = uint64(i)")
-            if self.keys.hashed:
+            if self.keys.layout.hashed:
                 self._look_ahead(side)
             if side.pads:
                 body.line("void = False")

@@ -9,7 +9,7 @@ else. Keys without rows are forgotten when room is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
@@ -48,48 +48,52 @@ def entered(number: str) -> str:
     return f"(h >> 32 << 32) | {number}"
 
 
-@dataclass(slots=True)
-class KeyTable:
-    """Writes what a kernel does with keys; without any, all rows share the record 0. ``sliced``: a
-    slice of time is one more word of a key, after the others."""
+@dataclass(frozen=True, slots=True)
+class KeyLayout:
+    """Where each column of a key stands in its ``count`` words. ``sliced``: the last word is a
+    slice of time. ``hashed``: there are several keys, which an index leads to."""
 
-    kernel: KernelText
-    types: Sequence[DataType]
-    sliced: bool = False
-    parts: list[KeyPart] = field(init=False)
-    count: int = field(init=False)  # words of a key
-
-    def __post_init__(self) -> None:
-        self.parts, self.count = pack_keys(list(self.types))
-        if self.sliced:
-            self.count += 1 if self.types else 0
-
-    @property
-    def hashed(self) -> bool:
-        """Whether there are several keys, which an index leads to."""
-        return bool(self.types) or self.sliced
+    parts: tuple[KeyPart, ...]
+    count: int
+    sliced: bool
+    hashed: bool
 
     @property
     def width(self) -> int:
         """Words of a record."""
         return self.count + len(SIDES)
 
+
+def key_layout(types: Sequence[DataType], *, sliced: bool) -> KeyLayout:
+    """Of keys of these types, each with a slice of time if ``sliced``."""
+    parts, count = pack_keys(list(types))
+    more = 1 if sliced and types else 0
+    return KeyLayout(tuple(parts), count + more, sliced, bool(types) or sliced)
+
+
+@dataclass(slots=True)
+class KeyTable:
+    """Writes what a kernel does with keys; without any, all rows share the record 0."""
+
+    kernel: KernelText
+    layout: KeyLayout
+
     def declare(self) -> None:
-        kernel = self.kernel
+        kernel, width = self.kernel, self.layout.width
         room = kernel.declare("room", kernel.word("room"))
-        kernel.declare("keys", f"words({kernel.word('keys')}, {self.width} * {room})")
-        if self.hashed:
+        kernel.declare("keys", f"words({kernel.word('keys')}, {width} * {room})")
+        if self.layout.hashed:
             mask = kernel.declare("imask", kernel.word("index mask"))
             kernel.declare("index", f"words({kernel.word('index')}, {mask} + 1)")
             kernel.declare("count", kernel.word("count"))
 
     def give_back(self) -> None:
-        if self.hashed:
+        if self.layout.hashed:
             self.kernel.body.line(f"{self.kernel.word('count')} = count")
 
     @property
     def full(self) -> str:
-        return "count >= room" if self.hashed else "False"
+        return "count >= room" if self.layout.hashed else "False"
 
     def words_of(
         self, schema: Schema, columns: Sequence[int], scope: RowScope, lost: str | None = None
@@ -107,8 +111,8 @@ class KeyTable:
 
     def _packed(self, schema: Schema, columns: Sequence[int], codes: Sequence[Code]) -> list[str]:
         """The words that values of columns make, without the slice."""
-        words: list[list[str]] = [[] for _ in range(self.count - self.sliced)]
-        for c, code, part in zip(columns, codes, self.parts, strict=True):
+        words: list[list[str]] = [[] for _ in range(self.layout.count - self.layout.sliced)]
+        for c, code, part in zip(columns, codes, self.layout.parts, strict=True):
             words[part.word].append(key_expression(schema[c].type, code.value, part))
         return [" | ".join(texts) for texts in words if texts]
 
@@ -131,27 +135,27 @@ class KeyTable:
 
     def slice(self, text: str) -> None:
         """Of the words of a key, the slice of time."""
-        self.kernel.body.line(f"kw{self.count - 1} = {text}")
+        self.kernel.body.line(f"kw{self.layout.count - 1} = {text}")
 
     def find(self, wanted: str | None) -> None:
         """Sets ``e`` to where the record of the key begins and ``known`` to whether it was there;
         if it was not, it is made where ``wanted`` holds (None: never)."""
-        body, width = self.kernel.body, self.width
-        if not self.hashed:
+        body, width, count = self.kernel.body, self.layout.width, self.layout.count
+        if not self.layout.hashed:
             body.lines("e = uint64(0)", "known = True")
             return
-        same = " and ".join(f"keys[e + {w}] == kw{w}" for w in range(self.count))
+        same = " and ".join(f"keys[e + {w}] == kw{w}" for w in range(count))
         body.line("e = uint64(0)")
-        words = [f"kw{w}" for w in range(self.count)]
+        words = [f"kw{w}" for w in range(count)]
         look_up(body, words, "index", "imask", f"e = uint64({width} * number)", same)
         if wanted is None:
             return
         with body.block(f"if {wanted} and not known:"):
             body.lines(f"e = uint64({width} * count)", "count += 1")
             body.line(f"index[uint64(p)] = {entered('count')}")
-            body.lines(*(f"keys[e + {w}] = kw{w}" for w in range(self.count)))
+            body.lines(*(f"keys[e + {w}] = kw{w}" for w in range(count)))
             body.lines(*(f"{self.latest(s)} = -1" for s in SIDES))
 
     def latest(self, side: str) -> str:
         """The place of a side's latest row of key ``e``."""
-        return f"keys[e + {self.count + SIDES.index(side)}]"
+        return f"keys[e + {self.layout.count + SIDES.index(side)}]"

@@ -39,6 +39,7 @@ from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
+from cql.executor.written import Kernel
 from cql.planner.expr import Literal
 from cql.zones import days_of
 
@@ -121,7 +122,7 @@ class StageOperator:
         self._zones: dict[int, Words] = {}  # kept alive for the kernel
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
         self.code = write_stage(spec)
-        self._slots = self.code.kernel.layout.slots
+        self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
         self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
@@ -136,7 +137,7 @@ class StageOperator:
         return self.descriptor, {n: self._slots[n] for n in self.code.kernel.counters}
 
     def _compile(self, code: StageCode) -> int:
-        module = codegen.load(code.text, self.workspace.folder)
+        module = codegen.load(code.kernel.text, self.workspace.folder)
         self._keep = module
         return int(module.op.address)
 
@@ -149,7 +150,7 @@ class StageOperator:
         words = self.scalars()
         self.spec = replace(self.spec, assume_valid=assume_valid)
         self.code = write_stage(self.spec)
-        self._slots = self.code.kernel.layout.slots
+        self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
         self.workspace.dictionary.account(self.tables.nbytes, 0)
@@ -163,13 +164,9 @@ class StageOperator:
     # -- constants, tables, host columns ---------------------------------------------------------
 
     def _bind_constants(self) -> None:
-        kernel, dictionary = self.code.kernel, self.workspace.dictionary
+        kernel = self.code.kernel
         self._set("ones", self.workspace.ones.ctypes.data)
-        for slot, value in kernel.constants:
-            bits = value if isinstance(value, int) else constant_bits(value, dictionary)
-            self.descriptor[slot] = bits
-        for slot, value in kernel.window_constants.items():
-            self.descriptor[slot] = value
+        bind_constants(kernel, self.descriptor, self.workspace.dictionary)
         for k, (zone, shift) in enumerate(kernel.zones):
             days = days_of(zone, shift)
             table = np.array([days.instants, days.offsets, days.firsts], np.int64)
@@ -299,7 +296,7 @@ class StageOperator:
         return np.ndarray(self._entries[suffix], dtype, records, offset, (8 * len(columns),))
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._map_constants(change)
+        map_constants(self.code.kernel, self.descriptor, change)
         if not self.code.codes:
             return
         free = self.state["spares"][: self.scalars()["spare"]]
@@ -318,11 +315,6 @@ class StageOperator:
             if changed and self.code.tables[number].hashed:
                 block = windows.FIRST_TABLE + number * windows.BLOCK
                 windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
-
-    def _map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        for slot, value in self.code.kernel.constants:
-            if isinstance(value, Literal) and value.type.is_text:
-                self.descriptor[slot] = change(self.descriptor[slot : slot + 1].astype(np.int32))[0]
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
         """The entries of those windows in a table."""
@@ -420,7 +412,22 @@ class StageOperator:
         return sum(a.nbytes for a in list(self.state.values()))
 
 
-def constant_bits(literal: Literal, dictionary: Dictionary) -> int:
+def bind_constants(kernel: Kernel, words: Words, dictionary: Dictionary) -> None:
+    """Puts a kernel's constants into the words of its descriptor."""
+    for slot, value in kernel.constants:
+        words[slot] = value if isinstance(value, int) else _bits(value, dictionary)
+    for slot, number in kernel.window_constants:
+        words[slot] = number
+
+
+def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], CodeColumn]) -> None:
+    """Puts ``change(codes)`` in the place of all codes among them."""
+    for slot, value in kernel.constants:
+        if isinstance(value, Literal) and value.type.is_text:
+            words[slot] = change(words[slot : slot + 1].astype(np.int32))[0]
+
+
+def _bits(literal: Literal, dictionary: Dictionary) -> int:
     """A constant as a word of a descriptor."""
     value = literal.value
     if value is None:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.join import NONE, keep_keys, keep_rows, renumber
+from cql.executor.operators import join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
-from cql.executor.operators.join_code import JoinWriter
 from cql.executor.operators.join_side import LINKS, SIDES, Side
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
@@ -31,10 +31,10 @@ class OopJoinOperator(GeneratedOperator):
     ``index`` over these."""
 
     def __init__(self, name: str, node: OopJoinExec, workspace: Workspace) -> None:
-        writer = JoinWriter(node)
-        super().__init__(name, workspace, writer.kernel, writer.write())
+        code = join_code.write(node)
+        super().__init__(name, workspace, code.kernel)
         self.node = node
-        self.sides, self._keys = writer.sides, writer.keys
+        self.sides, self._keys = code.sides, code.keys
         self._take_keys(_KEYS if self._keys.hashed else 1)
         for side in self.sides:
             self._take(side, _ROWS)

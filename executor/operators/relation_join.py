@@ -13,7 +13,13 @@ from cql.executor.kernels import relation_join as kernel
 from cql.executor.operators import relation_join_code as writing
 from cql.executor.operators.groups import GroupIndex, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of
-from cql.executor.operators.native import CodeColumn, State, Workspace, constant_bits
+from cql.executor.operators.native import (
+    CodeColumn,
+    State,
+    Workspace,
+    bind_constants,
+    map_constants,
+)
 from cql.executor.operators.rows import (
     RowsOperator,
     count,
@@ -26,7 +32,6 @@ from cql.executor.operators.rows import (
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
 from cql.model import Schema
-from cql.planner.expr import Literal
 from cql.planner.physical import Physical, sources
 from cql.planner.physical_joins import RelationJoinExec
 
@@ -100,14 +105,11 @@ class RelationJoinOperator(RowsOperator):
         self._words = np.zeros(2, np.int64)
         self._address = 0
         if self._condition is not None:
-            self._module = codegen.load(self._condition.text, workspace.folder)
+            written = self._condition.kernel
+            self._module = codegen.load(written.text, workspace.folder)
             self._address = int(self._module.op.address)
-            self._words = np.zeros(len(self._condition.kernel.layout), np.int64)
-            for slot, value in self._condition.kernel.constants:
-                bits = (
-                    value if isinstance(value, int) else constant_bits(value, workspace.dictionary)
-                )
-                self._words[slot] = bits
+            self._words = np.zeros(len(written.slots), np.int64)
+            bind_constants(written, self._words, workspace.dictionary)
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
@@ -138,9 +140,7 @@ class RelationJoinOperator(RowsOperator):
         self._keys.map_codes(change)
         map_texts([self.ready], self.output, change)
         if self._condition is not None:
-            for slot, value in self._condition.kernel.constants:
-                if isinstance(value, Literal) and value.type.is_text:
-                    self._words[slot] = change(self._words[slot : slot + 1].astype(np.int32))[0]
+            map_constants(self._condition.kernel, self._words, change)
 
     # -- units -------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class RelationJoinOperator(RowsOperator):
     def _bind(self) -> None:
         """Says where the columns of rows are."""
         assert self._condition is not None
-        slots, places = self._condition.kernel.layout.slots, self._condition.places
+        slots, places = self._condition.kernel.slots, self._condition.places
         for k, s in enumerate(self.sides):
             if f"rows {k}" in slots:
                 self._words[slots[f"rows {k}"]] = s.rows.index.capacity

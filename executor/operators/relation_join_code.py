@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor import codegen
 from cql.executor.expressions import emit
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
+from cql.executor.written import Kernel, once
 from cql.planner.expr import columns_of
 from cql.planner.physical_joins import RelationJoinExec
 
@@ -22,11 +22,11 @@ PAIR = ("left row", "right row")
 class Condition:
     """``places``: slot of an array's address → (side, name of the array)."""
 
-    text: str
-    kernel: KernelText
+    kernel: Kernel
     places: dict[str, tuple[int, str]]
 
 
+@once
 def write(node: RelationJoinExec) -> Condition:
     """The function of the conditions ``node.rest``: 1 where all hold, else 0."""
     kernel = KernelText()
@@ -63,7 +63,4 @@ def write(node: RelationJoinExec) -> Condition:
                     body.line("break")
             body.line("status = 1")
         body.line("return int64(status == 1)")
-    head = "".join(f"    {line}\n" for line in str(kernel.head).splitlines())
-    opening = f"    d = words(desc, {len(kernel.layout)})\n"
-    text = f"{codegen.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{body}"
-    return Condition(codegen.module_text(text), kernel, places)
+    return Condition(kernel.finish(), places)

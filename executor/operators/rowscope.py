@@ -14,6 +14,7 @@ from cql.executor.expression_scope import Called
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
 from cql.executor.kernels.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
+from cql.executor.written import Kernel
 from cql.planner.expr import Literal
 from cql.types import DataType, Kind
 
@@ -29,7 +30,7 @@ NEED_KIND = ~((1 << 20) - 1)
 
 @dataclass(slots=True)
 class KernelText:
-    """The text of a stage under construction, and what the running operator must provide for it."""
+    """A kernel under construction."""
 
     layout: Layout = field(default_factory=Layout)
     head: Text = field(default_factory=Text)  # declarations, once per call
@@ -144,12 +145,11 @@ class KernelText:
         self._words += len(slots)
         return slots[0]
 
-    def module(self, columns: int) -> str:
-        """The operator's whole text; its units have so many columns at the most."""
+    def operator(self, columns: int) -> Kernel:
+        """A whole operator; its units have so many columns at the most."""
         width = HEADER + 2 * columns
         self.layout.slot("end")  # a descriptor is never empty
-        opening = (
-            f"d = words(desc, {len(self.layout)})",
+        return self.finish(
             f"u = words(unit, {width})",
             f"o = words(u[{OUT}], {width})",
             f"n = u[{ROWS}]",
@@ -158,8 +158,25 @@ class KernelText:
             "detail = 0",
             "detail_row = 0",
         )
-        head = "".join(f"    {line}\n" for line in (*opening, *str(self.head).splitlines()))
-        return module_text(f"{OPERATOR}\ndef op(desc, unit):\n{head}{self.body}")
+
+    def finish(self, *opening: str) -> Kernel:
+        """The kernel that begins with these lines."""
+        words = f"d = words(desc, {len(self.layout)})"
+        lines = (words, *opening, *str(self.head).splitlines())
+        head = "".join(f"    {line}\n" for line in lines)
+        return Kernel(
+            module_text(f"{OPERATOR}\ndef op(desc, unit):\n{head}{self.body}"),
+            self.layout.slots,
+            tuple(self.constants),
+            tuple(self.window_constants.items()),
+            tuple(self.tables),
+            tuple(self.hosts),
+            tuple(self.sites),
+            tuple(self.counters),
+            tuple(self.zones),
+            tuple(self.functions),
+            self.uses_rank,
+        )
 
     def site(self, site: ErrorSite) -> int:
         self.sites.append(site)

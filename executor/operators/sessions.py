@@ -34,7 +34,12 @@ from cql.executor.kernels.views import FIELDS
 from cql.executor.operators import session_logs
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.logs import holistic_code, logs_of
-from cql.executor.operators.native import INITIAL_ENTRIES, CodeColumn, StageOperator
+from cql.executor.operators.native import (
+    INITIAL_ENTRIES,
+    CodeColumn,
+    StageOperator,
+    map_constants,
+)
 from cql.executor.operators.packing import pack_keys
 from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
 from cql.executor.operators.session_logs import SessionLogs
@@ -349,7 +354,7 @@ class SessionOperator(StageOperator):
             self.refresh()
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        self._map_constants(change)
+        map_constants(self.code.kernel, self.descriptor, change)
         self._logs.map_codes(change)
         records = self.open_records()
         for _, name, shift in self.code.codes:

@@ -83,8 +83,7 @@ class StageWriter:
                 body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
-            self.kernel.module(max(len(self.spec.input), len(self.spec.output))),
-            self.kernel,
+            self.kernel.operator(max(len(self.spec.input), len(self.spec.output))),
             terminal.by_ref,
             terminal.tables,
             terminal.logs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from cql.executor.operators.rowscope import KernelText
+from cql.executor.written import Kernel
 from cql.model import Schema
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import SEQUENCE as NUMBER
@@ -65,8 +65,7 @@ class StageCode:
     codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
     ``fatal`` the error sites that no policy leaves out."""
 
-    text: str
-    kernel: KernelText
+    kernel: Kernel
     by_ref: dict[int, int]
     tables: tuple[Table, ...] = ()
     logs: tuple[Log, ...] = ()

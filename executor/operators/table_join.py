@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.join import index_keys
+from cql.executor.operators import table_join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.groups import canonical
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.packing import KeyPart
 from cql.executor.operators.rows import append_part, joined, nbytes, rows_of, take
-from cql.executor.operators.table_join_code import TableJoinWriter
 from cql.executor.unit import (
     END_OF_INPUT,
     PHASE,
@@ -40,11 +40,11 @@ class TableJoinOperator(GeneratedOperator):
     come of a table that is being read."""
 
     def __init__(self, name: str, node: TableJoinExec, workspace: Workspace) -> None:
-        writer = TableJoinWriter(node)
-        super().__init__(name, workspace, writer.kernel, writer.write())
+        code = table_join_code.write(node)
+        super().__init__(name, workspace, code.kernel)
         self.node = node
         self._parts: list[State] = []
-        self._kept, self._words, self._key_parts = writer.kept, writer.words, writer.parts
+        self._kept, self._words, self._key_parts = code.kept, code.words, code.parts
         self._place({}, 0)
         self._versions = 0
 

@@ -34,6 +34,7 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
+from cql.executor.written import Kernel, once
 from cql.planner.expr import columns_of
 from cql.planner.physical_joins import TableJoinExec
 from cql.planner.physical_progress import progressing
@@ -41,11 +42,24 @@ from cql.planner.physical_progress import progressing
 TABLE = 1  # the port; 0 is the stream
 
 
-@dataclass(slots=True)
-class TableJoinWriter:
-    """Writes the kernel; ``kept`` are the columns of the table that it reads, ``words`` those of a
-    key, ``parts`` where its columns lie in them."""
+@dataclass(frozen=True, slots=True)
+class TableJoinCode:
+    """``kept`` are the columns of the table that the kernel reads, ``words`` those of a key,
+    ``parts`` where its columns lie in them."""
 
+    kernel: Kernel
+    kept: tuple[int, ...]
+    words: int
+    parts: tuple[KeyPart, ...]
+
+
+@once
+def write(node: TableJoinExec) -> TableJoinCode:
+    return _TableJoinWriter(node).write()
+
+
+@dataclass(slots=True)
+class _TableJoinWriter:
     node: TableJoinExec
     kernel: KernelText = field(default_factory=KernelText)
     kept: tuple[int, ...] = field(init=False)
@@ -58,7 +72,7 @@ class TableJoinWriter:
         read = {*node.columns, *columns_of(*node.rest)}
         self.kept = tuple(c - node.width for c in sorted(read) if c >= node.width)
 
-    def write(self) -> str:
+    def write(self) -> TableJoinCode:
         kernel, body = self.kernel, self.kernel.body
         for name in ("rows", "entries", "index mask", "emitted"):
             kernel.layout.slot(name)
@@ -73,7 +87,8 @@ class TableJoinWriter:
             close_output(kernel)
             body.line("return status")
         sides = (self.node.input, self.node.table, self.node)
-        return kernel.module(max(len(side.schema) for side in sides))
+        written = kernel.operator(max(len(side.schema) for side in sides))
+        return TableJoinCode(written, self.kept, self.words, tuple(self.parts))
 
     # -- rows --------------------------------------------------------------------------------------
 

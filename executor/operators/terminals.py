@@ -13,12 +13,14 @@ from cql.executor.operators.stage_spec import StageCode, StageSpec
 from cql.executor.operators.subtract import SubtractTerminal
 from cql.executor.operators.two_stacks import TwoStacksTerminal
 from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.written import once
 from cql.planner.physical import SharedPanesExec, WidAggregateExec, WindowOperator
 from cql.window import WindowKind
 
 
+@once
 def write_stage(spec: StageSpec) -> StageCode:
-    """The text of a stage's kernel."""
+    """The kernel of a stage."""
     writer, node = StageWriter(spec), spec.aggregate
     return writer.write(
         RowTerminal(writer) if node is None else _terminal_of(node)(writer, node=node)

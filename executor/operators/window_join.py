@@ -10,15 +10,11 @@ import numpy.typing as npt
 
 from cql.executor.kernels.join import NONE, index_keys
 from cql.executor.kernels.window_join import NEED_RESULTS
+from cql.executor.operators import window_join_code
 from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
-from cql.executor.operators.window_join_code import (
-    AHEAD,
-    NEED_KEYS,
-    SYNCHRONOUS,
-    WindowJoinWriter,
-)
+from cql.executor.operators.window_join_code import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.window_join_layout import Directory, Input
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
 from cql.planner.join_condition import NO_BOUND
@@ -40,10 +36,10 @@ class WindowJoinOperator(GeneratedOperator):
     them, and the index over these; of each result that waits, its members and the next one."""
 
     def __init__(self, name: str, node: WindowJoinExec, workspace: Workspace) -> None:
-        writer = WindowJoinWriter(node)
-        super().__init__(name, workspace, writer.kernel, writer.write())
+        code = window_join_code.write(node)
+        super().__init__(name, workspace, code.kernel)
         self.node = node
-        self.inputs, self.directories = writer.inputs, writer.directories
+        self.inputs, self.directories = code.inputs, code.directories
         for one in self.inputs:
             self._take_rows(one, _ROWS)
             for word in ("bound", "promised"):

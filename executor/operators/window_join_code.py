@@ -39,6 +39,7 @@ from cql.executor.unit import (
     PORT,
     STRAGGLERS,
 )
+from cql.executor.written import Kernel, once
 from cql.planner.expr import Expr, columns_of
 from cql.planner.physical_window_join import WindowJoinExec
 
@@ -54,8 +55,22 @@ _CHANGING = ("head", "gone", "done")
 _SHARED = ("held", "free", "top", "mode", "resuming", "peak_join_windows", "peak_hold_buffer")
 
 
+@dataclass(frozen=True, slots=True)
+class WindowJoinCode:
+    """``inputs`` and ``directories`` are what the operator must store."""
+
+    kernel: Kernel
+    inputs: tuple[Input, ...]
+    directories: tuple[Directory, ...]
+
+
+@once
+def write(node: WindowJoinExec) -> WindowJoinCode:
+    return _WindowJoinWriter(node).write()
+
+
 @dataclass(slots=True)
-class WindowJoinWriter:
+class _WindowJoinWriter:
     node: WindowJoinExec
     layout: JoinLayout = field(init=False)
     kernel: KernelText = field(default_factory=KernelText)
@@ -73,7 +88,7 @@ class WindowJoinWriter:
 
     # -- the whole ---------------------------------------------------------------------------------
 
-    def write(self) -> str:
+    def write(self) -> WindowJoinCode:
         kernel, body = self.kernel, self.kernel.body
         numbers = range(len(self.inputs))
         for name in (*SHARED, *(f"{word}{p}" for p in numbers for word in OF_INPUT)):
@@ -94,7 +109,8 @@ class WindowJoinWriter:
             close_output(kernel)
             body.line("return finish_unit(desc, unit, status)")
         widths = (len(one.schema) for one in self.inputs)
-        return kernel.module(max(*widths, len(self.node.schema)))
+        written = kernel.operator(max(*widths, len(self.node.schema)))
+        return WindowJoinCode(written, tuple(self.inputs), tuple(self.directories))
 
     def _declare(self) -> None:
         """Views of the state, and what does not change."""

@@ -1,0 +1,47 @@
+"""What has been made, to be had again: bounded, and safe to use from several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Made = TypeVar("Made")
+
+
+class Memo(Generic[Key, Made]):
+    """Values by what they are made of: those that were asked for last, as long as their keys do
+    not ``weigh`` more than ``room`` together. Who gets one leaves it as it is: others have it,
+    too."""
+
+    def __init__(self, room: int, weigh: Callable[[Key], int]) -> None:
+        self._room = room
+        self._weigh = weigh
+        self._weight = 0
+        self._made: OrderedDict[Key, Made] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: Key, make: Callable[[], Made]) -> Made:
+        """The value of that key, from ``make`` if it is not there; what that raises is raised. Of
+        two threads that make one at once, both get the first."""
+        with self._lock:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key]
+        made, weight = make(), self._weigh(key)
+        if weight > self._room:
+            return made
+        with self._lock:
+            if key in self._made:
+                return self._made[key]
+            self._made[key] = made
+            self._weight += weight
+            while self._weight > self._room:
+                oldest, _ = self._made.popitem(last=False)
+                self._weight -= self._weigh(oldest)
+        return made
