@@ -29,6 +29,7 @@ from cql.errors import (
     unreachable,
 )
 from cql.hints import hinted, refuse_run_hints
+from cql.memo import Memo
 from cql.query import Query, Recipe, Run, pyspark_names
 from cql.recipes import Origin, RunPlan, recipe, target
 from cql.result import Result, done, explained
@@ -126,10 +127,8 @@ class Session:
     ) -> Iterator[Query | StatementSet | Result]:
         """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
         has not run yet (neither has an INSERT), everything else has."""
-        from cql.dialect import parse
-
         self._check_open()
-        for tree in parse(text):
+        for tree in _trees(text):
             with self._lock:
                 try:
                     item = self._statement(tree, text, parameters or {})
@@ -142,12 +141,10 @@ class Session:
         once, and share the state of operators that do the same, above all the panes of windows
         that differ in RANGE, SLIDE and OFFSET only. Nothing has run yet. ``parameters`` are the
         values of ``:name`` in the text."""
-        from cql.dialect import parse
-
         self._check_open()
         with self._lock:
             try:
-                return self._set_of(parse(text), text, parameters)
+                return self._set_of(_trees(text), text, parameters)
             except CqlError as error:
                 raise error.with_text(text) from error.__cause__
 
@@ -619,6 +616,18 @@ class Session:
 def _close_all() -> None:
     for session in list(_open_sessions):
         session.close()
+
+
+#: The statements of texts that ran last; who binds them leaves them as they are.
+_PARSED: Memo[str, tuple[exp.Expression, ...]] = Memo(1 << 16, len)
+
+
+def _trees(text: str) -> tuple[exp.Expression, ...]:
+    from cql.dialect import parse
+
+    if not isinstance(text, str):
+        return tuple(parse(text))
+    return _PARSED.get(text, lambda: tuple(parse(text)))
 
 
 def _warn(message: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlglot import exp
+
 from cql.dialect import parse, parse_one
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
@@ -96,7 +98,7 @@ class World:
 
     def run(self, script: str) -> World:
         for tree in parse(script):
-            self._apply(bind(tree, self.catalog, self.fresh()))
+            self._apply(self._bound(tree, self.fresh()))
         return self
 
     def fresh(self, parameters: Mapping[str, Any] | None = None) -> Context:
@@ -117,7 +119,15 @@ class World:
                 raise AssertionError(made)
 
     def bind(self, text: str, **parameters: Any) -> Statement:
-        return bind(parse_one(text), self.catalog, self.fresh(parameters))
+        return self._bound(parse_one(text), self.fresh(parameters))
+
+    def _bound(self, tree: exp.Expr, context: Context) -> Statement:
+        """What a tree means; it stays as it is, whatever comes of it: sessions bind it again."""
+        before = anatomy(tree)
+        try:
+            return bind(tree, self.catalog, context)
+        finally:
+            assert anatomy(tree) == before
 
     def plan(self, text: str, **parameters: Any) -> Logical:
         bound = self.bind(text, **parameters)
@@ -126,6 +136,24 @@ class World:
 
     def warnings(self) -> list[str]:
         return [w.message for w in self.context.warnings]
+
+
+def anatomy(tree: exp.Expr) -> list[object]:
+    """All that the nodes of a tree are, and who hangs on whom."""
+    return [
+        (
+            (id(node), type(node), id(node.parent), node.arg_key, node.index),
+            [(k, _identity(v)) for k, v in node.args.items()],
+            (repr(node._meta or {}), repr(node.comments), repr(node.type)),
+        )
+        for node in tree.walk()
+    ]
+
+
+def _identity(value: Any) -> object:
+    if isinstance(value, list):
+        return [_identity(v) for v in value]
+    return id(value) if isinstance(value, exp.Expr) else repr(value)
 
 
 def world(script: str = STREAMS) -> World:
