@@ -106,28 +106,30 @@ def to_sql(tree: exp.Expr) -> str:
 
 
 def position_of(node: exp.Expr) -> Position | None:
-    """Where the node's first token stands in the text that it was parsed from."""
-    best: tuple[int, int, int] | None = None
-    for child in node.walk():
-        meta = child.meta
-        if "position" in meta:
-            here = cast("tuple[int, int, int]", meta["position"])
-            if child is node:
-                return Position(*here)
-            if best is None or here < best:
-                best = here
-    return Position(*best) if best else None
+    """Where the node's own token stands in the text that it was parsed from; of one without, the
+    first below it."""
+    return cast("Position | None", node.meta.get("position"))
 
 
 def _place(tree: exp.Expr, places: Places) -> None:
-    """Replaces sqlglot's positions (columns of last characters) by those of first ones."""
-    for node in tree.walk():
+    """Gives nodes their positions. (sqlglot's are columns of last characters.)"""
+    first: dict[int, Position] = {}  # by the id of a node: the first position below it
+    for node in reversed(list(tree.walk())):  # each before the one that it hangs on
+        found = own = below = first.get(id(node))
         meta = node._meta
         if meta and meta.get("start") is not None:
-            length = meta["end"] - meta["start"] + 1
-            at = places.at(meta["start"], length)
-            meta["position"] = (at.line, at.column, at.length)
-            meta["line"], meta["col"] = at.line, at.column
+            own = places.at(meta["start"], meta["end"] - meta["start"] + 1)
+            meta["line"], meta["col"] = own.line, own.column
+            found = own if below is None else min(own, below, key=_in_text)
+        if found is None:
+            continue
+        node.meta["position"] = own
+        above = id(node.parent)
+        first[above] = min(found, first.get(above, found), key=_in_text)
+
+
+def _in_text(position: Position) -> tuple[int, int, int]:
+    return position.line, position.column, position.length
 
 
 def _start(node: exp.Expr) -> int | None:
