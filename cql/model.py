@@ -23,9 +23,9 @@ class Field:
     comment: str | None = None
     of: str = field(default="", compare=False, repr=False)
 
-    def padded(self, pads: bool) -> Field:
-        """The column in rows that may lack a partner (``pads``)."""
-        return replace(self, nullable=True) if pads and not self.nullable else self
+    def of_relation(self, name: str) -> Field:
+        """The column of a relation that the query calls so."""
+        return Field(self.name, self.type, self.nullable, self.comment, name)
 
     def __str__(self) -> str:
         return f"{self.name} {self.type}" + ("" if self.nullable else " not null")
@@ -52,15 +52,21 @@ class Schema:
 
     def part(self, columns: Iterable[int], of: str) -> Schema:
         """Some of the columns, of a relation that the query calls ``of``."""
-        return Schema(tuple(replace(self.fields[c], of=of) for c in columns))
+        return Schema(tuple([self.fields[c].of_relation(of) for c in columns]))
+
+    def padded(self, pads: bool) -> Schema:
+        """The columns in rows that may lack a partner (``pads``)."""
+        if not pads or all(f.nullable for f in self.fields):
+            return self
+        return Schema(tuple([replace(f, nullable=True) for f in self.fields]))
 
     def find(self, name: str) -> int | None:
         """Index of the column of that name (an exact match wins), None if there is none."""
-        names = self.names
-        if name in names:
-            return names.index(name)
-        folded = [n.lower() for n in names]
-        return folded.index(name.lower()) if name.lower() in folded else None
+        for index, f in enumerate(self.fields):
+            if f.name == name:
+                return index
+        folded = name.lower()
+        return next((k for k, f in enumerate(self.fields) if f.name.lower() == folded), None)
 
     def to_arrow(self) -> pa.Schema:
         import pyarrow as pa

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
 from cql.planner.scope import OVER, WINDOW_NAMES, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
+from cql.planner.trees import replace
 from cql.types import DataType
 
 Node: TypeAlias = exp.Expr

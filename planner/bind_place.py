@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -40,6 +40,7 @@ from cql.planner.scope import (
     Scope,
     column_of,
 )
+from cql.planner.trees import replace
 from cql.window import WindowKind
 
 

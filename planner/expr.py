@@ -8,10 +8,11 @@ takes: ``bind`` inserts every cast.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
+from cql.planner.trees import replace
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -113,14 +114,24 @@ def rebuild(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    """All expressions in one, left to right, each before those in it."""
+    waiting = [expr]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += reversed(children(found))
 
 
 def columns_of(*exprs: Expr) -> frozenset[int]:
     """Indices of the input columns that the expressions read."""
-    return frozenset(e.index for expr in exprs for e in walk(expr) if isinstance(e, Column))
+    found, waiting = set(), [*exprs]
+    while waiting:
+        expr = waiting.pop()
+        if isinstance(expr, Column):
+            found.add(expr.index)
+        else:
+            waiting += children(expr)
+    return frozenset(found)
 
 
 def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:

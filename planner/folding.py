@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import isfinite
 
 from cql.errors import unreachable
 from cql.planner.coercion import cast_can_fail
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, children, columns_of, rebuild
+from cql.planner.trees import replace
 from cql.types import BOOLEAN, DataType, Kind
 
 

@@ -7,12 +7,13 @@ A band bounds how far apart two progressing attributes may lie: ``low <= right -
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.physical_progress import progress_origin
+from cql.planner.trees import replace
 from cql.types import INTERVAL
 
 #: What a bound that there is not counts as, in arithmetic: times lie within half of it.

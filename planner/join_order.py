@@ -10,7 +10,7 @@ stays where the other one is not expected to be clearly better.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild
@@ -29,6 +29,7 @@ from cql.planner.properties import is_bounded, is_table
 from cql.planner.relations import is_inner, is_relation
 from cql.planner.rules import conjunction, conjuncts, with_inputs
 from cql.planner.scope import column_of
+from cql.planner.trees import replace
 from cql.window import WindowKind
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.

@@ -279,8 +279,7 @@ class Join:
             self.kind in ("right", "full"),
             self.kind in ("left", "full", "asof left"),
         )
-        left = (f.padded(loose_left) for f in self.left.schema)
-        right = (f.padded(loose_right) for f in self.right.schema)
+        left, right = self.left.schema.padded(loose_left), self.right.schema.padded(loose_right)
         return Schema((*left, *right))
 
 

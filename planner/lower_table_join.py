@@ -4,7 +4,6 @@ pass. Nothing of the stream waits, so that its order, its progress and its late 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from cql.planner.expr import Column, Expr, rebuild
@@ -16,6 +15,7 @@ from cql.planner.physical import FilterExec, Physical, read_ahead, sources
 from cql.planner.physical_joins import TableJoinExec
 from cql.planner.properties import is_table
 from cql.planner.rules import conjunction, conjuncts
+from cql.planner.trees import replace
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 

@@ -3,8 +3,6 @@ one side becomes a column of that side."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cql.errors import NotSupportedError
 from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
@@ -12,6 +10,7 @@ from cql.planner.join_condition import Sides
 from cql.planner.pairs import EQUALITIES, runs_inside, with_columns
 from cql.planner.physical import Physical
 from cql.planner.show import show
+from cql.planner.trees import replace
 
 #: Kinds of joins in words.
 NAMES = {

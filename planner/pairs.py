@@ -4,7 +4,6 @@ that its inputs get for the rest."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
@@ -12,6 +11,7 @@ from cql.planner.physical import OnTimeExec, Physical, ProjectExec
 from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.trees import replace
 from cql.types import DataType
 
 _PLAIN = frozenset(

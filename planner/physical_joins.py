@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cql.errors import Position
 from cql.model import Field, Schema
 from cql.planner.expr import Expr
+from cql.planner.trees import replace
 from cql.types import BIGINT, BOOLEAN
 
 if TYPE_CHECKING:
@@ -115,11 +116,14 @@ class OopJoinExec:
 
     @property
     def schema(self) -> Schema:
-        pair, first = self.pair, len(self.left.schema)
+        pair, first = self.pair.fields, len(self.left.schema)
+        loose = self.loose(0), self.loose(1)
         return Schema(
             tuple(
-                replace(pair[c], name=n, nullable=pair[c].nullable or self.loose(int(c >= first)))
-                for c, n in zip(self.columns, self.names, strict=True)
+                [
+                    replace(pair[c], name=n, nullable=pair[c].nullable or loose[c >= first])
+                    for c, n in zip(self.columns, self.names, strict=True)
+                ]
             )
         )
 
@@ -157,8 +161,7 @@ class TableJoinExec:
     def pair(self) -> Schema:
         """The columns of both."""
         pads = self.kind == "left"
-        table = (f.padded(pads) for f in self.table.schema)
-        return Schema((*self.input.schema, *table))
+        return Schema((*self.input.schema, *self.table.schema.padded(pads)))
 
     @property
     def schema(self) -> Schema:
@@ -193,10 +196,8 @@ class RelationJoinExec:
     def pair(self) -> Schema:
         """The columns of both."""
         sides = ((self.left, ("right", "full")), (self.right, ("left", "full")))
-        fields = (
-            f.padded(self.kind in padded) for side, padded in sides for f in side.schema.fields[:-2]
-        )
-        return Schema(tuple(fields))
+        shown = (side.schema.padded(self.kind in pads).fields[:-2] for side, pads in sides)
+        return Schema(tuple(f for fields in shown for f in fields))
 
     @property
     def schema(self) -> Schema:
@@ -228,6 +229,5 @@ class AsofJoinExec:
 
     @property
     def schema(self) -> Schema:
-        right = (f.padded(self.pads) for f in self.right.schema)
-        pair = Schema((*self.left.schema, *right))
+        pair = (*self.left.schema, *self.right.schema.padded(self.pads))
         return Schema(tuple(pair[c] for c in self.columns))

@@ -7,7 +7,7 @@ column can be a window attribute (WA).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from cql.planner.catalog import TimeUnit
@@ -35,6 +35,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
+from cql.planner.trees import replace
 from cql.types import BIGINT
 from cql.window import WindowKind
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from cql.planner import functions
@@ -33,6 +32,7 @@ from cql.planner.logical import (
 )
 from cql.planner.properties import looks_up, progressing
 from cql.planner.scope import column_of
+from cql.planner.trees import replace
 from cql.types import DataType
 from cql.window import Window, WindowKind
 

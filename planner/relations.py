@@ -8,8 +8,6 @@ Query Language, 2006).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import (
@@ -30,6 +28,7 @@ from cql.planner.logical import (
 )
 from cql.planner.properties import closing_pair, is_bounded, is_constant, looks_up, progressing
 from cql.planner.rules import conjuncts
+from cql.planner.trees import replace
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 

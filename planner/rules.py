@@ -9,7 +9,6 @@ neither moved below a filter that stood under it, nor kept from a row on which i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from cql.deep import deep_stack
@@ -37,6 +36,7 @@ from cql.planner.measure import Sizes
 from cql.planner.properties import closing_key, is_table, looks_up, progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
+from cql.planner.trees import replace
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 

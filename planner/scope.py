@@ -9,7 +9,7 @@ query around. ``bind_place`` moves them to their real places.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -18,6 +18,7 @@ from cql.planner.context import Binder, Env, match_name
 from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import from_python
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, SortKey
+from cql.planner.trees import replace
 from cql.types import BIGINT, DataType
 from cql.window import Window
 

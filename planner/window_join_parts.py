@@ -5,7 +5,7 @@ The joins below one another are one: the columns of all inputs, left to right, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cql.planner import functions
@@ -32,6 +32,7 @@ from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import is_inner
 from cql.planner.rules import conjuncts
 from cql.planner.scope import column_of
+from cql.planner.trees import replace
 from cql.types import Kind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
