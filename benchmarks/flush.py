@@ -22,7 +22,6 @@ import numpy as np
 import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import Answer, Column, checksum
-from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
 from cql.executor.graph import build
@@ -133,7 +132,7 @@ class Run:
 
     def __post_init__(self) -> None:
         plan = self._plan()
-        workspace = Workspace(Dictionary(), cache_folder(), READING, 1 << 40)
+        workspace = Workspace(Dictionary(), "on", READING, 1 << 40)
         graph = build([plan.root], workspace, fuse=True, nulls=[set()])
         ones = int(workspace.ones.ctypes.data)
         runtime, (edge,) = DepthFirst(graph, self, ones=ones), graph.entries

@@ -19,7 +19,6 @@ from numba import njit
 
 import cql
 from benchmarks.workloads import Column
-from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.kernels.drive import clear_output, start_unit
 from cql.executor.kernels.memory import call_operator, words
@@ -80,7 +79,7 @@ def operators(
         )
         assert isinstance(query, Query)
         node = next(n for n in walk(query.plan.root) if isinstance(n, WindowJoinExec))
-    workspace = Workspace(Dictionary(), cache_folder(), _CAPACITY, 1 << 40)
+    workspace = Workspace(Dictionary(), "on", _CAPACITY, 1 << 40)
     return [WindowJoinOperator(f"join#{q}", node, workspace) for q in range(queries)]
 
 

@@ -187,12 +187,14 @@ def _temporary_folder() -> Path:
 _LOADING = threading.RLock()
 
 
-def load(text: str, folder: Path) -> ModuleType:
-    """The module of that text, compiled or from the cache. A damaged cache entry is rebuilt. Safe
-    from any thread: queries that begin together share a module only once it is whole."""
+def load(text: str, setting: str) -> ModuleType:
+    """The module of that text, compiled or from the cache that ``setting`` names (``cache_folder``:
+    disks are slow, and a module that is there already needs none). A damaged cache entry is
+    rebuilt. Safe from any thread: queries that begin together share a module only once it is
+    whole."""
     name = _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
     with _LOADING:
-        return sys.modules.get(name) or _load(name, text, folder)
+        return sys.modules.get(name) or _load(name, text, cache_folder(setting))
 
 
 def _load(name: str, text: str, folder: Path) -> ModuleType:

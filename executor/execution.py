@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from cql.errors import CatalogError, CqlError, RunError
 from cql.executor import ledger, text_columns
-from cql.executor.codegen import cache_folder
 from cql.executor.compaction import compact, is_due
 from cql.executor.constants import units_of
 from cql.executor.dictionary import Dictionary
@@ -135,9 +134,11 @@ class Execution:
             yield self._results.popleft()
 
     def _prepare(self) -> None:
-        folder = cache_folder(str(self._settings["kernel_cache"]))
         self.workspace = Workspace(
-            Dictionary(), folder, self._rows, int(self._settings["max_state"])
+            Dictionary(),
+            str(self._settings["kernel_cache"]),
+            self._rows,
+            int(self._settings["max_state"]),
         )
         text = text_columns.analyse(self._roots)
         nodes = sources(*self._roots)

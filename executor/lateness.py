@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -15,15 +14,6 @@ from cql.executor.operators.slack import SlackOperator
 
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001
-
-
-@runtime_checkable
-class OfSeveralInputs(Protocol):
-    """An operator of which an idle input does not hold up the others."""
-
-    def too_late(self) -> list[tuple[str, int]]:
-        """For each port, its rows that came below what had been passed on while it was idle."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +45,9 @@ def entries(
     ]
     for operator in operators:
         counters = operator.counters()
-        if isinstance(operator, OfSeveralInputs):
-            found += [Late(name, "idle", n) for name, n in operator.too_late() if n]
+        # of several inputs: the rows of each that came below what passed while it was idle
+        idle: Sequence[tuple[str, int]] = getattr(operator, "too_late", tuple)()
+        found += [Late(name, "idle", n) for name, n in idle if n]
         if "late_pairs" in counters:
             found.append(Late(operator.name, "pairs", counters["late_pairs"]))
         if operator.name in windows:

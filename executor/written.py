@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import wraps
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from cql.deep import deep_stack
 from cql.errors import Position
 from cql.executor.expression_scope import Called, DictionaryTable, ErrorSite, HostSite
 from cql.memo import Memo
+from cql.model import Field, Schema
 from cql.planner.expr import Literal
 from cql.planner.physical import Physical, inputs
 from cql.planner.physical_progress import progressing
@@ -76,6 +78,7 @@ class _OfUserError(Exception):
     """Something that is no plain data."""
 
 
+_OF_FIELD = attrgetter(*(f.name for f in fields(Field)))
 #: Values of these say by equality all that they are.
 _PLAIN = frozenset((str, bytes, bool, int, type(None), frozenset, DataType, Position, Window))
 
@@ -92,6 +95,10 @@ def _tell(value: Any, key: list[object]) -> None:
             _tell(part, key)
     elif kind is float:
         key.append(value.hex())
+    elif kind is Schema:  # most of all values are its columns'
+        key.append(len(value))
+        for f in value:
+            key += _OF_FIELD(f)
     else:
         shape = _SHAPES.get(kind) or _shape(kind)
         key.append(kind)

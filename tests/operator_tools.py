@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from cql import connect
 from cql.dialect import parse_one
-from cql.executor.codegen import cache_folder
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
 from cql.executor.graph import Graph, build
@@ -72,7 +71,7 @@ def plan_of(session: Session, text: str) -> PhysicalPlan:
 
 
 def workspace_of(unit_rows: int) -> Workspace:
-    return Workspace(Dictionary(), cache_folder(), unit_rows, NO_LIMIT)
+    return Workspace(Dictionary(), "on", unit_rows, NO_LIMIT)
 
 
 def graph_of(

@@ -60,7 +60,7 @@ class ChangeAggregateOperator(InstantOperator):
         self._index = GroupIndex(self._types)
         self._key_rows = no_rows(self._keys)
         self.code = writing.write(node)
-        self._module = codegen.load(self.code.text, workspace.folder)
+        self._module = codegen.load(self.code.text, workspace.kernel_cache)
         self._groups = {n: np.zeros(0, stored_dtype(t)) for n, t in writing.OF_GROUP}
         self._results = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.results}
         entry = (*writing.OF_ENTRY, *self.code.state)

@@ -34,7 +34,7 @@ class GeneratedOperator:
         self._kernel = kernel
         self._slots = kernel.slots
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
-        self._module = codegen.load(kernel.text, workspace.folder)
+        self._module = codegen.load(kernel.text, workspace.kernel_cache)
         self.address = int(self._module.op.address)
         self.set("ones", workspace.ones.ctypes.data)
         bind_constants(kernel, self.descriptor, workspace.dictionary)

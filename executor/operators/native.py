@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -62,7 +61,7 @@ class Workspace:
     most bytes that each of them took, by its name."""
 
     dictionary: Dictionary
-    folder: Path
+    kernel_cache: str
     unit_rows: int
     limit: int
     used: int = 0
@@ -137,7 +136,7 @@ class StageOperator:
         return self.descriptor, {n: self._slots[n] for n in self.code.kernel.counters}
 
     def _compile(self, code: StageCode) -> int:
-        module = codegen.load(code.kernel.text, self.workspace.folder)
+        module = codegen.load(code.kernel.text, self.workspace.kernel_cache)
         self._keep = module
         return int(module.op.address)
 

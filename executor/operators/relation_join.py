@@ -106,7 +106,7 @@ class RelationJoinOperator(RowsOperator):
         self._address = 0
         if self._condition is not None:
             written = self._condition.kernel
-            self._module = codegen.load(written.text, workspace.folder)
+            self._module = codegen.load(written.text, workspace.kernel_cache)
             self._address = int(self._module.op.address)
             self._words = np.zeros(len(written.slots), np.int64)
             bind_constants(written, self._words, workspace.dictionary)
