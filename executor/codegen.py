@@ -91,26 +91,28 @@ class Text:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._depth = 0
+        self._begun: list[int] = []  # of each open block: the lines before it
 
     def line(self, text: str = "") -> None:
-        self._lines.append("    " * self._depth + text if text else "")
+        self._lines.append("    " * len(self._begun) + text if text else "")
 
     def lines(self, *texts: str) -> None:
         for text in texts:
             self.line(text)
 
-    @contextlib.contextmanager
-    def block(self, opening: str | None = None) -> Iterator[None]:
-        """Lines one level deeper; none are a block, too."""
+    def block(self, opening: str | None = None) -> Text:
+        """Lines one level deeper, under ``with``; none are a block, too."""
         if opening is not None:
             self.line(opening)
-        self._depth += 1
-        before = len(self._lines)
-        yield
-        if len(self._lines) == before:
+        return self
+
+    def __enter__(self) -> None:
+        self._begun.append(len(self._lines))
+
+    def __exit__(self, *_: object) -> None:
+        if len(self._lines) == self._begun[-1]:
             self.line("pass")
-        self._depth -= 1
+        self._begun.pop()
 
     def mark(self) -> int:
         """A place to ``insert`` lines at later, at the depth that holds now."""
@@ -121,7 +123,7 @@ class Text:
 
     @property
     def depth(self) -> int:
-        return self._depth
+        return len(self._begun)
 
     def __str__(self) -> str:
         return "\n".join(self._lines) + "\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,27 +40,12 @@ _PADDING = ("pass", "due", "padded")
 WORDS = (*_CHANGING, *_PADDING, "rows", "room", "reach")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Record:
-    """Parts of one row: name → (offset, storage). The widest come first, so that none is split."""
+    """Parts of one row: name → (offset, storage); ``size`` is its bytes."""
 
-    places: dict[str, tuple[int, str]] = field(default_factory=dict)
-    _parts: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, name: str, storage: str) -> None:
-        self._parts.append((name, storage))
-        self._parts.sort(key=lambda part: -stored_dtype(part[1]).itemsize)
-        offset = 0
-        for part, kind in self._parts:
-            self.places[part] = offset, kind
-            offset += stored_dtype(kind).itemsize
-
-    @property
-    def size(self) -> int:
-        """Bytes, as many as keep the widest part in line."""
-        used = sum(stored_dtype(kind).itemsize for _, kind in self._parts)
-        widest = stored_dtype(self._parts[0][1]).itemsize
-        return -(-used // widest) * widest
+    places: Mapping[str, tuple[int, str]]
+    size: int
 
     @property
     def dtype(self) -> np.dtype[np.void]:
@@ -123,26 +109,35 @@ class Side:
         return found
 
 
+def record_of(parts: Mapping[str, str]) -> Record:
+    """Of parts, name → storage. The widest come first, so that none is split; as many bytes as keep
+    them in line."""
+    widths = {name: stored_dtype(storage).itemsize for name, storage in parts.items()}
+    places, offset = {}, 0
+    for name in sorted(parts, key=lambda n: -widths[n]):
+        places[name] = offset, parts[name]
+        offset += widths[name]
+    widest = max(widths.values())
+    return Record(places, -(-offset // widest) * widest)
+
+
 def side_of(node: OopJoinExec, port: int) -> Side:
     schema = (node.left, node.right)[port].schema
     first = len(node.left.schema) if port else 0
     pair = {*node.columns, *columns_of(*node.rest)}
     time = None if node.band is None else (node.band.left, node.band.right)[port]
-    record = Record()
-    if time is not None:
-        record.add("t", "int64")
-    for link in LINKS if time is not None and not node.sliced else LINKS[:1]:
-        record.add(link, "int32")
+    parts = {} if time is None else {"t": "int64"}
+    parts |= dict.fromkeys(LINKS if time is not None and not node.sliced else LINKS[:1], "int32")
     marks = node.shows_of(port)
     if marks:
-        record.add("met", "bool")
+        parts["met"] = "bool"
     for c, f in enumerate(schema):
         if first + c not in pair or (c == time and f.type.storage == "int64"):
             continue
-        record.add(f"c{c}", f.type.storage)
+        parts[f"c{c}"] = f.type.storage
         if f.nullable and c != time:
-            record.add(f"m{c}", "bool")
+            parts[f"m{c}"] = "bool"
     keys = tuple(key[port] for key in node.keys)
     name, other = SIDES[port], SIDES[1 - port]
     pads = marks and node.kind != "semi"
-    return Side(name, other, port, schema, keys, time, record, pads, marks)
+    return Side(name, other, port, schema, keys, time, record_of(parts), pads, marks)
