@@ -48,20 +48,17 @@ class TableSource:
         if declared is not None:
             fit(declared, self._actual, what, self.unsupported)
         self.schema = self._actual if declared is None else declared
+        own = pick(self._actual, self.schema.names, what)
+        #: The table's own spelling of the columns.
+        self._own = {f.name: o.name for f, o in zip(self.schema, own, strict=True)}
 
     def version(self) -> Any:
         """Tables only grow."""
         return self._table.num_rows
 
     def statistics(self) -> Statistics:
-        nulls = {
-            f.name: self._table.column(self._names([f.name])[0]).null_count for f in self.schema
-        }
+        nulls = {name: self._table.column(own).null_count for name, own in self._own.items()}
         return Statistics(rows=self._table.num_rows, nulls=nulls)
-
-    def _names(self, columns: Sequence[str]) -> list[str]:
-        """The table's own spelling of the columns."""
-        return [f.name for f in pick(self._actual, columns, self._what)]
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)
@@ -71,7 +68,7 @@ class TableSource:
                 f"{self._what} has {self._table.num_rows} rows, and the position is row {row}",
                 hint="the data is not what the query ran on: start the query anew",
             )
-        pieces = self._pieces(self._names([f.name for f in fields]), row)
+        pieces = self._pieces([self._own[f.name] for f in fields], row)
         return BlockReader(IteratorFeed(pieces), Shaper(fields), row=row, offset={"row": row})
 
     def _pieces(self, names: list[str], row: int) -> Iterator[Piece]:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 
+#: What begins one: a text without it has none.
+HINT = "/*+"
+
+
 def hinted(tree: exp.Expression, settings: Settings) -> Settings:
     """``settings`` under the hints of a statement, which stand behind its first SELECT."""
     from cql.dialect import nodes, position_of

@@ -28,7 +28,7 @@ from cql.errors import (
     did_you_mean,
     unreachable,
 )
-from cql.hints import hinted, refuse_run_hints
+from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
 from cql.query import Query, Recipe, Run, pyspark_names
 from cql.recipes import Origin, RunPlan, recipe, target
@@ -215,7 +215,7 @@ class Session:
             except CqlError as error:
                 error.position = error.position or position_of(tree)
                 raise
-        settings = hinted(tree, self._settings)
+        settings = hinted(tree, self._settings) if HINT in text else self._settings
         context = Context(
             parameters=parameters,
             constants=self._definitions.constants,

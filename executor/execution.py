@@ -144,6 +144,7 @@ class Execution:
         nodes = sources(*self._roots)
         found: list[Source] = []
         nulls: list[set[int]] = []
+        totals: list[int | None] = []
         lags: list[int] = []
         for node in nodes:
             with _told_at(node):
@@ -154,6 +155,7 @@ class Execution:
                 lags.append(int(getattr(source, "lag", 0)))
                 self._paced |= bool(getattr(source, "paced", False))
                 known = node.relation.statistics
+                totals.append(known.rows)
                 with_nulls = {name.lower() for name, count in known.nulls.items() if count}
                 nulls.append({i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls})
         fuse = bool(self._settings["fuse"])
@@ -172,7 +174,7 @@ class Execution:
                 ones,
                 nulls=nulls[k],
                 lag=lags[k],
-                total_rows=node.relation.statistics.rows,
+                total_rows=totals[k],
             )
             self.workspace.resize(0, feed.nbytes, BUFFERS)
             if feed.values is not None:

@@ -20,9 +20,10 @@ class Sizes:
     def of(self, expr: Expr) -> tuple[int, int]:
         known = self._known.get(id(expr))
         if known is None:
-            below = [self.of(c) for c in children(expr)]
-            nodes = 1 + sum(n for n, _ in below)
-            depth = 1 + max((d for _, d in below), default=0)
+            nodes = depth = 1
+            for child in children(expr):
+                more, below = self.of(child)
+                nodes, depth = nodes + more, max(depth, below + 1)
             # the expression is kept, or another one might be given its id
             known = self._known[id(expr)] = (nodes, depth, expr)
         return known[0], known[1]

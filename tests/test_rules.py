@@ -7,9 +7,13 @@ from textwrap import dedent
 import pytest
 from bind_fixtures import tree, world
 
+from cql.errors import Position
 from cql.planner import rules
+from cql.planner.expr import Call, Literal, rebuild
 from cql.planner.logical import Scan, inputs
 from cql.planner.rules import Rule, optimize
+from cql.planner.trees import replace
+from cql.types import DOUBLE
 
 W = world()
 
@@ -23,6 +27,25 @@ def after(text: str, *applied: Rule) -> str:
 
 def check(text: str, expected: str) -> None:
     assert tree(optimize(W.plan(text))) == dedent(expected).strip()
+
+
+def test_what_a_pass_leaves_alone_is_shared() -> None:
+    """Equal is not the same: a position, or the sign of a zero, is a change."""
+    zero = Literal(0.0, DOUBLE, Position(1, 1))
+    call = Call("add", (zero, zero), DOUBLE, False)
+    assert replace(call, args=(zero, zero), fn="add") is call
+    assert rebuild(call, lambda e: e) is call
+    elsewhere = replace(zero, pos=Position(1, 2))
+    assert elsewhere == zero
+    moved = rebuild(call, lambda e: elsewhere)
+    assert moved is not call
+    assert isinstance(moved, Call)
+    assert moved.args[0].pos == Position(1, 2)
+    negative = replace(zero, value=-0.0)
+    assert negative == zero
+    assert str(negative.value) == "-0.0"
+    plan = W.plan("SELECT a FROM s WHERE a > 1")
+    assert rules.push_filters(plan) is plan
 
 
 def test_constants_fold_and_true_filters_go() -> None:
