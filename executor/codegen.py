@@ -54,7 +54,8 @@ LIBRARY = {
     ),
     "views": (
         "as_f32 as_f64 as_i16 as_i32 as_i8 as_u8 field_f32 field_f64 field_i16 field_i32 field_i64"
-        " field_i8 field_u8 ring words"
+        " field_i8 field_u8 packed_f32 packed_f64 packed_i16 packed_i32 packed_i64 packed_i8"
+        " packed_u8 ring words"
     ),
     "window_join": "finish_unit load_of look_at_clock note_arrivals note_cost note_progress",
     "windows": "tag_of",

@@ -26,6 +26,7 @@ from cql.executor.operators.table_join import TableJoinOperator
 from cql.executor.operators.to_stream import stream_operator
 from cql.executor.operators.top import TopOperator
 from cql.executor.operators.union import UnionOperator
+from cql.executor.operators.unnest import UnnestOperator
 from cql.executor.operators.weights import WeightsOperator
 from cql.executor.unit import Unit
 from cql.model import Schema
@@ -65,6 +66,7 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
@@ -275,6 +277,13 @@ class _Builder:
                 )
                 self._edge(node.input, below, index, 0)
                 self._edge(node.query, asked, index, 1)
+                return index
+            case UnnestExec():
+                below = self._operator_below(node.input)
+                name = f"unnest#{len(self.graph.operators)}"
+                unnest = UnnestOperator(name, node, self.workspace)
+                index = self._add(unnest, node.schema, node.input.schema, stragglers=True)
+                self._edge(node.input, below, index, 0)
                 return index
             case (
                 OopJoinExec()

@@ -36,6 +36,7 @@ from cql.planner.physical_joins import (
     OopJoinExec,
     RelationJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_window_join import WindowJoinExec
 
@@ -95,7 +96,7 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
             return _origin(node.input, column, order) if column < inner else None
         case LookupExec():
             return _origin(node.input, column, order) if column < node.width else None
-        case TableJoinExec():
+        case TableJoinExec() | UnnestExec():
             passed = node.columns[column]
             return _origin(node.input, passed, order) if passed < node.width else None
         case UnionExec():
@@ -148,6 +149,9 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             text = _text(node.input.schema)
             _demand(node.input, used & text, order, encoded)
             _demand(node.table, _text(node.table.schema), order, encoded)
+        case UnnestExec():
+            used = {node.array, *(node.columns[c] for c in needed)} - {node.width}
+            _demand(node.input, used, order, encoded)
         case MergeUnionExec():  # rows that wait outlive their block
             for child in node.inputs:
                 _demand(child, _text(node.schema), order, encoded)

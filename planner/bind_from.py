@@ -14,7 +14,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.model import Schema
 from cql.planner import bind_window
-from cql.planner.bind_join import Item, JoinChain, scope_of
+from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
 from cql.planner.catalog import Progress, Relation, Statistics, StreamSpec
@@ -115,17 +115,31 @@ def bind_from(binder: Binder, select: exp.Select, env: Env) -> From:
         elif window is not None:
             return From(item.plan, _scope_of_table(scope, item, window), window)
         return From(_applied(item).plan, scope, None)
-    items = [item, *(bind_item(binder, join.this, env, temporal=True) for join in joins)]
+    unnests = [is_unnest(join.this) for join in joins]
+    joined = [join for join, unnest in zip(joins, unnests, strict=True) if not unnest]
+    items = [item, *(bind_item(binder, join.this, env, temporal=True) for join in joined)]
     if join_window is not None:
         items[1:] = [_under_join_window(binder, right, join_window) for right in items[1:]]
     streams = [k for k, each in enumerate(items) if not is_table(each.plan)]
     window = None
     if len(streams) == 1:
-        items, window = _window_above(items, streams[0])
+        elements = _unnests_before(unnests, streams[0])
+        items, window = _window_above(items, streams[0], elements)
     chain = JoinChain(binder, env, _applied(items[0]))
-    for right, join in zip(items[1:], joins, strict=True):
-        chain.add(_applied(right), join)
+    rights = iter(items[1:])
+    for join, unnest in zip(joins, unnests, strict=True):
+        if unnest:
+            binder.count_input(join.this)
+            chain.unnest(join)
+        else:
+            chain.add(_applied(next(rights)), join)
     return From(chain.plan, chain.scope(), window)
+
+
+def _unnests_before(unnests: Sequence[bool], item: int) -> int:
+    """How many of the joins before that item of FROM, which is none of them, are UNNEST."""
+    others = [k for k, unnest in enumerate(unnests) if not unnest]
+    return sum(unnests[: others[item - 1]]) if item else 0
 
 
 def _opened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
@@ -140,13 +154,16 @@ def _opened(node: exp.Expr) -> tuple[exp.Expr, list[exp.Join]]:
     return node, joins
 
 
-def _window_above(items: list[Item], stream: int) -> tuple[list[Item], QueryWindow | None]:
+def _window_above(
+    items: list[Item], stream: int, more: int
+) -> tuple[list[Item], QueryWindow | None]:
     """Where all but one item are tables, its window with SLIDE is that of the whole FROM: an
-    aggregate over the rows, each with what it finds in the tables."""
+    aggregate over the rows, each with what it finds in the tables. ``more`` columns stand before it
+    beside those of other items."""
     found = items[stream].window
     if found is None or found.is_table or not found.window.has_bounds:
         return items, None
-    before = sum(len(item.plan.schema) for item in items[:stream])
+    before = more + sum(len(item.plan.schema) for item in items[:stream])
     moved = found.window
     if moved.wa is not None:
         moved = replace(moved, wa=moved.wa + before)
@@ -213,6 +230,12 @@ def rename(
 
 
 def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
+    if is_unnest(node):
+        raise binder.error(
+            "UNNEST takes an array of what stands before it in FROM",
+            node,
+            hint="FROM s, UNNEST(s.items) AS u (item)",
+        )
     if isinstance(node.this, exp.Func):
         raise binder.unsupported(
             f"the table function {node.this.name or node.this.sql_names()[0]}",

@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from cql.dialect import nodes
 from cql.errors import did_you_mean
+from cql.model import Schema
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
-from cql.planner.expr import Call, Case, Column, Expr, columns_of
-from cql.planner.logical import ASOF, Filter, Join, Logical, Project
+from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
+from cql.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,22 @@ def scope_of(binder: Binder, items: Sequence[Item], plan: Logical, env: Env) -> 
             )
     sources = tuple(i.source for i in items if i.source is not None)
     return Scope(binder, sources, tuple(columns), env)
+
+
+#: What UNNEST cannot have, by the key of the tree.
+_NOT_UNNESTED = {
+    nodes.STREAM_WINDOW: "a window",
+    nodes.FROM_WATERMARK: "WATERMARK",
+    "version": "AS OF",
+    "using": "USING",
+    "match_condition": "MATCH_CONDITION",
+}
+
+
+def is_unnest(node: exp.Expr) -> bool:
+    """Whether an item of FROM is ``UNNEST(…)``."""
+    inner = node.this if isinstance(node, exp.Table) else None
+    return isinstance(inner, exp.Func) and inner.name.lower() == "unnest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +117,48 @@ class JoinChain:
         if kind not in ("semi", "anti"):
             self.items.append(right)
             self.merged = beside.merged
+
+    def unnest(self, join: exp.Join) -> None:
+        """``UNNEST(array) AS u (element)``: each row with each element of an array of its own."""
+        node, pos = join.this, self.binder.pos(join.this)
+        for key, what in _NOT_UNNESTED.items():
+            if node.args.get(key) or join.args.get(key):
+                raise self.binder.unsupported(f"UNNEST with {what}", node)
+        kind = self._kind(join)
+        if kind not in ("inner", "cross", "left"):
+            raise self.binder.unsupported(
+                f"a {kind.upper()} JOIN with UNNEST", join, "CROSS JOIN and LEFT JOIN … ON TRUE are"
+            )
+        array = self._array(node)
+        alias = node.args.get("alias")
+        names = [c.name for c in alias.args.get("columns") or ()] if alias is not None else []
+        if len(names) > 1:
+            raise self.binder.error("UNNEST gives one column, the elements", alias)
+        called = alias.name if alias is not None else ""
+        name = names[0] if names else called or "col"
+        made = Unnest(self.plan, array, name, kind == "left", pos)
+        right = Item(Values(Schema(made.schema.fields[-1:])), 0, Source((called or name,)))
+        self._check_alias(right, join)
+        self.plan = made
+        self.items.append(right)
+        if join.args.get("on") is None:
+            return
+        condition = ExprBinder(self.binder, self.scope(), None, "ON").condition(join.args["on"])
+        if kind == "left" and not (isinstance(condition, Literal) and condition.value is True):
+            raise self.binder.unsupported(
+                "LEFT JOIN UNNEST with a condition", join.args["on"], "LEFT JOIN … ON TRUE is"
+            )
+        if kind != "left":
+            self.plan = Filter(made, condition, condition.pos)
+
+    def _array(self, node: exp.Expr) -> Expr:
+        args = node.this.expressions
+        if len(args) != 1:
+            raise self.binder.error("UNNEST takes one array", node)
+        array = ExprBinder(self.binder, self.scope(), None, "UNNEST").bind(args[0])
+        if array.type.kind is not Kind.ARRAY:
+            raise self.binder.error(f"UNNEST takes an array, not {array.type}", args[0])
+        return array
 
     def _beside(self, right: Item, kind: str, join: exp.Join) -> JoinChain:
         """This chain and ``right``, for names in ON."""

@@ -29,7 +29,7 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, TableJoinExec
+from cql.planner.physical_joins import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.types import INTERVAL, DataType
 from cql.window import Window
@@ -60,11 +60,10 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             below = {c: b for c, b in wanted.items() if c < node.width}
             return replace(node, input=describe(node.input, below), query=describe(node.query))
         case TableJoinExec():
-            below = {}
-            for k, c in node.passed(range(node.width)).items():
-                if k in wanted:
-                    _add(below, c, wanted[k])
-            return replace(node, input=describe(node.input, below), table=describe(node.table))
+            child = describe(node.input, _of_passed(node, wanted))
+            return replace(node, input=child, table=describe(node.table))
+        case UnnestExec():
+            return replace(node, input=describe(node.input, _of_passed(node, wanted)))
         case BucketExec():
             width = len(node.input.schema)
             below = {c: b for c, b in wanted.items() if c < width}
@@ -100,6 +99,14 @@ def _ends(window: Window) -> Boundaries:
     if not window.has_number or not window.slide or window.range is None or window.zone:
         return None
     return frozenset({(window.slide, (window.offset + window.range) % window.slide)})
+
+
+def _of_passed(node: TableJoinExec | UnnestExec, wanted: Wanted) -> Wanted:
+    below: Wanted = {}
+    for column, origin in node.passed(range(node.width)).items():
+        if column in wanted:
+            _add(below, origin, wanted[column])
+    return below
 
 
 def _of_project(node: ProjectExec, wanted: Wanted) -> Wanted:

@@ -25,6 +25,7 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
@@ -171,6 +172,9 @@ def _logical_line(node: Node) -> Line:
             return Line("Aggregate", _aggregate_text(node.keys, node.calls), (_over(node),))
         case lg.Bucket():
             return Line("Bucket", window_text(node.window, node.input.schema))
+        case lg.Unnest():
+            kind = "left " if node.outer else ""
+            return Line("Unnest", f"{kind}{show(node.array)} AS {node.name}")
         case lg.Number():
             return Line("Number", "")
         case lg.Sort():
@@ -310,6 +314,8 @@ def _physical_line(node: Node) -> Line:
             return _relation_join_line(node)
         case TableJoinExec():
             return _table_join_line(node)
+        case UnnestExec():
+            return _unnest_line(node)
         case AsofJoinExec():
             return _asof_line(node)
         case ph.SetOperationExec():
@@ -501,6 +507,14 @@ def _table_join_line(node: TableJoinExec) -> Line:
     state = f"state: the rows of {names or 'the table'}{', by key' if node.keys else ''}"
     notes = (f"why: {node.why}", state, f"append-only{_progress_text(node)}")
     return Line("TableJoin", f"{kind} {' AND '.join(said)}".strip(), notes)
+
+
+def _unnest_line(node: UnnestExec) -> Line:
+    shown = dict(zip(node.columns, node.names, strict=True)).get(node.width)
+    called = "" if shown is None else f" AS {shown}"
+    kind = "" if node.kind == "inner" else f"{node.kind} "
+    notes = (f"why: {node.why}", "state: none", f"append-only{_progress_text(node)}")
+    return Line("Unnest", f"{kind}{node.input.schema[node.array].name}{called}", notes)
 
 
 def _relation_join_line(node: RelationJoinExec) -> Line:

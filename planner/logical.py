@@ -197,6 +197,24 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class Unnest:
+    """Each row of the input once for each element of ``array``, in their order, the element behind
+    its own columns; ``outer``: a row without elements once, with NULL."""
+
+    input: Logical
+    array: Expr
+    name: str
+    outer: bool = False
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        assert self.array.type.element is not None
+        element = Field(self.name, self.array.type.element, self.outer)
+        return Schema((*self.input.schema, element))
+
+
+@dataclass(frozen=True, slots=True)
 class SortKey:
     expr: Expr
     descending: bool
@@ -357,6 +375,7 @@ Logical: TypeAlias = (
     | Union
     | Aggregate
     | Bucket
+    | Unnest
     | Number
     | Sort
     | RowNumber
@@ -390,6 +409,8 @@ def expressions(node: Logical) -> tuple[Expr, ...]:
             return (node.condition,)
         case Project():
             return node.exprs
+        case Unnest():
+            return (node.array,)
         case Aggregate():
             given = (e for call in node.calls for e in (*call.args, call.where) if e is not None)
             return (*node.keys, *given)

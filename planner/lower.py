@@ -33,6 +33,7 @@ from cql.planner.logical import (
     SortKey,
     SubqueryJoin,
     Union,
+    Unnest,
     Unsupported,
     Values,
     Windowed,
@@ -49,6 +50,7 @@ from cql.planner.lower_relation import (
 )
 from cql.planner.lower_relation_join import holds_rows, refuse_join
 from cql.planner.lower_window_join import in_time_order, window_join_of
+from cql.planner.pairs import with_columns
 from cql.planner.physical import (
     BucketExec,
     FilterExec,
@@ -67,7 +69,7 @@ from cql.planner.physical import (
     walk,
 )
 from cql.planner.physical import inputs as below
-from cql.planner.physical_joins import LookupExec, TableJoinExec
+from cql.planner.physical_joins import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_key, closing_pair, looks_up
@@ -149,6 +151,9 @@ def refuse(node: Logical, *, under_window: bool = False) -> None:
             _refuse_window(node)
         case RowNumber() if node.window is not None and not is_append_only(node.input):
             raise _refusal("OVER a relation", node.pos, _NUMBERED)
+        case Unnest() if is_relation(node.input):
+            hint = "the arrays of windows with SLIDE and of sessions are unnested"
+            raise _refusal("UNNEST over a relation", node.pos, hint)
         case Aggregate() | Bucket():
             if node.window is not None and node.window.kind is WindowKind.SESSION:
                 _refuse_session(node)
@@ -274,6 +279,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return BucketExec(
                 _lower(node.input, settings), node.window, "tags each row with its windows"
             )
+        case Unnest():
+            return _unnest(node, _lower(node.input, settings))
         case Number():
             why = "windows of rows count the stream as it came"
             return NumberExec(_lower(node.input, settings), why)
@@ -297,6 +304,21 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return window_join_of(node, lambda n: _lower(n, settings), settings)
         case SetOperation() | Unsupported():
             raise AssertionError("refused above, or a relation")
+
+
+def _unnest(node: Unnest, child: Physical) -> Physical:
+    shown, names = range(len(child.schema)), node.schema.names
+    child, (array,) = with_columns(child, [node.array])
+    columns = (*shown, len(child.schema))
+    kind = "left" if node.outer else "inner"
+    return UnnestExec(
+        child,
+        array,
+        kind,
+        columns,
+        names,
+        "rows pass as they come, each with the elements that it has",
+    )
 
 
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
@@ -460,7 +482,9 @@ def _in_windows(node: Physical) -> bool:
     match node:
         case WidAggregateExec() | BucketExec():
             return True
-        case FilterExec() | ProjectExec() | SortExec() | LookupExec() | TableJoinExec():
+        case FilterExec() | ProjectExec() | SortExec():
+            return _in_windows(node.input)
+        case LookupExec() | TableJoinExec() | UnnestExec():
             return _in_windows(node.input)
         case UnionExec():
             return all(_in_windows(i) for i in node.inputs)

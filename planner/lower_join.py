@@ -23,7 +23,7 @@ from cql.planner.physical import (
     bounded,
     sources,
 )
-from cql.planner.physical_joins import BandExec, OopJoinExec
+from cql.planner.physical_joins import BandExec, OopJoinExec, UnnestExec
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import end_of_pair, looks_up
@@ -108,7 +108,7 @@ def projected(child: Physical, exprs: Sequence[Expr], names: Sequence[str]) -> P
             expr = replace(_columns_of(child)[at], pos=expr.pos)
         chosen.append(expr)
     places = [e.index for e in chosen if isinstance(e, Column)]
-    if isinstance(child, OopJoinExec) and len(places) == len(chosen):
+    if isinstance(child, OopJoinExec | UnnestExec) and len(places) == len(chosen):
         return replace(child, columns=tuple(child.columns[c] for c in places), names=tuple(names))
     return ProjectExec(child, tuple(chosen), tuple(names))
 

@@ -41,6 +41,7 @@ from cql.planner.physical_joins import (
     OopJoinExec,
     RelationJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.planner.physical_window_join import WindowJoinExec
@@ -256,7 +257,7 @@ def _through(node: Physical, wanted: int | None) -> int | None:
         case ProjectExec():
             live = progressing(node.input)
             return None if wanted is None else progress_origin(node.exprs[wanted], live)
-        case TableJoinExec():
+        case TableJoinExec() | UnnestExec():
             passed = node.passed(range(node.width))
             return None if wanted is None else passed.get(wanted)
         case _:

@@ -23,6 +23,7 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import BIGINT, INT, DataType
@@ -490,6 +491,7 @@ Physical: TypeAlias = (
     | LookupExec
     | OopJoinExec
     | TableJoinExec
+    | UnnestExec
     | RelationJoinExec
     | AsofJoinExec
     | WindowJoinExec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from cql.errors import Position
 from cql.model import Field, Schema
 from cql.planner.expr import Expr
 from cql.planner.trees import replace
-from cql.types import BIGINT, BOOLEAN
+from cql.types import BIGINT, BOOLEAN, DataType
 
 if TYPE_CHECKING:
     from cql.planner.physical import Physical
@@ -170,8 +170,48 @@ class TableJoinExec:
 
     def passed(self, columns: Iterable[int]) -> dict[int, int]:
         """Those of the stream's ``columns`` that go on, by their places in the output."""
-        live = frozenset(columns)
-        return {k: c for k, c in enumerate(self.columns) if c in live}
+        return passed_on(self.columns, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class UnnestExec:
+    """Each row of the input with each element of an array, which is column ``array``, in their
+    order, as it passes. The element stands behind the input's columns; of all these, ``columns`` go
+    on, under ``names``. ``kind``: inner, or left (a row without elements passes once)."""
+
+    input: Physical
+    array: int
+    kind: str
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def width(self) -> int:
+        """Columns of the input."""
+        return len(self.input.schema)
+
+    @property
+    def element(self) -> DataType:
+        kind = self.input.schema[self.array].type.element
+        assert kind is not None
+        return kind
+
+    @property
+    def schema(self) -> Schema:
+        all_ = (*self.input.schema, Field("", self.element, self.kind == "left"))
+        named = zip(self.columns, self.names, strict=True)
+        return Schema(tuple(replace(all_[c], name=name) for c, name in named))
+
+    def passed(self, columns: Iterable[int]) -> dict[int, int]:
+        """Those of the input's ``columns`` that go on, by their places in the output."""
+        return passed_on(self.columns, columns)
+
+
+def passed_on(shown: Sequence[int], columns: Iterable[int]) -> dict[int, int]:
+    """Those of ``columns`` that are ``shown``, by their places there."""
+    live = frozenset(columns)
+    return {k: c for k, c in enumerate(shown) if c in live}
 
 
 @dataclass(frozen=True, slots=True)

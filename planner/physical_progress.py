@@ -36,6 +36,7 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.window import WindowKind
@@ -56,7 +57,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return _of_join(node)
         case WindowJoinExec():
             return _of_window_join(node)
-        case TableJoinExec():
+        case TableJoinExec() | UnnestExec():
             return tuple(node.passed(progressing(node.input)))
         case AsofJoinExec():  # left rows wait, and leave in the order of one time
             time = node.times[0]
@@ -142,7 +143,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return window_columns(node.input)
         case LookupExec():
             return tuple(c for c in window_columns(node.input) if c < node.width)
-        case TableJoinExec():
+        case TableJoinExec() | UnnestExec():
             return tuple(node.passed(window_columns(node.input)))
         case ProjectExec():
             live = window_columns(node.input)

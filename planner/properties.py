@@ -30,6 +30,7 @@ from cql.planner.logical import (
     Sort,
     SubqueryJoin,
     Union,
+    Unnest,
     Unsupported,
     Values,
     Windowed,
@@ -61,7 +62,7 @@ def progressing(node: Logical) -> Progressing:
             return _of_scan(node)
         case Values():
             return {}
-        case Filter() | Windowed() | Sort() | RowNumber():
+        case Filter() | Windowed() | Sort() | RowNumber() | Unnest():
             return progressing(node.input)
         case RelationToStream():
             return {len(node.input.schema): _instants(node.input)}

@@ -26,6 +26,7 @@ from cql.planner.logical import (
     Sort,
     SubqueryJoin,
     Union,
+    Unnest,
     Unsupported,
     Values,
     Windowed,
@@ -75,6 +76,8 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _aggregate(node), _same(node)
         case Bucket():
             return _bucket(node, wanted)
+        case Unnest():
+            return _unnest(node, wanted)
         case Windowed():
             return _windowed(node, wanted)
         case Number():
@@ -195,6 +198,13 @@ def _bucket(node: Bucket, wanted: frozenset[int]) -> tuple[Logical, Places]:
     new_width, count = len(below.schema), len(node.schema) - width
     added = {width + k: new_width + k for k in range(count)}
     return replace(node, input=below, window=_window(node.window, places)), {**places, **added}
+
+
+def _unnest(node: Unnest, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    below, places = _pruned(node.input, (wanted - {width}) | columns_of(node.array))
+    made = replace(node, input=below, array=moved(node.array, places))
+    return made, {**places, width: len(below.schema)}
 
 
 def _windowed(node: Windowed, wanted: frozenset[int]) -> tuple[Logical, Places]:

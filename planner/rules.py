@@ -28,6 +28,7 @@ from cql.planner.logical import (
     Sort,
     SubqueryJoin,
     Union,
+    Unnest,
     Unsupported,
     Values,
     Windowed,
@@ -92,6 +93,8 @@ def fold_constants(plan: Logical) -> Logical:
                 keys=tuple(functions.fold(k) for k in plan.keys),
                 calls=tuple(_folded(c) for c in plan.calls),
             )
+        case Unnest():
+            return replace(plan, array=functions.fold(plan.array))
         case Sort() | RowNumber():
             keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)
@@ -200,6 +203,9 @@ def _passes(node: Logical, part: Expr) -> bool:
             by_time = node.window.kind is not WindowKind.ROWS
             kept = _no_null_time(node) or _keeps_without(part, node.window.wa or 0)
             return by_time and _cannot_fail([part]) and kept
+        case Unnest():
+            below = columns_of(part) <= set(range(len(node.input.schema)))
+            return below and _cannot_fail([part, node.array])
         case SubqueryJoin():
             below = columns_of(part) <= set(range(len(node.input.schema)))
             asked = () if node.condition is None else (node.condition,)
@@ -307,7 +313,7 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
         case Aggregate():
             moved = substitute(condition, node.keys)
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
-        case Bucket() | Windowed() | Sort() | SubqueryJoin():
+        case Bucket() | Windowed() | Sort() | SubqueryJoin() | Unnest():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
         case Join():
             own = [] if node.condition is None else conjuncts(node.condition)

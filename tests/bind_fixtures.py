@@ -203,6 +203,8 @@ def _details(node: Any) -> str:
             parts = [show(node.condition)]
         case "Project":
             parts = [f"{show(e)} AS {n}" for e, n in zip(node.exprs, node.names, strict=True)]
+        case "Unnest":
+            parts = [f"{'outer ' if node.outer else ''}{show(node.array)} AS {node.name}"]
         case "Aggregate":
             parts = [f"key {show(k)}" for k in node.keys]
             parts += [

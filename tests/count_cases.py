@@ -78,6 +78,7 @@ def names() -> tuple[str, ...]:
     """The shapes, of each kind some in any stretch of them."""
     import test_groupwise
     import test_relations
+    import test_unnest
     import test_user_aggregates
     import test_zones
 
@@ -88,6 +89,7 @@ def names() -> tuple[str, ...]:
         "zone": range(len(test_zones.WINDOWS)),
         "own": range(len(test_user_aggregates.QUERIES)),
         "by": range(test_groupwise.SHAPES),
+        "unnest": range(len(test_unnest.SHAPES)),
     }
     placed = [(k / len(n), f"{kind}/{i}") for kind, n in kinds.items() for k, i in enumerate(n)]
     return tuple(name for _, name in sorted(placed))
@@ -198,6 +200,7 @@ def _made(kind: str, number: int, seed: int) -> Case:
     import random_table_joins
     import test_groupwise
     import test_relations
+    import test_unnest
     import test_user_aggregates as own
     import test_zones
 
@@ -215,6 +218,8 @@ def _made(kind: str, number: int, seed: int) -> Case:
             return random_asof_joins.asof_case(number, seed)
         case "by":
             return random_cases.case_of(test_groupwise.by_value(number), seed)
+        case "unnest":
+            return random_cases.case_of(test_unnest.unnest_shape(number), seed)
         case "relation":
             return test_relations.case_of(test_relations.RELATIONS[number], rng)
         case "stream":

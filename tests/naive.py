@@ -45,6 +45,7 @@ from cql.planner.logical import (
     Sort,
     SubqueryJoin,
     Union,
+    Unnest,
     Unsupported,
     Values,
     Windowed,
@@ -85,6 +86,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _union(node, run)
         case Aggregate():
             return aggregated(node, _rows(node.input, run), run)
+        case Unnest():
+            return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
         case Number():
@@ -169,6 +172,26 @@ def _project(node: Project, run: Run) -> Iterator[Row]:
             continue
         marks = tuple(moved_mark(e, row) for e in node.exprs)
         yield Row(values, marks, row.arrival)
+
+
+def _unnested(node: Unnest, run: Run) -> Iterator[Row]:
+    """A row for each element of the array, as late as the row that it comes from; NULL has no
+    elements.
+
+    >>> from naive_tables import array, column, stream
+    >>> s = stream("s", "t bigint, v bigint")
+    >>> each = Unnest(s, array(s, "v"), "x", outer=True)
+    >>> evaluate(each, {"s": [(1, [7, 8]), (2, []), (3, None)]}).rows
+    [(1, [7, 8], 7), (1, [7, 8], 8), (2, [], None), (3, None, None)]
+    """
+    for row in _rows(node.input, run):
+        try:
+            elements = value_of(node.array, row.values)
+        except BadRowError as error:
+            run.fails(error)
+            continue
+        for element in elements or ([None] if node.outer else []):
+            yield replace(row, values=(*row.values, element), marks=(*row.marks, None))
 
 
 def _union(node: Union, run: Run) -> list[Row]:

@@ -25,6 +25,7 @@ from cql.planner.logical import (
     Scan,
     Sort,
     Union,
+    Unnest,
     Windowed,
 )
 from cql.window import WindowKind
@@ -147,7 +148,7 @@ def progressing(node: Logical) -> set[int]:
         case Bucket():
             width = len(node.schema)
             return progressing(node.input) | set(range(width - 3, width))
-        case Filter() | Sort() | RowNumber():
+        case Filter() | Sort() | RowNumber() | Unnest():
             return progressing(node.input)
         case _:
             return set()

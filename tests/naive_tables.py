@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from cql.model import Field, Schema
@@ -16,6 +16,7 @@ from cql.planner.catalog import Progress, Statistics, StreamSpec
 from cql.planner.expr import Call, Column, Expr, Literal, Value
 from cql.planner.logical import Aggregate, AggregateCall, Logical, Scan
 from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
+from cql.types import array as array_of
 from cql.window import Window, WindowKind
 
 _TYPES = {kind.value: DataType(kind) for kind in Kind}
@@ -51,6 +52,12 @@ def stream(name: str, columns: str, *, slack: int = 0) -> Scan:
     schema = fields_of(columns)
     spec = StreamSpec((Progress(schema[0].name, slack),))
     return Scan(NaiveRelation((name,), schema, spec), tuple(range(len(schema))))
+
+
+def array(of: Logical, name: str) -> Column:
+    """A column whose values are arrays of what its type says."""
+    plain = column(of, name)
+    return replace(plain, type=array_of(plain.type))
 
 
 def table(name: str, columns: str) -> Scan:

@@ -358,6 +358,10 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
         elif kind == "tablejoin":
             assert m["unmatched"] <= m["rows_in"], m
             assert m["rows_out"] or m["unmatched"] in (0, m["rows_in"]), m
+        elif kind == "unnest":
+            padded = m["rows_out"] - m["elements"]
+            assert padded in (0, m["unmatched"]), m
+            assert m["elements"] >= m["rows_in"] - m["unmatched"], m
         elif kind == "windowjoin":
             left_out = m["null_keys"] + sum(m[f"too_late_{port}"] for port in range(9))
             assert m["rows_in"] == m["held"] + m["queued"] + m["purged"] + left_out, m
@@ -371,7 +375,7 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
             lost += m["late_rows"] + m["late_pairs"]
             assert m["rows_in"] == m["rows_out"] + lost, m
     names = [m["operator"].split("#")[0] for m in metrics]
-    joins = {"join", "tablejoin", "relationjoin", "asofjoin", "windowjoin"}
+    joins = {"join", "tablejoin", "relationjoin", "asofjoin", "windowjoin", "unnest"}
     if not (joins | {"union", "merge", "lookup"}) & set(names):
         for above, below in zip(metrics[1:], metrics, strict=False):
             assert above["rows_in"] == below["rows_out"], metrics

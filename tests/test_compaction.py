@@ -71,6 +71,10 @@ QUERIES = {
         SELECT last(xs) AS l, min_by(xs, k) AS m, count(DISTINCT xs) AS c, window_end
         FROM (SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 5 SLIDE 5] GROUP BY k) AS w
         [SESSION 5, WA window_time] GROUP BY k""",
+    "elements of arrays": """
+        SELECT e, max(upper(e)) AS u, k, count(*) AS n, window_end
+        FROM (SELECT k, array_agg(x) AS xs, window_time FROM a [RANGE 20 SLIDE 20] GROUP BY k)
+            [RANGE 60 SLIDE 20 WA window_time] AS w, UNNEST(w.xs) AS x (e) GROUP BY e, k""",
     "values of sessions": """
         SELECT k, count(DISTINCT x) AS n, mode(x) AS m, array_agg(x) AS xs, window_end,
             string_agg(DISTINCT x, ',') AS u FROM a [SESSION 9, WA t] GROUP BY k""",

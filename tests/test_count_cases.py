@@ -29,7 +29,7 @@ def test_at_most_300_shapes_of_every_kind() -> None:
     texts = {name: data_set(name, 0).shape.text for name in names()}
     assert len(set(texts.values())) > len(names()) * 0.95
     assert {name.split("/")[0] for name in names()[:20]} == {
-        "drawn", "relation", "stream", "zone", "own", "by",
+        "drawn", "relation", "stream", "zone", "own", "by", "unnest",
     }  # fmt: skip
 
 

@@ -38,6 +38,17 @@ class _ViewModel(models.StructModel):
         super().__init__(manager, kind, members)
 
 
+class Packed(View):
+    """The values of one dtype one after the other, from any byte on."""
+
+    def __init__(self, dtype: Any) -> None:
+        super().__init__(dtype)
+        self.name = f"Packed({dtype})"
+
+
+register_model(Packed)(_ViewModel)
+
+
 class Field(View):
     """The values of one dtype that stand so many bytes apart, from an address on."""
 
@@ -90,7 +101,8 @@ def _place(context: Any, builder: Any, kind: View, view: Any, index: Any) -> Any
 @lower_builtin(operator.getitem, View, types.Integer)
 def _load(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     kind = sig.args[0]
-    return context.unpack_value(builder, kind.dtype, _place(context, builder, kind, *args))
+    align = 1 if isinstance(kind, Packed) else None
+    return context.unpack_value(builder, kind.dtype, _place(context, builder, kind, *args), align)
 
 
 @lower_builtin(operator.setitem, View, types.Integer, types.Any)
@@ -101,9 +113,9 @@ def _store(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _view(dtype: Any) -> Any:
+def _view(dtype: Any, kind_of: Any = View) -> Any:
     """``f(address, n)``: the ``n`` values at an address."""
-    kind = View(dtype)
+    kind = kind_of(dtype)
 
     @intrinsic
     def view(typingctx: Any, address: Any, n: Any) -> Any:
@@ -152,6 +164,25 @@ VIEWS = {
     "int64": "words",
     "float32": "as_f32",
     "float64": "as_f64",
+}
+
+packed_u8 = _view(types.uint8, Packed)
+packed_i8 = _view(types.int8, Packed)
+packed_i16 = _view(types.int16, Packed)
+packed_i32 = _view(types.int32, Packed)
+packed_i64 = _view(types.int64, Packed)
+packed_f32 = _view(types.float32, Packed)
+packed_f64 = _view(types.float64, Packed)
+
+#: The same for values that are read from any byte on.
+PACKED = {
+    "bool": "packed_u8",
+    "int8": "packed_i8",
+    "int16": "packed_i16",
+    "int32": "packed_i32",
+    "int64": "packed_i64",
+    "float32": "packed_f32",
+    "float64": "packed_f64",
 }
 
 field_u8 = _field(types.uint8)

@@ -199,7 +199,7 @@ def one_or_array(
     element = call.type.element
     assert element is not None
     counts = np.full(columns.shape[0], columns.shape[1])
-    codes = _encoded(arrays.entries_of(columns.reshape(-1), counts, element), dictionary)
+    codes = encoded(arrays.entries_of(columns.reshape(-1), counts, element), dictionary)
     out = np.full(some.size, -1, np.int32)
     out[some] = codes
     return out, some
@@ -229,7 +229,7 @@ def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tup
         made = arrays.entries_of_texts(texts, counts)
     else:
         made = arrays.entries_of(stored(entries.words[0], element), counts, element)
-    return _encoded(made, dictionary), np.ones(counts.size, np.bool_)
+    return encoded(made, dictionary), np.ones(counts.size, np.bool_)
 
 
 def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
@@ -237,11 +237,11 @@ def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
     texts = dictionary.decode(entries.words[0].astype(np.int32), None, arrow)
     lists = pa.ListArray.from_arrays(pa.array(arrays.offsets_of(counts)), texts)
     separator = call.constants[0].value
-    out = _encoded(pc.binary_join(lists, pa.scalar(separator, arrow)), dictionary, RESULTS)
+    out = encoded(pc.binary_join(lists, pa.scalar(separator, arrow)), dictionary, RESULTS)
     return np.where(counts > 0, out, -1), counts > 0
 
 
-def _encoded(array: pa.Array, dictionary: Dictionary, depth: int = ARRAYS) -> Array:
+def encoded(array: pa.Array, dictionary: Dictionary, depth: int = ARRAYS) -> Array:
     codes, before = np.zeros(len(array), np.int32), len(dictionary)
     dictionary.encode(array, codes)
     dictionary.depths[before : len(dictionary)] = depth

@@ -1,0 +1,176 @@
+"""The kernel of an operator through which the rows of its first input pass, each at once with the
+partners that it finds: rows of a table, elements of an array. What is late stays late, and what the
+input promises holds for the output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+from cql.executor.expression_scope import Code, zero
+from cql.executor.expressions import emit
+from cql.executor.operators.row_terminal import store_row
+from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
+from cql.executor.operators.unit_text import read_punctuation, send_punctuation, unit_columns
+from cql.executor.unit import (
+    CURSOR,
+    END_OF_INPUT,
+    IDLE,
+    INFINITY,
+    PHASE,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    SUB,
+)
+from cql.planner.expr import Expr
+from cql.planner.physical_joins import TableJoinExec, UnnestExec
+from cql.planner.physical_progress import progressing
+from cql.types import DataType
+
+
+@dataclass(slots=True)
+class PassingWriter(ABC):
+    """Writes the kernel. ``partners`` are the types of a partner's columns, which stand behind
+    those of the row; ``rest`` is what is asked of both together."""
+
+    node: TableJoinExec | UnnestExec
+    kernel: KernelText = field(default_factory=KernelText)
+
+    @abstractmethod
+    def find(self) -> None:
+        """Sets ``begin`` and ``end`` to the numbers of the partners of row ``r``."""
+
+    @abstractmethod
+    def partner(self) -> list[Code | Lazy]:
+        """The columns of partner ``at``."""
+
+    def count_row(self) -> None:
+        """What else is counted of a row that is done."""
+        return
+
+    @property
+    @abstractmethod
+    def partners(self) -> list[DataType]: ...
+
+    @property
+    @abstractmethod
+    def rest(self) -> tuple[Expr, ...]: ...
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def rows(self, phase: int) -> None:
+        """All rows of a unit, in that phase. ``sub`` is where a row goes on after its output was
+        full: 2 + twice the partner, + 1 if there was one before."""
+        kernel, body, kind = self.kernel, self.kernel.body, self.node.kind
+        body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
+        body.lines("straggler = 0", f"stragglers = u[{STRAGGLERS}]")
+        body.line(f"late = words(u[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * stragglers)")
+        self._pass_stragglers("< first")
+        with body.block("for i in range(first, n):"):
+            body.lines("r = uint64(i)", "late_from = straggler")
+            self._pass_stragglers("== i")
+            self.find()
+            with body.block("if sub == 0:"):
+                body.lines("x = begin", "met = 0")
+            with body.block("else:"):
+                body.lines("x = (sub - 2) >> 1", "met = (sub - 2) & 1", "sub = 0")
+            self._partners()
+            with body.block("if status != 0:"):
+                body.line("break")
+            if kind != "inner":
+                self._itself("met == 1" if kind == "semi" else "met == 0")
+            body.line(f"{kernel.counter('unmatched')} += 1 - met")
+            self.count_row()
+        with body.block("if status == 0:"):
+            body.lines(f"u[{PHASE}] = {phase + 1}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
+            body.line(f"{kernel.counter('rows_in')} += n")
+        with body.block("else:"):
+            body.lines(f"u[{CURSOR}] = i", f"u[{SUB}] = sub")
+
+    def _pass_stragglers(self, condition: str) -> None:
+        record = f"late[{STRAGGLER_WORDS} * straggler]"
+        with self.kernel.body.block(f"while straggler < stragglers and {record} {condition}:"):
+            self.kernel.body.line("straggler += 1")
+
+    def _partners(self) -> None:
+        """Gives the pairs of the row, or (semi and anti joins) looks whether there is one."""
+        kernel, body, node = self.kernel, self.kernel.body, self.node
+        with body.block("while x < end:"):
+            body.lines("at = x", "x += 1")
+            pair = RowScope(kernel, "r")
+            pair.columns = [*unit_columns(node.input.schema), *self.partner()]
+            for condition in self.rest:
+                code = emit(condition, pair)
+                holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
+                with body.block(f"if not {holds}:"):
+                    body.line("continue")
+            if node.kind in ("semi", "anti"):
+                body.lines("met = 1", "break")
+                return
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "sub = 2 + 2 * at + met", "break")
+            body.line("met = 1")
+            if node.kind == "left":
+                for c in {c for c in node.columns if c >= node.width}:
+                    code = pair.load(c)
+                    pair.columns[c] = Code(code.value, code.valid or "True")
+            self._store(pair)
+
+    def _itself(self, condition: str) -> None:
+        """Gives the row without a partner, or without showing one."""
+        body, node = self.kernel.body, self.node
+        with body.block(f"if {condition}:"):
+            with body.block("if j >= capacity:"):
+                body.lines("status = 1", "sub = 2 + 2 * end + met", "break")
+            scope = RowScope(self.kernel, "r")
+            scope.columns = unit_columns(node.input.schema)
+            scope.columns += [Code(zero(kind), "False") for kind in self.partners]
+            self._store(scope)
+
+    def _store(self, scope: RowScope) -> None:
+        """Output row ``j``: the columns that go on, late if the row is."""
+        kernel, body, node = self.kernel, self.kernel.body, self.node
+        out = RowScope(kernel, "r")
+        out.columns = [scope.load(c) for c in node.columns]
+        store_row(kernel, out, node.schema, frozenset())
+        live = node.passed(progressing(node.input))
+        if live:
+            kernel.declare(
+                "late_out", f"words(o[{STRAGGLER_ADDRESS}], {STRAGGLER_WORDS} * capacity)"
+            )
+            with body.block("for l in range(late_from, straggler):"):
+                for column, origin in live.items():
+                    with body.block(f"if late[{STRAGGLER_WORDS} * l + 1] == {origin}:"):
+                        body.lines(
+                            f"to = {STRAGGLER_WORDS} * o[{STRAGGLERS}]",
+                            "late_out[to] = j",
+                            f"late_out[to + 1] = {column}",
+                            f"late_out[to + 2] = late[{STRAGGLER_WORDS} * l + 2]",
+                            f"o[{STRAGGLERS}] += 1",
+                        )
+        body.line("j += 1")
+
+    # -- progress ----------------------------------------------------------------------------------
+
+    def punctuation(self) -> None:
+        """What the input promises holds for the output."""
+        kernel, body = self.kernel, self.kernel.body
+        read_punctuation(kernel)
+        live = self.node.passed(progressing(self.node.input))
+        with body.block(f"for p in range(u[{PUNCTUATIONS}]):"):
+            body.lines(
+                f"attribute = arrived[{PUNCTUATION_WORDS} * p]",
+                f"value = arrived[{PUNCTUATION_WORDS} * p + 1]",
+            )
+            with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
+                send_punctuation(kernel, "attribute", "value")
+                body.line("continue")
+            partial = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
+            with body.block(f"if {partial} or value == {INFINITY}:"):
+                body.line("continue")  # dropping a promise is always sound
+            for column, origin in live.items():
+                with body.block(f"if attribute == {origin}:"):
+                    send_punctuation(kernel, str(column), "value")

@@ -1,0 +1,147 @@
+"""UNNEST as a running operator: the elements of a row's array. The kernel reads numbers where they
+lie in the dictionary (``executor.arrays``); texts get codes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cql.executor import arrays
+from cql.executor.dictionary import RESULTS
+from cql.executor.egress import view_address
+from cql.executor.expression_scope import Code
+from cql.executor.kernels.views import PACKED
+from cql.executor.operators.generated import GeneratedOperator
+from cql.executor.operators.holistic import encoded
+from cql.executor.operators.native import CodeColumn, Workspace
+from cql.executor.operators.passing_rows import PassingWriter
+from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
+from cql.executor.operators.unit_text import close_output, open_output, unit_columns
+from cql.executor.unit import PHASE, ROWS, Unit, data_word, mask_word
+from cql.executor.written import Kernel, once
+from cql.planner.expr import Expr
+from cql.planner.physical_joins import UnnestExec
+from cql.types import DataType
+
+#: An array of texts without elements.
+_NO_TEXTS = bytes(4)
+
+
+@once
+def write(node: UnnestExec) -> Kernel:
+    return _UnnestWriter(node).write()
+
+
+@dataclass(slots=True)
+class _UnnestWriter(PassingWriter):
+    """The kernel asks for the elements of each unit before its rows: where the dictionary lies now,
+    or the codes of all texts (``firsts``: where those of a row begin)."""
+
+    node: UnnestExec
+
+    @property
+    def partners(self) -> list[DataType]:
+        return [self.node.element]
+
+    @property
+    def rest(self) -> tuple[Expr, ...]:
+        return ()
+
+    def write(self) -> Kernel:
+        kernel, body = self.kernel, self.kernel.body
+        kernel.layout.slot("emitted")
+        with body.block():
+            open_output(kernel)
+            with body.block(f"if u[{PHASE}] == 0 and n > 0:"):
+                body.lines("status = 2", f"detail = {NEED_ROOM}")
+            with body.block(f"if u[{PHASE}] == 1:"):
+                self.rows(phase=1)
+            with body.block("if status == 0:"):
+                self.punctuation()
+            close_output(kernel)
+            body.line("return status")
+        return kernel.operator(max(len(self.node.input.schema), len(self.node.schema)))
+
+    def find(self) -> None:
+        kernel, body, node = self.kernel, self.kernel.body, self.node
+        if node.element.is_text:
+            firsts = kernel.declare("firsts", f"words({kernel.word('firsts')}, n + 1)")
+            kernel.declare("codes", f"as_i32({kernel.word('codes')}, {firsts}[uint64(n)])")
+            body.lines("begin = firsts[r]", "end = firsts[r + uint64(1)]")
+            return
+        size = kernel.declare("dictionary", kernel.word("dictionary"))
+        kernel.declare("starts", f"words({kernel.word('starts')}, {size} + 1)")
+        arena = kernel.declare("arena", kernel.word("arena"))
+        scope = RowScope(kernel, "r")
+        scope.columns = unit_columns(node.input.schema)
+        code = scope.load(node.array)
+        body.lines("begin = 0", "end = 0")
+        with body.block(f"if {code.valid or 'True'}:"):
+            body.lines(
+                f"entry = uint64({code.value})",
+                "at = starts[entry]",
+                f"end = (starts[entry + uint64(1)] - at) // {arrays.width(node.element)}",
+            )
+            body.line(f"values = {PACKED[node.element.storage]}({arena} + at, end)")
+
+    def count_row(self) -> None:
+        self.kernel.body.line(f"{self.kernel.counter('elements')} += end - begin")
+
+    def partner(self) -> list[Code | Lazy]:
+        element = self.node.element
+        of = "codes" if element.is_text else "values"
+        truth = " != 0" if element.storage == "bool" else ""
+        self.kernel.body.line(f"element = {of}[uint64(at)]{truth}")
+        return [Code("element", None)]
+
+
+class UnnestOperator(GeneratedOperator):
+    """State: of texts, the codes of the elements of the unit at hand, and where those of each row
+    begin. Nothing stays from one unit to the next."""
+
+    def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
+        super().__init__(name, workspace, write(node))
+        self.node = node
+        self._held: tuple[object, ...] = ()  # what the kernel has the addresses of
+
+    def provide(self, unit: Unit) -> None:
+        dictionary = self.workspace.dictionary
+        if self.node.element.is_text:
+            self._encode(unit)
+        else:
+            self._held = dictionary.starts, dictionary.arena
+            self.set("dictionary", len(dictionary))
+            self.set("starts", dictionary.starts.ctypes.data)
+            self.set("arena", dictionary.arena.ctypes.data)
+        unit.words[PHASE] = 1
+
+    def _encode(self, unit: Unit) -> None:
+        n, array, dictionary = int(unit.words[ROWS]), self.node.array, self.workspace.dictionary
+        codes = view_address(int(unit.words[data_word(array)]), np.dtype(np.int32), n)
+        if self.node.input.schema[array].nullable:
+            valid = view_address(int(unit.words[mask_word(array)]), np.dtype(np.uint8), n)
+            codes = np.where(valid != 0, codes, 0)
+        else:
+            valid = None
+        entries = dictionary.decode(codes, valid, pa.large_binary()).fill_null(_NO_TEXTS)
+        texts, counts = arrays.lists_of_texts(entries)
+        self._keep("codes", encoded(texts, dictionary, RESULTS))
+        self._keep("firsts", np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
+
+    def _keep(self, name: str, values: npt.NDArray[Any]) -> None:
+        self.fresh(name, values.size, values.dtype)
+        self.state[name][:] = values
+
+    def counters(self) -> dict[str, int]:
+        return self.counted()
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """Only while no unit is inside: what the last one had goes."""
+        self._held = ()
+        for name, array in self.state.items():
+            self.fresh(name, 0, array.dtype)
