@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.tpcxbb import ranks, timestamps
+from benchmarks.tpcxbb import ranks, table_of, timestamps
 from benchmarks.workloads import SECOND, T0, Column
 
 PHONES = 100_000
@@ -56,7 +56,7 @@ def call_records(
         return found
 
     calling, called = places(caller), places(callee)
-    return pa.table(
+    return table_of(
         {
             "ts": timestamps(ts),
             "area_code": np.array(AREA_CODES, np.int32)[area[caller]],

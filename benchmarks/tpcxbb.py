@@ -17,7 +17,7 @@ was is a column of its own rather than one of the page's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,13 +74,14 @@ def web_clickstreams(
     item = np.concatenate([item, np.zeros(orders.size, np.int64), item[bought]])[kept]
     user = 1 + ranks(rng, users, 0.5, visits.count)
     nobody = rng.random(visits.count) < 0.05
-    return pa.table(
+    return table_of(
         {
             "ts": timestamps(ts[kept]),
             "user_sk": pa.array(user[session], mask=nobody[session]),
             "item_sk": pa.array(item, mask=kind[kept] == CHECKOUT),
             "click_type": pa.array(KINDS).take(pa.array(kind[kept])),
-        }
+        },
+        nullable=("user_sk", "item_sk"),
     )
 
 
@@ -100,7 +101,7 @@ def store_sales(n: int, seed: int = 1, rate: float = SALE_RATE) -> pa.Table:
     season = (ts - T0) / _SEASON + _categories(seed)[item - 1] / CATEGORIES
     price = np.random.default_rng([seed, 3]).lognormal(7, 0.6, ITEMS)[item - 1]
     paid = price * rng.geometric(0.6, ts.size) * (1 + 0.6 * np.sin(2 * np.pi * season))
-    return pa.table(
+    return table_of(
         {
             "ts": timestamps(ts),
             "ticket_number": ticket + 1,
@@ -115,7 +116,8 @@ def items(seed: int = 1) -> pa.Table:
     """``item_sk``, from 1 to ``ITEMS``, and ``category_id``, from 1 to 10 or (1%) NULL."""
     none = np.random.default_rng([seed, 7]).random(ITEMS) < 0.01
     category = pa.array(1 + _categories(seed), mask=none)
-    return pa.table({"item_sk": np.arange(1, ITEMS + 1), "category_id": category})
+    columns = {"item_sk": np.arange(1, ITEMS + 1), "category_id": category}
+    return table_of(columns, nullable=("category_id",))
 
 
 TABLES: Mapping[str, Callable[[int, int], pa.Table]] = {
@@ -197,6 +199,13 @@ def _popular(rng: np.random.Generator, size: int, seed: int) -> Column:
 def _categories(seed: int) -> Column:
     """Of each item, from 0."""
     return ranks(np.random.default_rng([seed, 6]), CATEGORIES, 0.5, ITEMS).astype(np.int32)
+
+
+def table_of(columns: Mapping[str, Column | pa.Array], nullable: Collection[str] = ()) -> pa.Table:
+    """A table without NULL, but for the columns ``nullable``."""
+    arrays = {name: pa.array(column) for name, column in columns.items()}
+    fields = [pa.field(name, array.type, name in nullable) for name, array in arrays.items()]
+    return pa.table(list(arrays.values()), pa.schema(fields))
 
 
 def timestamps(micros: Column) -> pa.Array:
