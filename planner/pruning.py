@@ -151,7 +151,11 @@ def _inputs_of(call: AggregateCall) -> tuple[Expr, ...]:
 
 def _aggregate(node: Aggregate) -> Logical:
     read = columns_of(*node.keys, *(e for call in node.calls for e in _inputs_of(call)))
-    below, places = _pruned(node.input, read | _window_reads(node.input, node.window) | _late(node))
+    read |= _window_reads(node.input, node.window) | _late(node)
+    below, places = _pruned(node.input, read)
+    if isinstance(below, Join) and node.window is not None:  # what it compares, nobody else reads
+        kept = sorted(read)
+        below, places = exactly(node.input, kept), {c: k for k, c in enumerate(kept)}
     return replace(
         node,
         input=below,
