@@ -30,7 +30,14 @@ from cql.executor.runtimes.queued import Queued
 from cql.executor.unit import ROWS, SERIAL, Unit, data_word
 from cql.model import Field, Schema
 from cql.planner.expr import Column
-from cql.planner.physical import Physical, PhysicalPlan, ProjectExec, SourceExec, ValuesExec
+from cql.planner.physical import (
+    Physical,
+    PhysicalPlan,
+    ProjectExec,
+    RuntimeChoice,
+    SourceExec,
+    ValuesExec,
+)
 from cql.settings import Settings
 from cql.types import SMALLINT
 
@@ -106,7 +113,7 @@ class Engine:
         address, n = self._last
         return checksum(view_address(address, np.dtype(np.int16), n))
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         words = unit.words
         self.delivered.append(int(words[SERIAL]))
         self._last = int(words[data_word(0)]), int(words[ROWS])
@@ -206,7 +213,7 @@ def _plan(source: SourceExec, scheduler: str) -> PhysicalPlan:
     root: Physical = source
     for _ in range(CHAIN):
         root = ProjectExec(root, _columns(root.schema), root.schema.names)
-    return PhysicalPlan(root, scheduler, "", keep_bad_rows=False)
+    return PhysicalPlan(root, RuntimeChoice(scheduler, ""), keep_bad_rows=False)
 
 
 def _run(

@@ -6,10 +6,12 @@ A figure is a table on the terminal, a record as JSON, and with ``--plots FOLDER
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +27,26 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that the text says, as a number: ``goal`` is it in words."""
+    """Something that the text says, as a number: ``goal`` is it in words ("the paper: …" if in the
+    paper's; empty: the number is told and not judged), ``why`` the reason where it is not so."""
 
     what: str
     value: float
-    goal: str
-    met: bool
+    goal: str = ""
+    met: bool = True
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """``series`` are values in ``y_label`` at each of ``x``; ``quotes`` the paper's sentences, each
-    with its place. ``right`` is whether every answer was. ``log_x``: drawn over a logarithmic
-    axis."""
+    """``series`` are values in ``y_label`` at each of ``x`` (NaN: none there); ``quotes`` the
+    paper's sentences, each with its place. ``right`` is whether every answer was. ``log_x``,
+    ``log_y``: drawn over a logarithmic axis.
+
+    Figures of one ``sheet`` are panels of one picture, each with its ``panel`` as a title. Series
+    that have the same name up to a comma have one colour; those of ``points`` are drawn as points.
+    With ``names`` for the places of ``x``, series are bars.
+    """
 
     name: str
     title: str
@@ -49,10 +58,19 @@ class Figure:
     checks: Sequence[Check] = ()
     right: bool = True
     log_x: bool = False
+    log_y: bool = False
+    sheet: str = ""
+    panel: str = ""
+    points: Sequence[str] = ()
+    names: Sequence[str] = ()
 
 
 def record_of(figure: Figure) -> dict[str, Any]:
     """The figure as ``harness.save`` takes it."""
+    known = {
+        name: [None if math.isnan(value) else value for value in values]
+        for name, values in figure.series.items()
+    }
     return {
         "format": FORMAT,
         "benchmark": figure.name,
@@ -60,53 +78,158 @@ def record_of(figure: Figure) -> dict[str, Any]:
         "machine": machine.describe(),
         "load": machine.load(),
         **asdict(figure),
+        "series": known,
     }
 
 
-def show(figure: Figure, console: Console) -> None:
+# -- as text ---------------------------------------------------------------------------------------
+
+#: More series than these are rows of the table, and ``x`` its columns.
+_COLUMNS = 3
+
+
+def show(figure: Figure, console: Console, *, quoted: bool = True) -> None:
     console.print()
     console.print(f"[bold]{escape(figure.title)}[/]", highlight=False)
-    for quote in figure.quotes:
+    for quote in figure.quotes if quoted else ():
         console.print(f"[italic]{escape(quote)}[/]", highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(figure.x_label, justify="right")
-    for name in figure.series:
-        table.add_column(f"{name}, {figure.y_label}", justify="right")
-    for k, x in enumerate(figure.x):
-        table.add_row(f"{x:g}", *(f"{values[k]:,.4g}" for values in figure.series.values()))
-    console.print(table)
+    console.print(_table(figure))
     for check in figure.checks:
-        verdict = "yes" if check.met else "[red]no[/]"
-        console.print(
-            f"{escape(check.what)}: {check.value:,.3g} (goal: {escape(check.goal)}): {verdict}",
-            highlight=False,
-        )
+        console.print(_said(check), highlight=False)
     if not figure.right:
         console.print(f"[bold red]{escape(figure.name)}: an answer is wrong[/]")
 
 
-def plot(figure: Figure, folder: Path) -> Path:
-    """Draws it as ``folder/name.png``; ImportError without matplotlib (the extra ``plots``)."""
+def _table(figure: Figure) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    places = figure.names or [f"{x:g}" for x in figure.x]
+    if len(figure.series) > _COLUMNS:
+        table.add_column(f"{figure.y_label}, by {figure.x_label}")
+        for place in places:
+            table.add_column(place, justify="right")
+        for name, values in figure.series.items():
+            table.add_row(name, *map(_shown, values))
+        return table
+    table.add_column(figure.x_label, justify="right")
+    for name in figure.series:
+        table.add_column(f"{name}, {figure.y_label}", justify="right")
+    for k, place in enumerate(places):
+        table.add_row(place, *(_shown(values[k]) for values in figure.series.values()))
+    return table
+
+
+def _shown(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.4g}"
+
+
+def _said(check: Check) -> str:
+    line = f"{escape(check.what)}: {check.value:,.3g}"
+    if not check.goal:
+        return line
+    goal = check.goal if check.goal.startswith("the paper: ") else f"goal: {check.goal}"
+    line += f" ({escape(goal)}): "
+    if check.met:
+        return line + "yes"
+    return f"{line}[red]no[/]" + (f", because {escape(check.why)}" if check.why else "")
+
+
+# -- as pictures -----------------------------------------------------------------------------------
+
+
+def plot(figures: Sequence[Figure], folder: Path) -> Path:
+    """Draws the panels of a sheet, or a figure by itself, as ``folder/NAME.png``; ImportError
+    without matplotlib (the extra ``plots``)."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
-    drawn, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    for (name, values), marker in zip(figure.series.items(), "os^Dvx*+" * 8, strict=False):
-        axes.plot(figure.x, values, marker=marker, label=name)
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
-    axes.set_title("\n".join(textwrap.wrap(figure.title, 80)), fontsize="medium")
-    axes.set_ylim(bottom=0)
-    if figure.log_x:
-        axes.set_xscale("log")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    path = folder / f"{figure.name}.png"
+    n = len(figures)
+    across = 1 if n == 1 else 2 if n in (2, 4) else 3
+    down = -(-n // across)
+    size = (7, 4.5) if n == 1 else (4.6 * across, 3.6 * down + 0.8)
+    drawn, grid = pyplot.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
+    cells = list(grid.flat)
+    for figure, axes in zip(figures, cells, strict=False):
+        (_bars if figure.names else _lines)(figure, axes)
+        axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+        if figure.log_y:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    for empty in cells[n:]:
+        empty.axis("off")
+    if n == 1:
+        wrapped = "\n".join(textwrap.wrap(figures[0].title, 80))
+        cells[0].set_title(wrapped, fontsize="medium")
+        cells[0].legend()
+    else:
+        wrapped = "\n".join(textwrap.wrap(_common([each.title for each in figures]), 48 * across))
+        drawn.suptitle(wrapped, fontsize="medium")
+        for figure, axes in zip(figures, cells, strict=False):
+            axes.set_title(figure.panel, fontsize="medium")
+        _legend(drawn, cells[:n], across)
+    path = folder / f"{figures[0].sheet or figures[0].name}.png"
     drawn.savefig(path, dpi=120)
     pyplot.close(drawn)
     return path
+
+
+def _common(titles: Sequence[str]) -> str:
+    """The parts between colons that all begin with."""
+    parts = zip(*(title.split(": ") for title in titles), strict=False)
+    return ": ".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, parts))
+
+
+def _legend(drawn: Any, cells: Sequence[Any], across: int) -> None:
+    """One for all panels, below them."""
+    known: dict[str, Any] = {}
+    for axes in cells:
+        handles, labels = axes.get_legend_handles_labels()
+        known |= dict(zip(labels, handles, strict=True))
+    columns = max(1, 60 * across // (max(map(len, known)) + 8))
+    drawn.legend(known.values(), known, loc="outside lower center", ncols=columns, fontsize="small")
+
+
+def _lines(figure: Figure, axes: Any) -> None:
+    firsts = list(dict.fromkeys(map(_first, figure.series)))
+    seen: dict[str, int] = dict.fromkeys(firsts, 0)
+    for name, values in figure.series.items():
+        first = _first(name)
+        k, colour = seen[first], f"C{firsts.index(first)}"
+        if name in figure.points:
+            axes.plot(
+                figure.x, values, color=colour, marker="os^Dvx*+"[firsts.index(first) % 8],
+                linestyle="", markersize=8, fillstyle="none", label=name,
+            )  # fmt: skip
+            continue
+        seen[first] += 1
+        marker = "os^Dvx*+"[firsts.index(first) % 8]
+        style = ("-", "--", ":", "-.")[k % 4]
+        axes.plot(figure.x, values, color=colour, marker=marker, markersize=4, linestyle=style,
+                  label=name)  # fmt: skip
+    if figure.log_x:
+        axes.set_xscale("log")
+
+
+def _bars(figure: Figure, axes: Any) -> None:
+    firsts = list(dict.fromkeys(map(_first, figure.series)))
+    seen: dict[str, int] = dict.fromkeys(firsts, 0)
+    width = 0.8 / len(figure.series)
+    for k, (name, values) in enumerate(figure.series.items()):
+        first = _first(name)
+        shade, colour = 1.0 - 0.35 * seen[first], f"C{firsts.index(first)}"
+        seen[first] += 1
+        places = [i + (k - (len(figure.series) - 1) / 2) * width for i in range(len(figure.names))]
+        axes.bar(places, values, width, color=colour, alpha=max(shade, 0.25), label=name)
+    axes.set_xticks(range(len(figure.names)), figure.names)
+
+
+def _first(name: str) -> str:
+    """What has one colour."""
+    return name.partition(",")[0]
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:

@@ -196,7 +196,7 @@ class Run:
             columns = {"ts": ts[:n], "srcIP": pair >> 8, "destIP": pair & 255}
             yield int(ts[0]), int(ts[n]), columns
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         """Takes the results away, as a consumer would."""
         n = int(unit.words[ROWS])
         if n:

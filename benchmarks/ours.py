@@ -12,11 +12,15 @@ from benchmarks.workloads import Column
 
 
 class Ours:
-    """``streams`` are Arrow tables in order of their column ``ts``. A run parses, binds, plans and
-    compiles (or finds its kernels) each time; no result is kept."""
+    """``streams`` are Arrow tables in order of their column ``ts``; ``workers``, if there are
+    several, run it under the ordered runtime. A run parses, binds, plans and compiles (or finds its
+    kernels) each time; no result is kept."""
 
-    def __init__(self, query: str, **streams: Any) -> None:
+    def __init__(self, query: str, workers: int = 1, **streams: Any) -> None:
         self.session = cql.connect(spark=False)
+        if workers > 1:
+            self.session.set("runtime", "ordered")
+            self.session.set("workers", workers)
         for name, table in streams.items():
             self.session.create_stream(name, table, ordered_by="ts")
         self._query = query

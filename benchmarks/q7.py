@@ -58,15 +58,16 @@ def _q7(
     workload = load(make, rows or FULL_SIDE, folder)
     kernel = bare.q7(workload)
     m1, m2 = (_side(workload, side) for side in SIDES.values())
-    ours = Ours(QUERY, **streams(workload))
+    ours, both = (Ours(QUERY, workers, **streams(workload)) for workers in (1, 2))
     contenders = [
         Contender("bare kernel", kernel.run, kernel.answer, pinned=True),
         Contender("ours", ours.run, matches, notes=ours.notes, pinned=True),
+        Contender("ours, 2 workers", both.run, matches, notes=both.notes),
     ]
-    ratios = [Ratio("ours", "bare kernel", 0.5)]
+    ratios = [Ratio("ours", "bare kernel", 0.5), Ratio("ours, 2 workers", "ours")]
     for name, run in _duckdb(m1, m2).items():
         contenders.append(Contender(name, run, matches))
-        ratios.append(Ratio("ours", name, 2))
+        ratios += Ratio("ours, 2 workers", name, 2), Ratio("ours", name)
     for name, run in peers.polars_runs(_polars, m1, m2).items():
         contenders.append(Contender(name, run, matches))
         ratios.append(Ratio("ours", name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -20,7 +21,9 @@ from benchmarks import (
     harness,
     join_skew,
     joins,
+    latency,
     machine,
+    multicore,
     punctuation,
     q4,
     q7,
@@ -28,6 +31,7 @@ from benchmarks import (
     sliding,
     spark_tables,
     split,
+    tpcxbb_scaling,
     window_joins,
 )
 from benchmarks.figure import Figure
@@ -46,6 +50,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "overlap": (sliding.overlap,),
     "several": (sliding.several,),
     "first": (first.first,),
+    "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }
@@ -58,7 +63,11 @@ FIGURES: dict[str, Callable[[int | None], Iterator[Figure]]] = {
     "wjoin": window_joins.figures,
     "joins": joins.figures,
     "join-skew": join_skew.figures,
+    "latency": latency.figures,
+    "ordered": multicore.figures,
 }
+#: Rows of a quick look at figures.
+QUICK = 50_000
 BANDWIDTH = "bandwidth"
 
 
@@ -71,6 +80,7 @@ BANDWIDTH = "bandwidth"
 )
 @click.option("--runs", type=click.IntRange(1), default=5, help="Rounds that count.")
 @click.option("--rows", type=click.IntRange(1000), help="Rows to make (default 10,000,000).")
+@click.option("--quick", is_flag=True, help=f"A quick look at figures: --rows {QUICK}.")
 @click.option("--data", type=click.Path(path_type=Path), help="Where the data is kept.")
 @click.option(
     "--results",
@@ -86,6 +96,7 @@ def main(
     names: tuple[str, ...],
     runs: int,
     rows: int | None,
+    quick: bool,
     data: Path | None,
     results: Path,
     plots: Path | None,
@@ -108,7 +119,9 @@ def main(
                 console.print(f"{what:<26} {speed:6.1f} GB/s", highlight=False)
             continue
         if name in FIGURES:
-            right &= _draw(FIGURES[name](rows), console, results, plots)
+            right &= _draw(
+                FIGURES[name](rows or (QUICK if quick else None)), console, results, plots
+            )
             continue
         for make in BENCHMARKS[name]:
             machine.give_back()
@@ -134,13 +147,16 @@ def _run(benchmark: Benchmark, options: Options, results: Path) -> bool:
 
 def _draw(figures: Iterator[Figure], console: Console, results: Path, plots: Path | None) -> bool:
     right = True
-    for made in figures:
-        figure.show(made, console)
-        saved = [str(harness.save(figure.record_of(made), results))]
+    for _, panels in groupby(figures, lambda made: made.sheet or made.name):
+        sheet: list[Figure] = []
+        for made in panels:
+            figure.show(made, console, quoted=not sheet or made.quotes != sheet[-1].quotes)
+            saved = harness.save(figure.record_of(made), results)
+            console.print(f"saved as {saved}", highlight=False)
+            right &= made.right
+            sheet.append(made)
         if plots is not None:
-            saved.append(str(figure.plot(made, plots)))
-        console.print(f"saved as {' and '.join(saved)}", highlight=False)
-        right &= made.right
+            console.print(f"drawn as {figure.plot(sheet, plots)}", highlight=False)
     return right
 
 

@@ -399,7 +399,7 @@ def main(
         figure.show(made, console)
         saved = [str(harness.save(figure.record_of(made), results))]
         if plots is not None:
-            saved.append(str(figure.plot(made, plots)))
+            saved.append(str(figure.plot([made], plots)))
         console.print(f"saved as {' and '.join(saved)}", highlight=False)
         met &= made.right and all(check.met for check in made.checks)
     sys.exit(0 if met else 1)

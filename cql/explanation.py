@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cql import function_notes, render
 from cql.planner import explain, rules
@@ -13,6 +14,12 @@ from cql.planner import statements as st
 from cql.planner.logical import Logical
 from cql.planner.physical import PhysicalPlan
 from cql.query import Run
+
+if TYPE_CHECKING:
+    from cql.executor.query_run import Timing
+
+#: Columns of a terminal that lines are wrapped for.
+_WIDTH = 100
 
 
 def explanation(
@@ -31,7 +38,7 @@ def explanation(
             return _kernel_text(latest or new())
         case "analyze":
             assert latest is not None
-            return f"{explain.tree(plan, 'physical')}\n\n{_measured(latest)}"
+            return f"{explain.tree(plan, 'physical')}\n\n{measured(latest)}"
         case _:
             return explain.tree(plan, mode)
 
@@ -49,30 +56,103 @@ def logical_text(bound: st.Query) -> str:
     return explain.tree(rules.optimize(bound.plan), "logical")
 
 
-def _measured(run: Run) -> str:
-    """What a run has counted: a line for each operator, then the whole."""
-    metrics = run.metrics()
-    names = dict.fromkeys(key for entry in metrics for key in entry)
-    cells = [list(names)]
-    cells += [[_cell(entry.get(name)) for name in names] for entry in metrics]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    lines = []
-    for row in cells:
-        first, *rest = zip(row, widths, strict=True)
-        lines.append("  ".join([first[0].ljust(first[1]), *(c.rjust(w) for c, w in rest)]))
-    progress = run.progress()
+def measured(run: Run) -> str:
+    """What a run has counted and how long it took: a table of its operators, what else each of
+    them counts, then the whole."""
+    metrics, timing, progress = run.metrics(), run.timing(), run.progress()
+    lines = _table(metrics)
+    for entry in metrics:
+        counts = [f"{name} {value:,}" for name, value in _further(entry).items() if value]
+        if counts:
+            text = f"{entry['operator']}: {', '.join(counts)}"
+            lines += textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False)
+        if why := entry.get("why_partitions"):
+            lines.append(f"{entry['operator']}: {why}")
     rate = render.rate_text(progress.rows_in, progress.elapsed)
     lines.append(
         f"{render.count_text(progress.rows_in)} in, {progress.rows_out:,} out in"
         f" {render.duration_text(progress.elapsed)} ({rate}); {progress.late:,} late,"
         f" {progress.bad:,} bad"
     )
-    if (held := run.held_back()) is not None:
-        lines.append(held)
+    if timing is not None:
+        lines += _time_lines(timing)
+    lines += [told for told in (run.held_back(), run.sharing()) if told is not None]
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"{value:,}"
-    return "" if value is None else str(value)
+#: What a column is called, and what of an operator's entry it shows.
+_COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
+    "operator": lambda of, _: str(of["operator"]),
+    "rows in": lambda of, _: f"{of['rows_in']:,}",
+    "rows out": lambda of, _: f"{of['rows_out']:,}" if "rows_out" in of else None,
+    "out/in": lambda of, _: _figure(of["rows_out"] / of["rows_in"]) if _passes(of) else None,
+    "a row": lambda of, _: _span(of["nanoseconds"] / of["rows_in"]) if _took(of) else None,
+    "share": lambda of, total: f"{of['nanoseconds'] / total:.0%}" if _took(of) else None,
+    "queue": lambda of, _: f"{of['queue']:.1f}" if "queue" in of else None,
+    "most": lambda of, _: f"{of['longest']:,}" if "longest" in of else None,
+    "reorder": lambda of, _: _span(of["reorder"]) if "reorder" in of else None,
+    "parts": lambda of, _: f"{of['partitions']}" if "partitions" in of else None,
+    "largest": lambda of, _: f"{of['largest']:.0%}" if "largest" in of else None,
+    "bad": lambda of, _: f"{of['bad']:,}" if of.get("bad") else None,
+    "late": lambda of, _: f"{of['late']:,}" if of.get("late") else None,
+    "state": lambda of, _: _size(of["peak_bytes"]) if of.get("peak_bytes") else None,
+}
+_SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
+_SHOWN |= {"nanoseconds", "queue", "longest", "reorder", "partitions", "largest"}
+_SHOWN |= {"why_partitions"}
+
+
+def _further(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What has no column."""
+    return {name: value for name, value in entry.items() if name not in _SHOWN}
+
+
+def _passes(entry: Mapping[str, Any]) -> bool:
+    """Whether rows come to it and go from it."""
+    return bool(entry["rows_in"]) and "rows_out" in entry
+
+
+def _took(entry: Mapping[str, Any]) -> bool:
+    return bool(entry["rows_in"]) and "nanoseconds" in entry
+
+
+def _table(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each operator; columns that none of them has are left out."""
+    total = sum(entry.get("nanoseconds", 0) for entry in metrics) or 1
+    shown = {name: [cell(entry, total) for entry in metrics] for name, cell in _COLUMNS.items()}
+    columns = [[name, *(c or "" for c in cells)] for name, cells in shown.items() if any(cells)]
+    for k, cells in enumerate(columns):
+        width = max(map(len, cells))
+        columns[k] = [c.rjust(width) if k else c.ljust(width) for c in cells]
+    return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+
+
+def _time_lines(timing: Timing) -> list[str]:
+    """Where the time of the whole run went."""
+    prepared, ran = (render.duration_text(t) for t in (timing.prepared, timing.ran))
+    said = f"prepared in {prepared}, ran for {ran}"
+    if not timing.workers:
+        return [said]
+    whole = max(timing.ran, 1e-9) * 1e9
+    shares = (f"{w.busy / whole:.0%} ({w.asleep / whole:.0%})" for w in timing.workers)
+    line = f"time of each worker at operators (and asleep): {', '.join(shares)}"
+    return [said, f"{line}; the first also reads, and gives the results"]
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _span(nanoseconds: float) -> str:
+    """A short time, to about three digits."""
+    for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
+        if nanoseconds < 1000 * size:
+            return f"{_figure(nanoseconds / size)} {unit}"
+    return f"{_figure(nanoseconds / 1e9)} s"
+
+
+def _size(taken: int) -> str:
+    for unit, size in (("B", 1), ("kB", 1e3), ("MB", 1e6)):
+        if taken < 1000 * size:
+            return f"{_figure(taken / size)} {unit}"
+    return f"{_figure(taken / 1e9)} GB"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cql.errors import CqlError, PlanError, RunError
 from cql.model import Schema
+from cql.settings import find_setting
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cql.executor.protocols import Sink
+    from cql.executor.query_run import Timing
     from cql.planner.logical import SortKey
     from cql.planner.physical import PhysicalPlan
 
@@ -57,12 +59,26 @@ class Progress(Protocol):
     def elapsed(self) -> float: ...
 
 
+class RunControl(Protocol):
+    """Safe from any thread, and from signal handlers."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def share(self, workers: int) -> None: ...
+    @property
+    def is_paused(self) -> bool: ...
+    @property
+    def workers(self) -> int: ...
+
+
 class Run(Protocol):
     """One run of a physical plan (``cql.executor.query_run.QueryRun``). ``on_notice`` is told,
-    while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT."""
+    while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT. ``timed``:
+    ``metrics`` and ``timing`` say how long operators take."""
 
     on_notice: Callable[[str], None]
     on_late: Callable[[pa.RecordBatch], None]
+    timed: bool
 
     def batches(self) -> Iterator[pa.RecordBatch]: ...
     def request_stop(self) -> None: ...
@@ -70,8 +86,12 @@ class Run(Protocol):
     def metrics(self) -> list[dict[str, Any]]: ...
     def late(self) -> pa.Table: ...
     def bad_rows(self) -> pa.Table: ...
+    def timing(self) -> Timing | None: ...
     def held_back(self) -> str | None: ...
+    def sharing(self) -> str | None: ...
     def kernel_sources(self) -> Mapping[str, str]: ...
+    @property
+    def control(self) -> RunControl: ...
     @property
     def last_instant(self) -> int | None: ...
 
@@ -126,8 +146,9 @@ EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
 class Query:
     """A SELECT or an INSERT; made by ``Session.sql``.
 
-    ``status`` is ready, running, finished, stopped or failed. Errors are CqlErrors that know the
-    text of the query. Safe to ``stop`` from any thread; rows are read by one thread at a time."""
+    ``status`` is ready, running, paused, finished, stopped or failed. Errors are CqlErrors that
+    know the text of the query. Safe to ``stop``, ``pause`` and ``resume`` from any thread; rows are
+    read by one thread at a time."""
 
     def __init__(self, recipe: Recipe, target: Target | None = None, name: str = "") -> None:
         self.name = name
@@ -141,6 +162,7 @@ class Query:
         self._exception: BaseException | None = None
         self._cut_off = False
         self._stop_asked = False
+        self._timed = False
         self._row_count = 0
         self._lock = threading.Lock()
 
@@ -185,11 +207,16 @@ class Query:
 
     @property
     def status(self) -> str:
-        return self._status
+        return "paused" if self.is_paused else self._status
 
     @property
     def is_active(self) -> bool:
         return self._status == "running"
+
+    @property
+    def is_paused(self) -> bool:
+        run = self._run
+        return self.is_active and run is not None and run.control.is_paused
 
     @property
     def has_run(self) -> bool:
@@ -396,6 +423,36 @@ class Query:
             return not thread.is_alive()
         return not self.is_active
 
+    def pause(self) -> Query:
+        """Nothing is read or computed any more, as soon as the morsels at hand are through, until
+        ``resume``; who reads its rows waits. Queries that started together pause together."""
+        self._running().control.pause()
+        return self
+
+    def resume(self) -> Query:
+        """Goes on where ``pause`` has left it."""
+        self._running().control.resume()
+        return self
+
+    @property
+    def workers(self) -> int:
+        """Threads that share the work of the latest run. Set while it runs, it lets workers leave
+        or join, and its output stays the same; 0: as many as raise throughput. RunError for a
+        query that runs in one thread (another runtime than ``ordered``)."""
+        return self._latest().control.workers
+
+    @workers.setter
+    def workers(self, workers: int) -> None:
+        setting = find_setting("workers")
+        self._running().control.share(int(setting.parse(workers)))
+
+    def _running(self) -> Run:
+        with self._lock:
+            run = self._run
+        if run is None or not self.is_active:
+            raise RunError(f"query {self.name} is not running: it is {self._status}")
+        return run
+
     def cut_off(self) -> None:
         """Its session closes: whoever reads its rows is told that these are not all."""
         self._cut_off = True
@@ -490,6 +547,7 @@ class Query:
             self._status = "running"
         try:
             run = self._recipe.run() if part is None else part
+            run.timed = self._timed
         except BaseException as error:
             self._end(error)
             raise
@@ -548,11 +606,15 @@ class Query:
             )
         if word == "analyze":
             self._must_end()
-            if self._target is not None:
-                self._finish_insert()
-            else:
-                for _ in self.batches():
-                    pass
+            self._timed = True
+            try:
+                if self._target is not None:
+                    self._finish_insert()
+                else:
+                    for _ in self.batches():
+                        pass
+            finally:
+                self._timed = False
         return Explanation(self._recipe.explain(word, self._run))
 
     def summary(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import CqlError, Position
+from cql.executor.scaling import cores
 from cql.query import Recipe, Run, Target
 from cql.settings import Settings
 
@@ -41,6 +42,7 @@ def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: R
         origin.settings,
         keep_bad_rows=bound.keep_bad_rows,
         emit_changes=bound.emit_changes,
+        cores=cores(),
     )
 
     bounded, kept = physical.bounded(plan.root), None

@@ -28,6 +28,7 @@ from cql.errors import (
     did_you_mean,
     unreachable,
 )
+from cql.executor.scaling import cores
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
 from cql.query import Query, Recipe, Run, pyspark_names
@@ -174,7 +175,7 @@ class Session:
             raise ParseError("there is no statement in this text", text=text)
         settings = self._settings
         panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
-        plan = together([q.plan for q in queries], panes=panes)
+        plan = together([q.plan for q in queries], settings, panes=panes, cores=cores())
         names = [q.name for q in queries]
 
         def run() -> RunOfAll:

@@ -237,23 +237,32 @@ class Settings(Mapping[str, Any]):
     Build one with ``Settings.of(**values)`` or ``with_``: they check; the constructor does not."""
 
     runtime: str = _choice(
-        "depth_first",
+        "auto",
         "Who runs the operators. depth_first sends a morsel through the whole plan before the next "
-        "is admitted; the others queue morsels between operators (xstream's schedulers).",
+        "is admitted; fifo, fifo_slice and run_to_completion queue morsels between operators "
+        "(xstream's schedulers); ordered has them run by several workers, with the same output; "
+        "auto takes ordered where a plan is worth it, else depth_first, and EXPLAIN says why.",
+        "depth_first",
         "fifo",
         "fifo_slice",
         "run_to_completion",
-        later=("ordered", "simulation", "spark"),
+        "ordered",
+        later=("simulation", "spark"),
     )
     workers: int = _setting(
         SettingType.INTEGER,
-        1,
-        "Threads that run operators.",
-        high=1,
-        later=("more than one",),
+        0,
+        "Threads that run the operators of the ordered runtime; 0: as many as the plan seems to"
+        " need, then as many as raise throughput, up to the cores that the process may use.",
+        low=0,
+        high=64,
     )
     morsel_rows: int = _setting(
-        SettingType.INTEGER, 65_536, "Rows in one morsel, the unit that flows.", high=65_536
+        SettingType.INTEGER,
+        65_536,
+        "Rows in one morsel, the unit that flows. Under the ordered runtime 4,096 at the most, and"
+        " fewer if they cost more than 60 microseconds, unless it is set to less than 4,096.",
+        high=65_536,
     )
     slice_us: int = _setting(
         SettingType.INTEGER,
@@ -390,9 +399,37 @@ class Settings(Mapping[str, Any]):
         later=("append_shed_random", "fifo", "in_place", "linecutting"),
     )
     scheduler: str = _choice(
-        "auto",
-        "Which operator a worker of the ordered runtime takes next.",
-        later=("ct", "lp", "et", "qst"),
+        "ct",
+        "Which operator a worker of the ordered runtime takes next: ct, the one with the lowest"
+        " throughput; lp, the last that has inputs; et, the one whose inputs will take longest;"
+        " qst, the first whose outputs do not pile up.",
+        "lp",
+        "et",
+        "qst",
+    )
+    partitions: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Into how many partitions the ordered runtime splits operators with keys, where PARTITION"
+        " BY does not say it; 0: as few as even out the keys of a sample, or four for each worker"
+        " where there is none (if a plan has joins, up to four workers: one); with one worker,"
+        " none.",
+        low=0,
+        high=64,
+    )
+    worklist: str = _choice(
+        "hybrid",
+        "How workers of the ordered runtime share the partitions of an operator (its paper, section"
+        " 4): hybrid keeps the order of arrival with a master queue; partitioned has none; shared"
+        " locks one queue.",
+        "partitioned",
+        "shared",
+    )
+    reorder: str = _choice(
+        "non_blocking",
+        "How workers of the ordered runtime put their outputs in order (its paper's figures 4 and"
+        " 2): lock_based makes them wait for each other.",
+        "lock_based",
     )
     time_zone: str = _choice(
         "UTC", "Time zone of dates, of printed times, and of windows without TIME ZONE."

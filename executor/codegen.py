@@ -52,6 +52,7 @@ LIBRARY = {
         " positive_modulo real_eq real_le real_lt real_modulo real_to_decimal round_real"
         " round_units shift_left sign_of whole"
     ),
+    "splitting": "split_rows",
     "views": (
         "as_f32 as_f64 as_i16 as_i32 as_i8 as_u8 field_f32 field_f64 field_i16 field_i32 field_i64"
         " field_i8 field_u8 packed_f32 packed_f64 packed_i16 packed_i32 packed_i64 packed_i8"

@@ -10,6 +10,7 @@ state still refers to and renumbers them (``executor.compaction``).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -35,6 +36,7 @@ class Dictionary:
 
     def __init__(self, account: Account = lambda before, after: None) -> None:
         self.account = account
+        self.lock = threading.RLock()  # held by whoever adds texts while other threads work
         self.places = np.zeros(2 * _CODES, np.int32)
         self.hashes = np.zeros(_CODES, np.int64)
         self.starts = np.zeros(_CODES + 1, np.int64)

@@ -28,11 +28,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Egress:
-    """Turns the last operator's output unit into batches of ``schema``. ``carried``: for an output
+    """Turns the last operator's output units into batches of ``schema``. ``carried``: for an output
     column and a source, the column of the source that it is read from."""
 
     schema: Schema
-    unit: Unit
     dictionary: Dictionary
     carried: Mapping[int, Mapping[int, int]]
     ones: tuple[int, int]  # address range of the mask without NULLs
@@ -43,27 +42,29 @@ class Egress:
         self._arrow = self.schema.to_arrow()
         self._types = self._arrow.types
 
-    def batch(self, source: int, loaded: Loaded | None) -> pa.RecordBatch:
+    def batch(self, unit: Unit, source: int, loaded: Loaded | None) -> pa.RecordBatch:
         """The unit's rows; ``loaded`` is the block of ``source`` that they come from."""
-        n = int(self.unit.words[ROWS])
+        n = int(unit.words[ROWS])
         if not len(self.schema):
             return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
-        columns = [self._column(i, f, n, source, loaded) for i, f in enumerate(self.schema)]
+        columns = [self._column(unit, i, f, n, source, loaded) for i, f in enumerate(self.schema)]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
-    def _column(self, i: int, f: Field, n: int, source: int, loaded: Loaded | None) -> pa.Array:
-        words = self.unit.words
+    def _column(
+        self, unit: Unit, i: int, f: Field, n: int, source: int, loaded: Loaded | None
+    ) -> pa.Array:
+        words = unit.words
         data, mask = int(words[data_word(i)]), int(words[mask_word(i)])
         valid = None
         if f.nullable and not self.ones[0] <= mask < self.ones[1]:
             valid = self._take_mask(mask, n)
         if i in self.carried and loaded is not None:
-            return self._carried(self.carried[i][source], data, valid, loaded, f)
+            return self._carried(self.carried[i][source], data, valid, loaded, f, n)
         if loaded is not None:
             shared = self._source_slice(i, data, n, loaded)
             if shared is not None:
                 return shared
-        values = self._take(i, data, n, f)
+        values = self._take(unit, i, data, n, f)
         return to_arrow(values, valid, f, self.dictionary)
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
@@ -85,20 +86,21 @@ class Egress:
         valid: npt.NDArray[np.uint8] | None,
         loaded: Loaded,
         f: Field,
+        n: int,
     ) -> pa.Array:
         """Rows of the source's own array; where ``valid`` is 0 the row number means nothing."""
-        array, n = loaded.block.batch.column(column), int(self.unit.words[ROWS])
+        array = loaded.block.batch.column(column)
         first = ROW_NUMBERS.ctypes.data
         if first <= data < first + ROW_NUMBERS.nbytes:
             return _plain(array.slice((data - first) // 4, n), f)
         rows = view_address(data, np.dtype(np.int32), n)
         return _plain(array.take(pa.array(rows, mask=None if valid is None else valid == 0)), f)
 
-    def _take(self, i: int, address: int, n: int, f: Field) -> Array:
+    def _take(self, unit: Unit, i: int, address: int, n: int, f: Field) -> Array:
         """The column's values; the buffer itself when it is worth more than a copy."""
-        owned = self.unit.data[i]
+        owned = unit.data[i]
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
-            self.unit.renew(i, self.schema, int(self.unit.words[CAPACITY]), mask=False)
+            unit.renew(i, self.schema, int(unit.words[CAPACITY]), mask=False)
             return POOL.lend(owned, n)
         dtype = stored_dtype(f.type.storage)
         return view_address(address, dtype, n).copy()

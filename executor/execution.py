@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from cql.errors import CatalogError, CqlError, RunError
-from cql.executor import ledger, text_columns
+from cql.executor import ledger, skew, text_columns
 from cql.executor.compaction import compact, is_due
 from cql.executor.constants import units_of
+from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import SINK, Edge, Graph, build
@@ -24,26 +25,33 @@ from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
-from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.slab import SlabOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.protocols import BLOCK_ROWS, Reader, Source
 from cql.executor.query_run import BadRow, QueryRun
 from cql.executor.rereading import Rereading
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.times import Times
 from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
-from cql.executor.unit import PHASE, ROWS, SEQUENCE, SERIAL, Unit
+from cql.executor.unit import INFINITY, PHASE, ROWS, SEQUENCE, SERIAL, Unit
 from cql.planner.choose import duration
 from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources, waits
 
+#: Rows of a unit at most, where several workers share what there is to do.
+ORDERED_ROWS = 4096
 #: Bad rows are all counted; this many keep their particulars.
 LEDGER_ROWS = 10_000
 _LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
 #: Waiting for an unbounded source never delays a stop request by more than this (seconds).
 _POLL = 0.05
+#: Blocks of an input that the ordered runtime reads at once.
+_BLOCKS_INSIDE = 3
+#: Microseconds of work that a unit of it is.
+_UNIT_US = 60
 
 
 class Execution:
@@ -62,25 +70,31 @@ class Execution:
         self.plans = plan.plans if isinstance(plan, Together) else (plan,)
         self._roots = [p.root for p in self.plans]
         self._settings = settings
-        self._rows = min(int(settings["morsel_rows"]), BLOCK_ROWS)
+        self._chosen = self.plans[0].runtime
+        self._driver = self._chosen.name
+        most = ORDERED_ROWS if self._driver == "ordered" else BLOCK_ROWS
+        self._rows = min(int(settings["morsel_rows"]), most)
         self.feeds: list[Feed] = []
         self._paced = False
         self.graph: Graph | None = None
         self._runtime: Runtime | None = None
         self._results: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._egress: dict[int, tuple[int, Egress]] = {}  # by the address of a sink's unit
+        self._egress: dict[int, tuple[int, Egress]] = {}  # by the sink's operator
         self.users: list[set[int]] = []  # of each operator
         self._turns: Turns | None = None
         self.bad: list[tuple[set[int], BadRow]] = []  # and the queries that it concerns
         self.bad_rows = [0 for _ in self.plans]
         self.refused: dict[str, Counter[str]] = {}
         self.rows_out = [0 for _ in self.plans]
-        self._stop = False
+        finds = self._driver == "ordered" and not settings["workers"]
+        self.control = Control(self._driver, self._chosen.workers, clock, finds=finds)
+        self.timed = False  # whether the time of operators is taken, by runs from now on
         self.started: float | None = None
+        self.prepared: float | None = None
         self.finished: float | None = None
         self._readers: list[Reader] = []
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
-        self._refreshing: list[StageOperator | MergeOperator] = []
+        self._refreshing: list[StageOperator | SlabOperator] = []
         self._clock = clock
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
@@ -98,24 +112,29 @@ class Execution:
         self.started = time.monotonic()
         try:
             self._prepare()
+            self.prepared = time.monotonic()
             yield from self._take_results()
             for _ in self._admissions():
                 yield from self._take_results()
+                self.control.attend()
             if self._runtime is not None:
                 self._runtime.drain()
             yield from self._take_results()
         finally:
             self.finished = time.monotonic()
+            self.control.end()
             with contextlib.ExitStack() as closing:
                 for reader in self._readers:
                     closing.callback(reader.close)
+                if self._runtime is not None:
+                    self._runtime.close()  # what follows takes away what its threads use
                 self._release()
 
     def _release(self) -> None:
         """A session remembers its latest queries; of their runs only what can be asked is kept."""
         for query in self.queries:
             query.freeze()
-        for operator in self.graph.operators if self.graph else ():
+        for operator in self.graph.running() if self.graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
         self.graph = self._runtime = self._turns = None
@@ -127,11 +146,15 @@ class Execution:
 
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
-        self._stop = True
+        self.control.stop()
 
     def _take_results(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if not self._results:
+            return
+        began = self._clock()
         while self._results:
             yield self._results.popleft()
+        self.control.away(self._clock() - began)
 
     def _prepare(self) -> None:
         self.workspace = Workspace(
@@ -158,9 +181,6 @@ class Execution:
                 totals.append(known.rows)
                 with_nulls = {name.lower() for name, count in known.nulls.items() if count}
                 nulls.append({i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls})
-        fuse = bool(self._settings["fuse"])
-        self.graph = build(self._roots, self.workspace, fuse=fuse, nulls=nulls)
-        self.users = self.graph.users()
         ones = self.workspace.ones
         for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
             unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
@@ -181,61 +201,140 @@ class Execution:
                 what = f"the progress of each {feed.values.column.name}"
                 feed.values.account = partial(self.workspace.resize, what=what)
             self.feeds.append(feed)
+        self.graph = self._build(bool(self._settings["fuse"]), nulls)
+        self.users = self.graph.users()
         base = int(ones.ctypes.data)
         for q, sink in enumerate(self.graph.sinks):
-            unit = self.graph.units[sink]
             egress = Egress(
                 self._roots[q].schema,
-                unit,
                 self.workspace.dictionary,
                 text.carried[q],
                 (base, base + ones.nbytes),
             )
-            self._egress[unit.address] = q, egress
+            self._egress[sink] = q, egress
         for operator, users in zip(self.graph.operators, self.users, strict=True):
             if isinstance(operator, LateRowsOperator):
                 (query,) = users
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
-        self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots))
+        most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
+        self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots), most)
         self._runtime = self._make_runtime(self.graph)
         self._refreshing = [
             op
-            for op in self.graph.operators
-            if isinstance(op, StageOperator | MergeOperator) and op.needs_refresh
+            for op in self.graph.running()
+            if isinstance(op, StageOperator | SlabOperator) and op.needs_refresh
         ]
         self._refresh()
+        self.control.begin(self._runtime, self._turns)
+
+    def _build(self, fuse: bool, nulls: list[set[int]]) -> Graph:
+        """The operators; ordered ones run depth first where that alone keeps the order."""
+        make = partial(build, self._roots, self.workspace, fuse=fuse, nulls=nulls)
+        if self._driver == "ordered":
+            from cql.executor.runtimes.paths import check
+
+            graph = make(parts=self._chosen.partitions, measured=self._measured())
+            try:
+                check(graph)
+            except ValueError as reason:
+                self._driver = "depth_first"
+                self.control.runs(self._driver)
+                if self._settings["runtime"] == "ordered":
+                    self.queries[0].on_notice(f"this query runs depth first: {reason}")
+            else:
+                return graph
+        return make()
+
+    def _measured(self) -> dict[int, skew.Measured]:
+        """Into how many partitions aggregates are split where no setting says it. Keys are taken
+        from the first blocks of inputs that have an end: nobody waits for these."""
+        workers = self._chosen.workers
+        if int(self._settings["partitions"]) or workers == 1 or self.control.must_stop:
+            return {}
+        wanted = skew.read_by(self._roots)
+        for feed in self.feeds:
+            source = feed.source
+            if id(source) in wanted and source.relation.bounded and not (feed.lag or source.ahead):
+                with _told_at(source):
+                    feed.load(None)
+        return skew.measure(self._roots, self.feeds, workers)
 
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self.workspace.ones.ctypes.data)
-        if self.plans[0].runtime == "depth_first":
-            return DepthFirst(graph, self, ones=ones, gather=self._gathered(graph))
+        if self._driver == "depth_first":
+            gather = self._gathered(graph)
+            return DepthFirst(graph, self, ones=ones, gather=gather, timed=self.timed)
+        if self._driver == "ordered":
+            return self._ordered(graph)
         from cql.executor.runtimes.queued import Queued  # its kernels compile when it is used
 
         return Queued(
             graph,
             self,
             graph.inputs,
-            self.plans[0].runtime,
+            self._driver,
             ones=ones,
             unit_rows=self._rows,
             slice_us=int(self._settings["slice_us"]),
             resize=self.workspace.resize,
+            timed=self.timed,
         )
+
+    def _ordered(self, graph: Graph) -> Runtime:
+        from cql.executor.runtimes.ordered import Ordered  # its kernels compile when it is used
+
+        return Ordered(
+            graph,
+            self,
+            [f.source.schema for f in self.feeds],
+            ones=int(self.workspace.ones.ctypes.data),
+            unit_rows=self._rows,
+            workers=self.control.workers,
+            lock=self.workspace.dictionary.lock,
+            policy=str(self._settings["scheduler"]),
+            locked=self._settings["reorder"] == "lock_based",
+            worklist=str(self._settings["worklist"]),
+            gather=self._gathered(graph),
+            live=self._is_live,
+            slice_us=int(self._settings["slice_us"]),
+            unit_us=self._unit_us(graph),
+            resize=self.workspace.resize,
+            timed=self.timed,
+        )
+
+    def times(self) -> Times | None:
+        """What the runtime has measured; None unless it was ``timed``."""
+        runtime = self._runtime
+        return runtime.times() if runtime is not None else None
+
+    def _unit_us(self, graph: Graph) -> int:
+        """The work of a unit, large enough for what it costs to hand it on and small enough to
+        leave soon; 0 if its rows are told, or what leaves depends on them."""
+        counting = any(isinstance(o, OopJoinOperator) and o.counts_units for o in graph.running())
+        told = int(self._settings["morsel_rows"]) < ORDERED_ROWS
+        return 0 if told or counting or any(p.emits_changes for p in self.plans) else _UNIT_US
 
     def _gathered(self, graph: Graph) -> dict[int, int]:
         """Rows that the last operators collect before they become a batch: a bounded query is asked
-        for its whole answer, so small batches only cost; but not one that follows a clock, whose
-        results are waited for. Columns that are read from the source's block leave with it."""
-        if self._paced or not all(f.source.relation.bounded for f in self.feeds):
+        for its whole answer, so small batches only cost. Where results are waited for, units of the
+        ordered runtime, which are small, are collected, but do not wait for those of another block.
+        Columns that are read from the source's block leave with it."""
+        if self._is_live and self._driver != "ordered":
             return {}
-        found = {}
+        found, most = {}, min(int(self._settings["morsel_rows"]), BLOCK_ROWS)
         for q, egress in self._egress.values():
             last = graph.operators[graph.sinks[q]]
-            fills = isinstance(last, StageOperator) and not last.code.by_ref
-            if (fills or isinstance(last, OopJoinOperator)) and not egress.carried:
-                found[graph.sinks[q]] = self._rows // 2
+            fills = isinstance(last, StageOperator) and not (last.code.by_ref or last.code.passes)
+            copies = self._driver == "ordered" or fills or isinstance(last, OopJoinOperator)
+            if copies and not egress.carried:
+                found[graph.sinks[q]] = most // 2
         return found
+
+    @property
+    def _is_live(self) -> bool:
+        """Whether somebody waits for each result: an input has no end, or follows a clock."""
+        return self._paced or not all(f.source.relation.bounded for f in self.feeds)
 
     def _admissions(self) -> Iterator[None]:
         """Admits units until every input has ended; yields after each."""
@@ -276,7 +375,7 @@ class Execution:
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
         turns.among(alive)
-        while alive and not self._stop:
+        while alive and not self.control.must_stop:
             if is_due(self.workspace):
                 self._compact()
             for table, source in self.rereading.due():
@@ -300,7 +399,7 @@ class Execution:
                 if timers.heard(k):
                     told = told_idle(feed, turns.serial, turns.sequence, idle=False)
                     yield from self._admit(k, told)
-                self._open(k)
+                yield from self._open(k)
             yield from self._units()
 
     def _read_again(self, k: int, source: Source) -> Iterator[None]:
@@ -313,10 +412,10 @@ class Execution:
             feed.read_again(source.open(columns_read(feed.source)))
         self._readers.append(feed.reader)
         turns.among({k})
-        while not (feed.ended or self._stop):
+        while not (feed.ended or self.control.must_stop):
             if self._has_come(k, _POLL):
                 if feed.pending is not None:
-                    self._open(k)
+                    yield from self._open(k)
                 yield from self._units()
         yield from self._admit(k, feed.end(turns.serial, turns.sequence))
         self._runtime.settle()
@@ -327,8 +426,10 @@ class Execution:
         """Admits the units of the blocks that are open, until one is needed that is not."""
         assert self._runtime is not None
         assert self._turns is not None
-        while self._runtime.admit_next(self._turns) and not self._stop:
+        yield
+        while self._runtime.admit_next(self._turns) and not self.control.must_stop:
             yield
+        self.control.reach()
         k = self._turns.current
         if k is not None and not self._turns.is_open(k):
             self.timers.taken(k)
@@ -338,14 +439,15 @@ class Execution:
         """A unit of input ``k`` without rows."""
         assert self._runtime is not None
         assert self._turns is not None
+        self.control.reach()
         self._runtime.admit(unit, self._entry(k))
         yield from self._through()
         self._turns.passed()
 
-    def _through(self) -> Iterator[None]:
-        """What was admitted goes on to its end."""
+    def _through(self, serial: int = INFINITY) -> Iterator[None]:
+        """What was admitted, up to a serial number, goes on to its end."""
         assert self._runtime is not None
-        while self._runtime.go_on():
+        while self._runtime.go_on(serial):
             yield
         yield
 
@@ -379,38 +481,70 @@ class Execution:
         self._silent.clear()
         if all(self.feeds[k].source.relation.bounded for k in alive):
             k = turns.whose()
+            if self._paced and not self._has_come(k, 0.0) and self._delivers():
+                return None
             return k if self._has_come(k, _POLL) else None
         # One that is idle is asked first: it must not find that others have passed it meanwhile.
         order = sorted(turns.in_order(alive), key=lambda k: not self.timers.is_idle(k))
         for timeout in (0.0, _POLL / len(order)):
+            if timeout and self._delivers():
+                return None
             for k in order:
                 if self._has_come(k, timeout):
                     return k
         return None
 
+    def _delivers(self) -> bool:
+        """What is inside comes out before anything is waited for; whether there is something to be
+        read now."""
+        assert self._runtime is not None
+        self._runtime.drain()
+        return bool(self._results)
+
     def _has_come(self, k: int, timeout: float) -> bool:
         """Whether input ``k`` has something to read, or has ended."""
         feed = self.feeds[k]
         assert self._turns is not None
-        with _told_at(feed.source):
+        with self._reading(feed.source):
             if self._turns.is_open(k) or feed.load(timeout) or feed.ended:
                 return True
         self._silent.add(k)
         return False
 
-    def _open(self, k: int) -> None:
-        """The pending block of input ``k`` is read from now on."""
-        assert self.graph is not None
-        assert self._runtime is not None
-        assert self._turns is not None
-        feed = self.feeds[k]
-        if self.graph.fed and any(f.nulls for f in self.feeds):
-            self._runtime.drain()
-            if self.graph.assume([f.nulls for f in self.feeds]):
-                self._runtime.rebind()
+    @contextlib.contextmanager
+    def _reading(self, source: SourceExec) -> Iterator[None]:
+        """What a source has to say comes after what is wrong with rows that it gave before."""
+        try:
+            with _told_at(source):
+                yield
+        except Exception:
+            if self._runtime is not None:
+                self._runtime.settle()
+            raise
+
+    def _open(self, k: int) -> Iterator[None]:
+        """The pending block of input ``k`` is read from now on. What was cut off the block that is
+        let go for it, and shows its columns, goes through; if kernels or what they look texts up in
+        change, all that is inside."""
+        graph, runtime, turns, feed = self.graph, self._runtime, self._turns, self.feeds[k]
+        assert graph is not None
+        assert runtime is not None
+        assert turns is not None
+        contradicted = graph.contradicted([f.nulls for f in self.feeds])
+        if contradicted or self._refreshing or self._driver != "ordered":
+            yield from self._through()
+            runtime.settle()
+        else:
+            yield from self._through(turns.leaving(k))
+        if contradicted:
+            runtime.drain()
+            graph.reassume(contradicted)
+            runtime.rebind()
         self._refresh()
-        self._runtime.settle()  # columns that pass by reference are read from the block before
-        loaded = self._turns.open(k)
+        if feed.pending is not None:
+            for bounds in graph.bounds:
+                bounds.learn(k, feed.pending.data, feed.pending.masks)
+        loaded = turns.open(k)
         if loaded.block.bad:
             self._unread(feed, loaded)
 
@@ -437,14 +571,14 @@ class Execution:
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         n = int(unit.words[ROWS])
         if n == 0:
             return
         assert self._turns is not None
-        k, loaded = self._turns.block or (0, None)
-        query, egress = self._egress[unit.address]
-        self._results.append((query, egress.batch(k, loaded)))
+        k, loaded = self._turns.block_of(feed, int(unit.words[SERIAL]))
+        query, egress = self._egress[sink]
+        self._results.append((query, egress.batch(unit, k, loaded)))
         self.rows_out[query] += n
 
     def failed(self, failure: Failure) -> None:
@@ -486,7 +620,7 @@ class Execution:
 
     def _kind(self, failure: Failure) -> str:
         assert self.graph is not None
-        named = (op for op in self.graph.operators if op.name == failure.operator)
+        named = (op for op in self.graph.running() if op.name == failure.operator)
         operator = next(named, None)
         return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
 
@@ -495,6 +629,8 @@ class Execution:
         name, bad = feed.source.name, loaded.block.bad
         users = self._readers_of(feed.source)
         if not self._keeps(users):
+            assert self._runtime is not None
+            self._runtime.settle()  # an earlier row may have failed
             remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
             raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
         self._count_bad(users, len(bad))
@@ -507,13 +643,17 @@ class Execution:
         left the source."""
         words = failure.unit.words
         turns = self._turns
-        if turns is None or turns.block is None or words[SERIAL] < turns.began:
+        if turns is None or (failure.feed is None and words[SERIAL] < turns.began):
             return None, None
-        k, loaded = turns.block
+        feed = None if failure.feed is None else failure.feed[0]
+        k, loaded = turns.block_of(feed, int(words[SERIAL]))
+        if loaded is None:
+            return None, None
+        first = turns.first if failure.feed is None else failure.feed[1]
         operator = self._reached(k, failure.operator)
         if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
             return None, None
-        row = int(words[SEQUENCE]) - turns.first + failure.row
+        row = int(words[SEQUENCE]) - first + failure.row
         return self.feeds[k].source, loaded.place(row)
 
     def _reached(self, k: int, name: str) -> StageOperator | None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cql.deep import deep_stack
+from cql.errors import NotSupportedError
 from cql.executor.expressions import host_sites
 from cql.executor.operators.asof_join import asof_operator
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.join_code import Rows as JoinRows
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.parted import PartedOperator
 from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
-from cql.executor.operators.sort import SortOperator
-from cql.executor.operators.stage_spec import StageSpec, Step
+from cql.executor.operators.split import LISTS, Bounds, SplitOperator, can_split, split_schema
+from cql.executor.operators.stage_spec import ORDER, StageSpec, Step
 from cql.executor.operators.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.table_join import TableJoinOperator
 from cql.executor.operators.to_stream import stream_operator
@@ -28,9 +31,12 @@ from cql.executor.operators.top import TopOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.operators.unnest import UnnestOperator
 from cql.executor.operators.weights import WeightsOperator
+from cql.executor.skew import Measured
 from cql.executor.unit import Unit
 from cql.model import Schema
+from cql.planner.cost import joins_by_key, runs_by_key
 from cql.planner.expr import Column, Expr, walk
+from cql.planner.partitioning import origins
 from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
@@ -70,10 +76,12 @@ from cql.planner.physical_joins import (
 )
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.runtime import LOOKING
+from cql.types import DataType
 from cql.window import WindowKind
 
 SINK = -1
-#: Nodes that run in Python, over whole batches of rows.
+#: Nodes over one input that keep rows of it.
 Rows: TypeAlias = (
     SortExec
     | RelationExec
@@ -114,6 +122,15 @@ class Graph:
     #: (operator, its input column) → places in sources that the column is a plain view of
     fed: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
     sinks: list[int] = field(default_factory=list)
+    bounds: list[Bounds] = field(default_factory=list)  # of ranges that operators are split by
+
+    def running(self) -> Iterator[Operator]:
+        """The operators, and in the place of one in partitions its instances."""
+        for operator in self.operators:
+            if isinstance(operator, PartedOperator):
+                yield from operator.instances
+            else:
+                yield operator
 
     def users(self) -> list[set[int]]:
         """Per operator: the queries whose results come through it."""
@@ -132,19 +149,24 @@ class Graph:
                     waiting += above[k]
         return found
 
-    def assume(self, nulls: list[set[int]]) -> list[int]:
-        """Rebuilds the kernels that assumed a column without NULLs in which one was seen; returns
-        the operators that changed."""
-        changed = []
-        for k, columns in self.fed.items():
+    def contradicted(self, nulls: list[set[int]]) -> dict[int, set[int]]:
+        """Operators whose kernels assume a column without NULLs in which one was seen; which."""
+        found = {}
+        for k, columns in self.fed.items() if any(nulls) else ():
             operator = self.operators[k]
             assert isinstance(operator, StageOperator)
             seen = {c for c, places in columns.items() if any(p[1] in nulls[p[0]] for p in places)}
-            if seen & operator.spec.assume_valid:
-                operator.reassume(operator.spec.assume_valid - seen)
-                self.units[k].own_masks()
-                changed.append(k)
-        return changed
+            if wrong := seen & operator.spec.assume_valid:
+                found[k] = wrong
+        return found
+
+    def reassume(self, contradicted: dict[int, set[int]]) -> None:
+        """Rebuilds these kernels (``contradicted``)."""
+        for k, wrong in contradicted.items():
+            operator = self.operators[k]
+            assert isinstance(operator, StageOperator)
+            operator.reassume(operator.spec.assume_valid - wrong)
+            self.units[k].own_masks()
 
 
 @deep_stack()
@@ -155,16 +177,20 @@ def build(
     fuse: bool,
     nulls: list[set[int]],
     stragglers: bool = False,
+    parts: int | None = None,
+    measured: Mapping[int, Measured] | None = None,
 ) -> Graph:
     """The operators of one or several plans; what these have in common is built once. ``fuse`` off
     makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
     NULLs; ``stragglers`` says whether the consumer of the results asks which of them are late (a
-    sink does not)."""
+    sink does not). ``parts``: into how many partitions operators with keys are split, where
+    PARTITION BY does not say it; 0: into none; None: whatever it says.
+    ``measured``: those that are known better, by the id of a node."""
     ways = _ways(roots)
     # Each sink has an operator to itself: it takes buffers away.
     own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
     unasked = frozenset(() if stragglers else map(id, own))
-    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways)
+    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, parts, measured or {})
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
     builder.order = {id(s): k for k, s in enumerate(feeds)}
@@ -212,10 +238,13 @@ class _Builder:
     nulls: list[set[int]]
     graph: Graph
     ways: dict[int, int]
+    parts: int | None = None
+    measured: Mapping[int, Measured] = field(default_factory=dict)
     order: dict[int, int] = field(default_factory=dict)
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     windows: dict[int, RelationOperator] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
+    limited: dict[int, SortExec] = field(default_factory=dict)  # by the node that they sort
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
         """Connects the feeds; one that several operators read goes through one that repeats it."""
@@ -303,8 +332,10 @@ class _Builder:
                 | RowNumberExec()
                 | StreamExec()
             ):
+                if isinstance(node, SortExec) and node.limit and not node.number:
+                    self.limited[id(node.input)] = node
                 below = self._operator_below(node.input)
-                operator = self._python_operator(node)
+                operator = self._rows_operator(node)
                 index = self._add(operator, node.schema, node.input.schema)
                 self._edge(node.input, below, index, 0)
                 return index
@@ -313,10 +344,12 @@ class _Builder:
             case _:
                 return self._stage(node)
 
-    def _python_operator(self, node: Rows) -> Operator:
+    def _rows_operator(self, node: Rows) -> Operator:
         name = f"{_word(node)}#{len(self.graph.operators)}"
         match node:
             case SortExec():
+                from cql.executor.operators.sort import SortOperator  # its kernel compiles
+
                 return SortOperator(name, node, self.workspace)
             case RelationExec():
                 self.windows[id(node)] = relation_operator(name, node, self.workspace)
@@ -339,6 +372,8 @@ class _Builder:
         self,
         node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
     ) -> int:
+        if isinstance(node, OopJoinExec) and self._parts_of(node) and joins_by_key(node):
+            return self._parted_join(node)
         children = inputs(node)
         ports = [self._operator_below(child) for child in children]
         number = len(self.graph.operators)
@@ -428,6 +463,8 @@ class _Builder:
             aggregate, cursor = cursor, cursor.input
             steps = []
             together = aggregate.by is not None  # it reads what its source says of single values
+            if self._is_parted(aggregate):
+                return self._parted_stage(node, aggregate, tuple(post))
             while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
                 if not together and steps and _size([*steps, cursor]) > MOST_NODES:
                     break
@@ -439,6 +476,7 @@ class _Builder:
         else:
             post = []
         below = self._operator_below(cursor)
+        limited = aggregate is not None and self._is_limited(node, aggregate)
         spec = StageSpec(
             cursor.schema,
             tuple(steps),
@@ -448,9 +486,12 @@ class _Builder:
             progressing(cursor),
             self._assumed(cursor),
             carry_stragglers=aggregate is None and id(node) not in self.unasked,
+            limited=limited,
         )
         operator = _kind_of(spec)(self._name(node, aggregate), spec, self.workspace)
         operator.allocate_host()
+        if limited:
+            self._leave_first(node, operator, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
         index = self._add(
             operator, node.schema, cursor.schema, owned=owned, stragglers=spec.carry_stragglers
@@ -459,6 +500,157 @@ class _Builder:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
         self._edge(cursor, below, index, 0)
         return index
+
+    def _is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+        """Whether ``node`` gives results of windows of which a LIMIT leaves the first ones only, so
+        that others need not leave. (Texts have no order while they are computed.)"""
+        sort = self.limited.get(id(node))
+        if sort is None or self.ways.get(id(node), 1) > 1 or aggregate.adaptive:
+            return False
+        plain = type(aggregate) is WidAggregateExec and aggregate.by is None
+        plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
+        few = 2 * (sort.offset + (sort.limit or 0)) <= self.workspace.unit_rows
+        kinds = (WindowOperator.WID, WindowOperator.PANES)
+        texts = any(key.expr.type.is_text for key in sort.keys)
+        return plain and few and aggregate.operator in kinds and not texts
+
+    def _leave_first(self, node: Physical, operator: StageOperator, schema: Schema) -> None:
+        sort = self.limited[id(node)]
+        operator.leave_first(schema, sort.keys, sort.offset + (sort.limit or 0))
+
+    # -- partitions ------------------------------------------------------------------------------
+
+    def _is_parted(self, node: WidAggregateExec) -> bool:
+        """Whether groups are spread over partitions, and a kernel alone finds that of a row."""
+        if not (self._parts_of(node) and runs_by_key(node)):
+            return False
+        by_kernel = can_split(node.input.schema, node.keys)
+        if node.partitioning is not None and not by_kernel:
+            raise NotSupportedError(
+                "PARTITION BY of keys that are looked up, or can fail, is not supported",
+                position=node.partitioning.pos,
+                hint="compute the key in a subquery: FROM (SELECT *, … AS key FROM s)",
+            )
+        return by_kernel
+
+    def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
+        """Into how many partitions an operator is split; 0: into none."""
+        if self.parts is None or node.partitioning is None:
+            known = self.measured.get(id(node))
+            return known.parts if known is not None else self.parts or 0
+        return node.partitioning.parts
+
+    def _parted_stage(
+        self, node: Physical, aggregate: WidAggregateExec, post: tuple[Step, ...]
+    ) -> int:
+        """What stands below it has a kernel of its own, which several workers run; filters are
+        asked where rows are split."""
+        below, conditions = aggregate.input, list[Expr]()
+        while isinstance(below, FilterExec) and self.ways.get(id(below), 1) == 1:
+            if not can_split(below.schema, aggregate.keys, [below.condition]):
+                break
+            conditions.insert(0, below.condition)
+            below = below.input
+        spec = StageSpec(
+            below.schema,
+            (),
+            aggregate,
+            post,
+            node.schema,
+            progressing(below),
+            parted=True,
+            limited=self._is_limited(node, aggregate),
+        )
+        parts = self._parts_of(aggregate)
+        types = [key.type for key in aggregate.keys]
+        (split,) = self._splits(aggregate, [(below, aggregate.keys)], types, parts, conditions)
+        name, kind = self._name(node, aggregate), _kind_of(spec)
+        instances = [kind(name, spec, self.workspace) for _ in range(parts)]
+        schema = Schema((*node.schema, *ORDER))
+        for instance in instances:
+            instance.allocate_host()
+            if spec.limited:
+                self._leave_first(node, instance, schema)
+        parted = PartedOperator(instances, len(ORDER))
+        if id(aggregate) in self.measured:
+            parted.why = self.measured[id(aggregate)].why
+        index = self._add(parted, schema, split_schema(below.schema))
+        self.graph.edges[split].append(Edge(index, 0))
+        return index
+
+    def _parted_join(self, node: OopJoinExec) -> int:
+        children, parts, split = inputs(node), self._parts_of(node), node.partitioning
+        hashed = split is None or (split.scheme == "HASH" and not split.keys)
+        looking = parts <= LOOKING and hashed and not node.sliced
+        if looking:
+            below = [self._operator_below(child) for child in children]
+            reads, rows = [child.schema for child in children], JoinRows.OWN
+        else:
+            sides = [(child, self._keys_of(node, port)) for port, child in enumerate(children)]
+            types = [node.left.schema[a].type for a, _ in node.keys]
+            splits = self._splits(node, sides, types, parts)
+            reads, rows = [split_schema(child.schema) for child in children], JoinRows.LISTED
+        name, schema = f"join#{len(self.graph.operators)}", Schema((*node.schema, ORDER[-1]))
+        instances = [
+            OopJoinOperator(name, node, self.workspace, rows, part, parts) for part in range(parts)
+        ]
+        index = self._add(PartedOperator(instances, 1, split=not looking), schema, *reads)
+        for port, child in enumerate(children):
+            if looking:
+                self._edge(child, below[port], index, port)
+            else:
+                self.graph.edges[splits[port]].append(Edge(index, port))
+        return index
+
+    def _keys_of(self, node: OopJoinExec, port: int) -> tuple[Expr, ...]:
+        """The keys of an input."""
+        schema = inputs(node)[port].schema
+        columns = [(key[port], schema[key[port]]) for key in node.keys]
+        return tuple(Column(c, f.name, f.type, f.nullable) for c, f in columns)
+
+    def _splits(
+        self,
+        node: WidAggregateExec | OopJoinExec,
+        sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
+        types: Sequence[DataType],
+        parts: int,
+        conditions: Sequence[Expr] = (),
+    ) -> list[int]:
+        """The operators that split the units of its inputs by key."""
+        wanted = node.partitioning
+        chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
+        ranged = wanted is not None and wanted.scheme == "RANGE"
+        found, splits, places = [], [], []
+        for below, keys in sides:
+            before = self._operator_below(below)
+            name = f"split#{len(self.graph.operators)}"
+            split = SplitOperator(
+                name,
+                below.schema,
+                [keys[k] for k in chosen],
+                [types[k] for k in chosen],
+                parts,
+                self.workspace,
+                conditions,
+                ranged=ranged,
+            )
+            own = range(len(below.schema), len(below.schema) + len(LISTS))
+            index = self._add(
+                split,
+                split_schema(below.schema),
+                below.schema,
+                owned=frozenset(own),
+                stragglers=True,
+                rows=max(self.workspace.unit_rows, 2 * parts + 2),
+            )
+            self._edge(below, before, index, 0)
+            found.append(index)
+            if ranged:
+                splits.append(split)
+                places += [(self.order[id(s)], c) for s, c in origins(below, keys[chosen[0]])]
+        if ranged:
+            self.graph.bounds.append(Bounds(splits, places))
+        return found
 
     def _name(self, node: Physical, aggregate: WidAggregateExec | None) -> str:
         kind = "aggregate" if aggregate is not None else type(node).__name__.removesuffix("Exec")
@@ -507,8 +699,9 @@ class _Builder:
         *reads: Schema,
         owned: frozenset[int] | None = None,
         stragglers: bool = False,
+        rows: int | None = None,
     ) -> int:
-        rows = self.workspace.unit_rows
+        rows = rows or self.workspace.unit_rows
         ones = int(self.workspace.ones.ctypes.data)
         unit = Unit.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
         self.workspace.resize(0, unit.nbytes, BUFFERS)

@@ -3,6 +3,7 @@ strings as codes, stragglers marked and punctuation made (out-of-order paper §5
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -82,6 +83,7 @@ class Feed:
     total_rows: int | None = None
     bad: int = 0
     marks: int = 0
+    nanoseconds: int = 0  # for which blocks were waited for and converted
     ended: bool = False
     pending: Loaded | None = None
     values: Values | None = None  # of PUNCTUATE BY
@@ -143,13 +145,21 @@ class Feed:
             return True
         if self.ended:
             return False
+        began = time.perf_counter_ns()
+        try:
+            return self._load(timeout)
+        finally:
+            self.nanoseconds += time.perf_counter_ns() - began
+
+    def _load(self, timeout: float | None) -> bool:
         block = self.reader.next(timeout)
         if block is None:
             self.ended = True
             return False
         if block.is_empty:
             return False
-        self.pending = self._convert(block)
+        with self.dictionary.lock:
+            self.pending = self._convert(block)
         if self.lag and self.pending.rows and self.attributes:
             self.cutter[cut.PEEKED] = self.pending.times[0][0]
         return True

@@ -4,20 +4,23 @@ Stateless: in = out + filtered + bad + late. Sort and merging union: in = out + 
 and where progress releases them + late_rows + bad. Rows that are repeated for each of their
 windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
-out + filtered_after + bad_results. A relation: in = entered + waiting, entered = left + held,
-out = entered + left. A join of streams in order: in = held (in windows) + queued (not yet joined) +
-purged + those with a NULL key or too late. What rows would have to pay for is derived when it is
-asked for.
+out + filtered_after + bad_results + over_limit (what a LIMIT above would leave out). A relation:
+in = entered + waiting, entered = left + held, out = entered + left. A join of streams in order: in
+= held (in windows) + queued (not yet joined) + purged + those with a NULL key or too late. What
+rows would have to pay for is derived when it is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.operators.parted import PartedOperator
 from cql.executor.runtimes.protocol import Failure
+from cql.executor.runtimes.times import OperatorTime
 from cql.executor.unit import PHASE, SUB
 from cql.planner.physical import BucketExec, SharedPanesExec
 from cql.window import WindowKind
@@ -39,14 +42,25 @@ def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str
     for name in ("rows_in", "rows_out"):
         found[name] = counters.pop(name)
     found |= counters
-    if isinstance(operator, StageOperator):
+    one = operator.instances[0] if isinstance(operator, PartedOperator) else operator
+    if isinstance(one, StageOperator):
         found |= {"bad": 0, **refused}
-        found |= _pairs(operator, found)
-    elif isinstance(operator, MergeOperator):
+        found |= _pairs(one, found)
+    elif isinstance(one, MergeOperator):
         found |= {"bad": 0, **refused}
     found["state_bytes"] = getattr(operator, "state_bytes", 0)
     found["peak_bytes"] = peak
+    if isinstance(operator, PartedOperator):
+        rows = [instance.counters()["rows_in"] for instance in operator.instances]
+        found |= {"partitions": len(rows), "largest": max(rows) / max(sum(rows), 1)}
+        if operator.why:
+            found["why_partitions"] = operator.why
     return found
+
+
+def timed(taken: OperatorTime) -> dict[str, Any]:
+    """What was measured of an operator."""
+    return {name: value for name, value in asdict(taken).items() if value is not None}
 
 
 def _pairs(operator: StageOperator, counters: Mapping[str, Any]) -> dict[str, int]:

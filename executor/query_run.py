@@ -15,11 +15,13 @@ from cql.executor.holding import value_behind
 from cql.executor.ingest import Feed
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
+from cql.executor.runtimes.times import WorkerTime
 from cql.planner.choose import duration
 from cql.planner.panes_together import own_windows
 from cql.planner.physical import sources
 
 if TYPE_CHECKING:
+    from cql.executor.control import Control
     from cql.executor.execution import Execution
 
 
@@ -51,11 +53,22 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds that a run was prepared for (its kernels made, its inputs opened), and that it took
+    from then on; what its workers did meanwhile (none where it has only the one that reads)."""
+
+    prepared: float
+    ran: float
+    workers: tuple[WorkerTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Over:
     """What can be asked about a run that is over."""
 
     progress: Progress
     metrics: list[dict[str, Any]]
+    timing: Timing | None
     late: list[lateness.Late]
     held_back: str | None
     sources: dict[str, str]
@@ -84,6 +97,15 @@ class QueryRun:
         finally:
             results.close()
 
+    @property
+    def control(self) -> Control:
+        """Pauses it, and changes how many workers it has; the whole execution's."""
+        return self._execution.control
+
+    def sharing(self) -> str | None:
+        """How many workers it came to, and why, if it found that out."""
+        return self._execution.control.told()
+
     def request_stop(self) -> None:
         """Ends the run at the next admission; safe from any thread or signal handler."""
         self._execution.request_stop()
@@ -95,11 +117,22 @@ class QueryRun:
         self._over = _Over(
             self.progress(),
             self.metrics(),
+            self.timing(),
             self._late(),
             self.held_back(),
             self.kernel_sources(),
             max(instants, default=None),
         )
+
+    @property
+    def timed(self) -> bool:
+        """Whether ``metrics`` and ``timing`` say how long operators take; to be set before it
+        begins."""
+        return self._execution.timed
+
+    @timed.setter
+    def timed(self, wanted: bool) -> None:
+        self._execution.timed = wanted
 
     @property
     def last_instant(self) -> int | None:
@@ -128,10 +161,13 @@ class QueryRun:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
-        state."""
+        state; its ``partitions``, with the share of the rows that the ``largest`` had. Of a run
+        that is ``timed``, ``nanoseconds`` at it (of an input: reading it), and of the ordered
+        runtime what ``OperatorTime`` says."""
         if self._over is not None:
             return self._over.metrics
-        operators = self._operators()
+        run = self._execution
+        times = run.times()
         rows: list[dict[str, Any]] = [
             {
                 "operator": f.source.name,
@@ -141,14 +177,27 @@ class QueryRun:
                 "late": f.late_rows,
                 **({"marks": f.marks} if f.marks else {}),
                 **({"far_ahead": f.far_rows} if f.far_rows else {}),
+                **({"nanoseconds": f.nanoseconds} if times is not None else {}),
             }
             for f in self._feeds().values()
         ]
+        for k, op in self._numbered():
+            peak = run.workspace.peaks.get(op.name, 0)
+            rows.append(ledger.entry(op, run.refused.get(op.name, {}), peak))
+            if times is not None:
+                rows[-1] |= ledger.timed(times.operators[k])
+        return rows
+
+    def timing(self) -> Timing | None:
+        """None unless the run is ``timed`` and has begun."""
+        if self._over is not None:
+            return self._over.timing
         run = self._execution
-        return rows + [
-            ledger.entry(op, run.refused.get(op.name, {}), run.workspace.peaks.get(op.name, 0))
-            for op in operators
-        ]
+        times = run.times()
+        if times is None or run.started is None or run.prepared is None:
+            return None
+        end = run.finished or time.monotonic()
+        return Timing(run.prepared - run.started, end - run.prepared, times.workers)
 
     def held_back(self) -> str | None:
         """Which of several inputs was furthest behind for longest, as a sentence."""
@@ -221,11 +270,11 @@ class QueryRun:
 
     def _operators(self) -> list[Operator]:
         """Those that its results come through."""
+        return [op for _, op in self._numbered()]
+
+    def _numbered(self) -> list[tuple[int, Operator]]:
         run = self._execution
         if run.graph is None:
             return []
-        return [
-            op
-            for op, queries in zip(run.graph.operators, run.users, strict=True)
-            if self._number in queries
-        ]
+        users = zip(run.graph.operators, run.users, strict=True)
+        return [(k, op) for k, (op, queries) in enumerate(users) if self._number in queries]

@@ -22,16 +22,22 @@ SHORT = 1 << 11
 
 
 class Turns:
-    """``words`` is the table that kernels read (``kernels.turns``)."""
+    """``words`` is the table that kernels read (``kernels.turns``). ``most`` blocks of an input may
+    be read at once, by workers that are ahead and others that are behind."""
 
-    def __init__(self, feeds: Sequence[Feed], entries: Sequence[Edge | None], short: bool) -> None:
+    def __init__(
+        self, feeds: Sequence[Feed], entries: Sequence[Edge | None], short: bool, most: int = 1
+    ) -> None:
         self.feeds = feeds
         self.entries = entries
         self.words: Words = np.zeros(turns.HEADER + turns.INPUT * len(feeds), np.int64)
         self.words[turns.INPUTS] = len(feeds)
         self.words[turns.CURRENT] = -1
+        self.words[turns.UNTIL] = INFINITY
         self.words[turns.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
-        self._blocks: list[Loaded | None] = [None] * len(feeds)
+        self._most = most
+        #: Of each input the blocks that may be read, and the first serial number of each.
+        self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
             record = self._record(k)
             record[turns.OF_CUTTER] = feed.cutter.ctypes.data
@@ -52,10 +58,22 @@ class Turns:
         self.words[turns.ANY] = endless
 
     def open(self, k: int) -> Loaded:
-        """The pending block of an input is cut from now on."""
-        loaded = self._blocks[k] = self.feeds[k].begin()
+        """The pending block of an input is cut from now on; what ``leaving`` tells is through."""
+        blocks, loaded = self._blocks[k], self.feeds[k].begin()
+        blocks.append((self.serial, loaded))
+        del blocks[: -self._most]
         self._record(k)[turns.OPEN] = 1
         return loaded
+
+    def leaving(self, k: int) -> int:
+        """The last serial number of the block that is let go when input ``k`` opens another; -1:
+        there is none. (Where a single one may be read, all has to be through.)"""
+        blocks = self._blocks[k]
+        return blocks[1][0] - 1 if len(blocks) == self._most else -1
+
+    def hold(self, serial: int) -> None:
+        """No unit is cut that would have that serial number."""
+        self.words[turns.UNTIL] = serial
 
     def is_open(self, k: int) -> bool:
         """Whether a block of input ``k`` is being cut."""
@@ -84,12 +102,15 @@ class Turns:
         k = int(self.words[turns.CURRENT])
         return k if k >= 0 else None
 
-    @property
-    def block(self) -> tuple[int, Loaded] | None:
-        """The input of the latest unit, and the block that it was cut off."""
-        k = self.current
-        loaded = None if k is None else self._blocks[k]
-        return None if k is None or loaded is None else (k, loaded)
+    def block_of(self, k: int | None, serial: int) -> tuple[int, Loaded | None]:
+        """Input ``k``, and the block of it that the unit of that number was cut off (None: the
+        latest unit); rows that stand in the query have none."""
+        if k is None:
+            k, serial = self.current, INFINITY
+        if k is None or k >= len(self._blocks):
+            return 0, None
+        found = (block for first, block in reversed(self._blocks[k]) if first <= serial)
+        return k, next(found, None)
 
     @property
     def first(self) -> int:
@@ -126,10 +147,12 @@ class Turns:
         return edge
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Changes the codes of texts in the blocks that are open or pending."""
-        for k, (feed, block) in enumerate(zip(self.feeds, self._blocks, strict=True)):
+        """Changes the codes of texts in the blocks that are open or pending; nothing else is
+        inside."""
+        for k, (feed, blocks) in enumerate(zip(self.feeds, self._blocks, strict=True)):
             if feed.pending is not None:
                 feed.map_codes(feed.pending, change)
-            if block is not None and self.is_open(k):
+            if blocks and self.is_open(k):
+                _, block = blocks[-1]
                 feed.map_codes(block, change)
                 feed.give_columns(block)

@@ -43,7 +43,18 @@ PUNCTUATION_ADDRESS = 12
 DETAIL = 13  # NEED: which buffer; ERROR: which site
 DETAIL_ROW = 14  # NEED: how many bytes or which code; ERROR: which row
 EPOCH = 15
-HEADER = 16
+# Under the ordered runtime.
+REFERENCES = 16  # how many still read the unit, its columns or its punctuation
+PARENT = 17  # address of the unit whose columns it shows; 0: it shows its own
+HOME = 18  # ring of free units that it returns to
+FOLLOWING = 19  # address of the next one of its chain
+OPERATOR = 20  # index of the operator that made it
+OWN_LATE = 21  # address of its own room for stragglers
+WIDTH = 22  # words of the unit; those of its own columns follow, wherever these point now
+CHOSEN = 23  # address of the numbers of the rows that count (int32); 0: all do
+FEED = 24  # the input that the unit was cut off, or whose unit it was made for
+BASE = 25  # stream position of the first row of that block (``Turns.first``)
+HEADER = 26
 
 STRAGGLER_WORDS = 3
 PUNCTUATION_WORDS = 4
@@ -119,8 +130,9 @@ class Unit:
         """A unit with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
         ``ones`` is the address of a mask without NULLs, for every column that has no other;
         ``masks`` gives every column a mask of its own."""
-        words = np.zeros(HEADER + 2 * len(schema), np.int64)
-        words[CAPACITY] = capacity
+        width = HEADER + 2 * len(schema)
+        words = np.zeros(width + 2 * len(schema), np.int64)
+        words[CAPACITY], words[WIDTH] = capacity, width
         # A row can be late, and an input can promise, on every column that progresses.
         attributes = sum(f.type.can_progress for f in schema)
         promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
@@ -131,7 +143,7 @@ class Unit:
             unit.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
             words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
         for i in range(len(schema)):
-            words[mask_word(i)] = ones
+            words[mask_word(i)] = words[width + 2 * i + 1] = ones
             if owned is None or i in owned:
                 unit.renew(i, schema, capacity, mask=masks or schema[i].nullable)
         return unit
@@ -151,7 +163,11 @@ class Unit:
         """Points to its own masks again, where an operator without NULLs pointed elsewhere."""
         for i, mask in enumerate(self.masks):
             if mask is not None:
-                self.words[mask_word(i)] = mask.ctypes.data
+                self._own(mask_word(i), mask)
+
+    def _own(self, word: int, array: npt.NDArray[Any]) -> None:
+        behind = int(self.words[WIDTH]) - HEADER
+        self.words[word] = self.words[word + behind] = array.ctypes.data
 
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
         """Gives a column new buffers (the old ones now belong to whoever took them)."""
@@ -159,8 +175,8 @@ class Unit:
         dtype = stored_dtype(field.type.storage)
         data = POOL.take(dtype, capacity)
         self.data[column] = data
-        self.words[data_word(column)] = data.ctypes.data
+        self._own(data_word(column), data)
         if mask:
             valid = np.empty(capacity, np.uint8)
             self.masks[column] = valid
-            self.words[mask_word(column)] = valid.ctypes.data
+            self._own(mask_word(column), valid)

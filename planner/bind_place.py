@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from cql.dialect import nodes
 from cql.errors import BindError, NotSupportedError
 from cql.model import Field, Schema
+from cql.planner import bind_partition
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
 from cql.planner.expr import Column, Expr, columns_of, rebuild, walk
@@ -81,6 +83,9 @@ class Parts:
     window_keys: list[tuple[Column, str]] = field(default_factory=list)
     having: Expr | None = None
     having_node: exp.Expr | None = None
+    partition: nodes.PartitionBy | None = None
+    partition_keys: list[Expr] = field(default_factory=list)
+    partitions: int = 0
     distinct: bool = False
     order: list[OrderItem] = field(default_factory=list)
     order_node: exp.Expr | None = None
@@ -273,6 +278,9 @@ def _check_where(binder: Binder, parts: Parts, moves: Moves) -> None:
 def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
     """Without an aggregate."""
     moves: Moves = {}
+    if (clause := parts.partition) is not None:
+        wanted, many = parts.partition_keys, parts.partitions
+        parts.plan = bind_partition.of_join(binder, clause, wanted, many, parts.plan)
     where = [parts.where] if parts.where is not None else []
     plan = _input(binder, parts, where, moves)
     exprs = [*(i.expr for i in parts.items), *(o.expr for o in parts.order)]
@@ -322,6 +330,10 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         (*parts.key_names, *parts.row.call_names),
         (window.pos if window is not None and in_windows else None) or binder.pos(parts.node),
     )
+    if (clause := parts.partition) is not None:
+        wanted = [_move(key, moves) for key in parts.partition_keys]
+        split = bind_partition.of_aggregate(binder, clause, wanted, parts.partitions, node)
+        node = replace(node, partitioning=split)
     lift = _Lift(binder, parts, node)
     result: Logical = node
     items = [lift.lifted(i.expr, i.node) for i in parts.items]

@@ -17,7 +17,7 @@ from cql.dialect import nodes, to_duration
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
 from cql.errors import Position
-from cql.planner import bind_window
+from cql.planner import bind_partition, bind_window
 from cql.planner.bind_expr import AUXILIARY, ExprBinder, before_over, direction, parameter
 from cql.planner.bind_expr import printed as column_name
 from cql.planner.bind_from import From, as_column, bind_from, numbered
@@ -64,6 +64,7 @@ def bind_select(binder: Binder, node: exp.Select, env: Env) -> Bound:
     _where(block)
     _group_by(block)
     _having(block)
+    _partition_by(block)
     _order_by(block)
     bound = place(binder, block.parts, block.scope)
     operator = node.args.get(nodes.R2S)
@@ -334,6 +335,21 @@ def _having(block: Block) -> None:
     block.parts.having_node = having.this
 
 
+def _partition_by(block: Block) -> None:
+    clause = block.node.args.get(nodes.PARTITION_BY)
+    if clause is None:
+        return
+    bind = block.clause("PARTITION BY", aliases="last").bind
+    block.parts.partition = clause
+    block.parts.partition_keys = [bind(node) for node in clause.expressions]
+    many = count_of(block.binder, clause, "INTO", "")
+    if many is None or not 1 <= many <= bind_partition.MOST:
+        raise block.binder.error(
+            f"PARTITION BY … INTO takes 1 to {bind_partition.MOST} partitions", clause.expression
+        )
+    block.parts.partitions = many
+
+
 def _order_by(block: Block) -> None:
     parts, node = block.parts, block.node
     parts.distinct = node.args.get("distinct") is not None
@@ -359,8 +375,10 @@ def order_item(ordered: exp.Expr, expr: Expr) -> OrderItem:
     return OrderItem(expr, descending, nulls_first, ordered.this)
 
 
-def count_of(binder: Binder, node: exp.Expr | None, clause: str) -> int | None:
-    """The number of LIMIT or OFFSET: a literal, a parameter or a constant."""
+def count_of(
+    binder: Binder, node: exp.Expr | None, clause: str, of: str = " of rows"
+) -> int | None:
+    """The number of LIMIT, OFFSET or INTO: a literal, a parameter or a constant."""
     if node is None:
         return None
     inner = node.expression
@@ -374,5 +392,5 @@ def count_of(binder: Binder, node: exp.Expr | None, clause: str) -> int | None:
         value = ExprBinder(binder, Scope(binder, (), (), Env()), None, clause).bind(inner)
     number = as_int(value.value) if isinstance(value, Literal) and value.type.is_integer else None
     if number is None or number < 0:
-        raise binder.error(f"{clause} needs a whole number of rows", inner)
+        raise binder.error(f"{clause} needs a whole number{of}", inner)
     return number

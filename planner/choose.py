@@ -34,14 +34,6 @@ FEWEST = 3
 MANY = 12
 
 
-def runtime(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """The runtime, and why."""
-    wanted = str(settings["runtime"])
-    if wanted == "depth_first":
-        return wanted, "default: no queues, no copies between operators (xstream III.C)"
-    return wanted, f"SET runtime = '{wanted}'"
-
-
 def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | None) -> bool:
     """The query's clause, then the setting, then its streams' clauses (one FAIL is enough); by
     default a bounded query fails, a continuous one keeps going."""

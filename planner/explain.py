@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from cql.deep import deep_stack
 from cql.model import Schema
 from cql.planner import logical as lg
+from cql.planner import partitioning
 from cql.planner import physical as ph
 from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
@@ -53,10 +54,10 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
     """``mode``: logical (takes a logical plan), physical, or mermaid (takes either)."""
     if isinstance(plan, ph.PhysicalPlan):
         if mode == "mermaid":
-            return _mermaid([plan.root], _physical_line, ph.inputs)
-        lines = _tree(plan.root, _physical_line, ph.inputs)
+            return _mermaid([plan.root], _line_under(plan.runtime), ph.inputs)
+        lines = _tree(plan.root, _line_under(plan.runtime), ph.inputs)
         policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
-        lines.append(f"runtime: {plan.runtime} ({plan.why_runtime})")
+        lines.append(_runtime_line(plan.runtime))
         lines.append(f"bad rows: {policy}")
         return "\n".join([*lines, *plan.notes])
     if mode == "mermaid":
@@ -68,22 +69,28 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
 def trees(together: ph.Together, names: Sequence[str], mode: str = "physical") -> str:
     """The physical plans of queries that run as one. What several have in common stands with the
     first of them, under a number."""
+    runtime = together.plans[0].runtime
+    line = _line_under(runtime)
     if mode == "mermaid":
-        return _mermaid([p.root for p in together.plans], _physical_line, ph.inputs)
-    common = _Common([p.root for p in together.plans])
+        return _mermaid([p.root for p in together.plans], line, ph.inputs)
+    common = _Common([p.root for p in together.plans], line)
     lines = []
     for name, plan in zip(names, together.plans, strict=True):
         policy = "kept and counted" if plan.keep_bad_rows else "fail the queries"
         lines += [f"{name}: bad rows: {policy}"]
         lines += _tree(plan.root, common.line, common.inputs)
-    first = together.plans[0]
-    return "\n".join([*lines, f"runtime: {first.runtime} ({first.why_runtime})"])
+    return "\n".join([*lines, _runtime_line(runtime)])
+
+
+def _runtime_line(runtime: ph.RuntimeChoice) -> str:
+    return f"runtime: {runtime.name} ({runtime.why})"
 
 
 class _Common:
     """Numbers what several plans hold, and shows it once."""
 
-    def __init__(self, roots: Sequence[ph.Physical]) -> None:
+    def __init__(self, roots: Sequence[ph.Physical], line: Callable[[Node], Line]) -> None:
+        self._line = line
         holders: dict[int, set[int]] = {}
         for query, root in enumerate(roots):
             for node in ph.walk(root):
@@ -93,7 +100,7 @@ class _Common:
         self._again: set[int] = set()  # shown as a mention
 
     def line(self, node: Node) -> Line:
-        shown = _physical_line(node)
+        shown = self._line(node)
         # Filters and projections run again, in the kernel of whatever reads them.
         if id(node) not in self._common or isinstance(node, ph.FilterExec | ph.ProjectExec):
             return shown
@@ -244,6 +251,18 @@ def window_text(window: Window, schema: Schema) -> str:
 
 
 # -- physical ------------------------------------------------------------------------------------
+
+
+def _line_under(runtime: ph.RuntimeChoice) -> Callable[[Node], Line]:
+    """What stands for a node in the plan of a runtime."""
+
+    def line(node: Node) -> Line:
+        shown = _physical_line(node)
+        if not isinstance(node, ph.WidAggregateExec | OopJoinExec):
+            return shown
+        return replace(shown, notes=(*shown.notes, partitioning.text(node, runtime.name) or ""))
+
+    return line
 
 
 def _physical_line(node: Node) -> Line:

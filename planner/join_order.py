@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild
@@ -71,7 +72,7 @@ class _Chain:
 def order_joins(plan: Logical) -> Logical:
     """``plan`` with its inner joins in the order that is expected to have the fewest pairs; the
     columns stay in theirs."""
-    if not (isinstance(plan, Join) and is_inner(plan)):
+    if not _moves(plan):
         return with_inputs(plan, order_joins)
     chain = _chain(plan)
     if not _may_move(chain):
@@ -87,8 +88,13 @@ def order_joins(plan: Logical) -> Logical:
     return _joined(chain, order, plan, why)
 
 
+def _moves(node: Logical) -> TypeGuard[Join]:
+    """Whether it is a join whose inputs may stand elsewhere: PARTITION BY is of one as written."""
+    return isinstance(node, Join) and is_inner(node) and node.partitioning is None
+
+
 def _chain(node: Logical) -> _Chain:
-    if not (isinstance(node, Join) and is_inner(node)):
+    if not _moves(node):
         return _Chain((node,), ())
     left, right, width = _chain(node.left), _chain(node.right), len(node.left.schema)
     own = () if node.condition is None else tuple(conjuncts(node.condition))

@@ -133,6 +133,18 @@ HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "str
 BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
 
 
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """PARTITION BY: into how many ``parts`` an operator is split, by HASH or RANGE of its ``keys``
+    (none: all of them). Those of an aggregate count from 0; of a join they are columns of its
+    pairs here, and count from 0 in the physical plan."""
+
+    scheme: str
+    parts: int
+    keys: tuple[int, ...]
+    pos: Position | None = field(default=None, compare=False)
+
+
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 
 
@@ -151,6 +163,7 @@ class Aggregate:
     names: tuple[str, ...]  # of keys, then of calls
     pos: Position | None = field(default=None, compare=False)
     late_output: bool = False
+    partitioning: Partitioning | None = None
 
     @property
     def schema(self) -> Schema:
@@ -288,6 +301,7 @@ class Join:
     condition: Expr | None
     pos: Position | None = field(default=None, compare=False)
     order: str = field(default="", compare=False)
+    partitioning: Partitioning | None = None
 
     @property
     def schema(self) -> Schema:

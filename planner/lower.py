@@ -11,7 +11,7 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import choose, groupwise, order, rereading
+from cql.planner import choose, groupwise, order, partitioning, rereading
 from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.describe import describe
 from cql.planner.expr import Cast, Column, Expr
@@ -76,6 +76,7 @@ from cql.planner.properties import closing_key, closing_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only, is_inner, is_relation
+from cql.planner.runtime import choose_runtime
 from cql.planner.show import show
 from cql.planner.together import join_once
 from cql.window import Window, WindowKind
@@ -88,13 +89,13 @@ def plan(
     *,
     keep_bad_rows: bool | None = None,
     emit_changes: Position | None = None,
+    cores: int = 1,
 ) -> PhysicalPlan:
     """Chooses operators and a runtime. ``keep_bad_rows`` is the query's own ON BAD ROW clause,
-    ``emit_changes`` the place of EMIT CHANGES.
+    ``emit_changes`` the place of EMIT CHANGES; ``cores`` are those that the process may use.
 
     Raises NotSupportedError for what this version cannot run, PlanError for what cannot run."""
     refuse(logical)
-    runtime, why = choose.runtime(settings)
 
     def lower(node: Logical) -> Physical:
         return order.choose_unions(_lower(node, settings), settings)
@@ -109,11 +110,11 @@ def plan(
         root = lower(logical)
     order.refuse_order(root)
     root = groupwise.settle(root, settings)
+    partitioning.check(logical, root, settings)
     root = join_once(describe(rereading.settle(root, settings)))
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
-    return PhysicalPlan(
-        root, runtime, why, keep, changelog=changelog, order=keys, emits_changes=emits
-    )
+    runtime = choose_runtime([root], settings, cores)
+    return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
 
 
 # -- refusals ------------------------------------------------------------------------------------
@@ -344,7 +345,9 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         unit = logical_progress(node.input)[node.window.wa].unit
         child = order.before_window(child, node.window.wa, unit, settings, node.pos)
         child = order.late_rows(child, node)
-    aggregate = WidAggregateExec(child, node.window, node.keys, node.calls, node.names)
+    aggregate = WidAggregateExec(
+        child, node.window, node.keys, node.calls, node.names, partitioning=node.partitioning
+    )
     return choose.aggregate(aggregate, settings)
 
 
@@ -390,7 +393,15 @@ def _closed_by_pair(
         " (out-of-order paper §7)"
     )
     window = Window(WindowKind.SLIDING, later, 1, 1)
-    grouped = WidAggregateExec(child, window, node.keys, node.calls, node.names, why=why)
+    grouped = WidAggregateExec(
+        child,
+        window,
+        node.keys,
+        node.calls,
+        node.names,
+        why=why,
+        partitioning=node.partitioning,
+    )
     columns = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(grouped.schema)]
     width = len(node.names)
     return ProjectExec(grouped, tuple(columns[:width]), node.names)
@@ -415,7 +426,8 @@ def _closed_by_key(
     window = Window(WindowKind.SLIDING, wa, 1, 1)
     others = (*keys[:at], *keys[at + 1 :])
     names = (*node.names[:at], *node.names[at + 1 :])
-    made = WidAggregateExec(child, window, others, node.calls, names, why=why)
+    split = partitioning.without(node.partitioning, at)
+    made = WidAggregateExec(child, window, others, node.calls, names, why=why, partitioning=split)
     fields = [Column(k, f.name, f.type, f.nullable) for k, f in enumerate(made.schema)]
     begin: Expr = fields.pop(len(others) + len(node.calls))
     if begin.type != key.type:

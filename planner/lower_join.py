@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
+from cql.planner import partitioning
 from cql.planner.choose import duration
 from cql.planner.expr import Column, Expr
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
@@ -74,11 +75,13 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     columns = tuple(range(width))
     if kind not in ("semi", "anti"):
         columns += tuple(width + below.more + k for k in range(len(node.right.schema)))
+    keys = list(zip(lefts, rights, strict=True))
+    # what a slice of one time says is no key besides
+    kept = [k for k, pair in enumerate(keys) if not (sliced and _at_once(band, pair))]
     made = OopJoinExec(
         below.left,
         below.right,
-        # what a slice of one time says is no key besides
-        tuple(k for k in zip(lefts, rights, strict=True) if not (sliced and _at_once(band, k))),
+        tuple(keys[k] for k in kept),
         band,
         tuple(below.behind(e) for e in asked if e is not None),
         columns,
@@ -88,6 +91,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         settings["join_flush"] == "slow",
         why,
         node.pos,
+        partitioning.of_join(node, terms, kept),
     )
     return FilterExec(made, conjunction(others)) if others else made
 

@@ -63,7 +63,7 @@ def _has_panes(node: Physical) -> bool:
     window = node.window
     if window is None or window.kind is not WindowKind.SLIDING or window.zone or node.adaptive:
         return False
-    if node.by is not None:
+    if node.by is not None or node.partitioning is not None:
         return False
     mergeable = not any(c.beside or (c.function and not c.function.merge) for c in node.calls)
     return (

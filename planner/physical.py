@@ -15,7 +15,15 @@ from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal
-from cql.planner.logical import SEQUENCE, TIME, WEIGHT, WINDOW_COLUMNS, AggregateCall, SortKey
+from cql.planner.logical import (
+    SEQUENCE,
+    TIME,
+    WEIGHT,
+    WINDOW_COLUMNS,
+    AggregateCall,
+    Partitioning,
+    SortKey,
+)
 from cql.planner.physical_joins import (
     AsofJoinExec,
     LookupExec,
@@ -248,6 +256,7 @@ class WidAggregateExec:
     adaptive: bool = False
     why: str = ""
     by: int | None = None
+    partitioning: Partitioning | None = None
 
     @property
     def schema(self) -> Schema:
@@ -512,6 +521,17 @@ Changes: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeChoice:
+    """Who runs a plan, and why; operators with keys are split into ``partitions`` (0: they are
+    not), which ``workers`` share."""
+
+    name: str
+    why: str
+    workers: int = 1
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PhysicalPlan:
     """A whole query: its operators, the runtime that drives them, and the policies it runs under.
 
@@ -522,8 +542,7 @@ class PhysicalPlan:
     """
 
     root: Physical
-    runtime: str
-    why_runtime: str
+    runtime: RuntimeChoice
     keep_bad_rows: bool
     notes: tuple[str, ...] = ()
     changelog: bool = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cql.errors import Position
 from cql.model import Field, Schema
 from cql.planner.expr import Expr
+from cql.planner.logical import Partitioning
 from cql.planner.trees import replace
 from cql.types import BIGINT, BOOLEAN, DataType
 
@@ -98,6 +99,7 @@ class OopJoinExec:
     smooth: bool = False
     why: str = ""
     pos: Position | None = field(default=None, compare=False)
+    partitioning: Partitioning | None = None
 
     @property
     def pair(self) -> Schema:

@@ -265,7 +265,8 @@ def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     live = {*progressing(node.left), *(width + c for c in progressing(node.right))}
     if looks_up(node):
         live = set()
-    read = wanted | condition | live
+    split = node.partitioning
+    read = wanted | condition | live | set(() if split is None else split.keys)
     left, left_places = _pruned(node.left, frozenset(k for k in read if k < width))
     right, right_places = _pruned(node.right, frozenset(k - width for k in read if k >= width))
     places = dict(left_places)
@@ -273,4 +274,6 @@ def _join(node: Join, wanted: frozenset[int]) -> tuple[Logical, Places]:
     made = replace(node, left=left, right=right)
     if node.condition is not None:
         made = replace(made, condition=moved(node.condition, places))
+    if split is not None:
+        made = replace(made, partitioning=replace(split, keys=tuple(places[k] for k in split.keys)))
     return made, places

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import Position
@@ -32,6 +33,7 @@ from cql.planner.physical import (
     with_input,
 )
 from cql.planner.physical_joins import AsofJoinExec, OopJoinExec, RelationJoinExec
+from cql.planner.runtime import choose_runtime
 
 #: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.
 _Mention = tuple[tuple[str, ...], int, int | None]
@@ -39,9 +41,11 @@ _Place = tuple[_Mention, int]
 
 
 @deep_stack()
-def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
-    """The plans with their common parts as common objects; ``panes``: also those of windows that
-    differ in RANGE, SLIDE and OFFSET only."""
+def together(
+    plans: Sequence[PhysicalPlan], settings: Mapping[str, Any], *, panes: bool, cores: int = 1
+) -> Together:
+    """The plans with their common parts as common objects, and one runtime; ``panes``: also those
+    of windows that differ in RANGE, SLIDE and OFFSET only. ``cores``: as in ``lower.plan``."""
     # A common part stands where the first query wrote it; an error is told at its place, so those
     # that fail for bad rows come before those that keep them.
     order = sorted(range(len(plans)), key=lambda k: plans[k].keep_bad_rows)
@@ -54,7 +58,9 @@ def together(plans: Sequence[PhysicalPlan], *, panes: bool) -> Together:
     if panes:
         roots = share_windows(roots)
     placed = dict(zip(order, roots, strict=True))
-    return Together(tuple(replace(p, root=placed[k]) for k, p in enumerate(plans)))
+    runtime = choose_runtime([placed[k] for k in range(len(plans))], settings, cores)
+    made = (replace(p, root=placed[k], runtime=runtime) for k, p in enumerate(plans))
+    return Together(tuple(made))
 
 
 def _scans(plans: Sequence[PhysicalPlan]) -> dict[_Place, SourceExec]:

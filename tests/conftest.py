@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -51,3 +52,22 @@ def seed(request: pytest.FixtureRequest) -> int:
 def small_blocks() -> Iterator[None]:
     with blocks_of_eight():
         yield
+
+
+@pytest.fixture
+def stress() -> Iterator[None]:
+    """Threads of the ordered runtime give their core away at random points."""
+    from cql.executor.kernels.sections import CALM, YIELDING
+    from cql.executor.runtimes.ordered import Ordered
+
+    Ordered.stress = YIELDING
+    yield
+    Ordered.stress = CALM
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

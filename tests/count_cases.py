@@ -50,7 +50,7 @@ import random_cases
 from naive_aggregates import QueryFailsError, UndeterminedError
 from naive_order import Order
 from naive_rows import Answer
-from random_cases import FLUSHES, MORSELS, RUNTIMES, Case, legal_operators, order_of
+from random_cases import FLUSHES, MORSELS, Case, legal_operators, order_of, runtime_settings
 from random_data import SCHEMAS, Stream
 from random_permutations import permutable, permuted
 from random_shapes import SHAPES, Shape, shape
@@ -276,7 +276,7 @@ def options(base: Case, name: str, seed: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) < TOGETHER:
         settings = dict(made[len(found)] if len(found) < len(made) else rng.choice(made))
-        settings["runtime"] = rng.choice(RUNTIMES)
+        settings |= runtime_settings(rng)
         morsel = rng.choice(MORSELS)
         if morsel is not None:
             settings["morsel_rows"] = morsel

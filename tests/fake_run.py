@@ -31,18 +31,34 @@ class FakeProgress:
     elapsed: float = 2.0
 
 
+class FakeControl:
+    is_paused = False
+    workers = 1
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def share(self, workers: int) -> None:
+        self.workers = workers
+
+
 class FakeRun:
     """Gives ``batches``; then, if ``endless``, waits until it is asked to stop."""
 
     def __init__(self, *batches: pa.RecordBatch, endless: bool = False) -> None:
         self.state = FakeProgress()
         self.closed = False
+        self.control = FakeControl()
         self.started = threading.Event()
         self.stop_asked = threading.Event()
         self.waiting = threading.Event()
         self._batches = batches
         self._endless = endless
         self.error: Exception | None = None
+        self.timed = False
         self.on_notice: Callable[[str], None] = lambda message: None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -76,6 +92,12 @@ class FakeRun:
 
     def bad_rows(self) -> pa.Table:
         return pa.table({"reason": ["overflow"]})
+
+    def timing(self) -> None:
+        """It has no operators that take time."""
+
+    def sharing(self) -> None:
+        return None
 
     def held_back(self) -> None:
         """One input holds nothing back."""

@@ -23,8 +23,8 @@ from cql.executor.graph import Graph, build
 from cql.executor.ingest import Feed
 from cql.executor.kernels.cut import cut
 from cql.executor.marks import columns_read
-from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import StageOperator, Workspace
+from cql.executor.operators.slab import SlabOperator
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
@@ -215,7 +215,7 @@ class Recorder:
     chunks: list[Chunk] = field(default_factory=list)
     bad: list[tuple[str, int, int, str]] = field(default_factory=list)
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         self.chunks.append(read_unit(unit, self.schema, self.dictionary))
 
     def failed(self, failure: Failure) -> None:
@@ -240,7 +240,7 @@ def runtime_of(
 
 def refresh(graph: Graph) -> None:
     for operator in graph.operators:
-        if isinstance(operator, StageOperator | MergeOperator):
+        if isinstance(operator, StageOperator | SlabOperator):
             operator.refresh()
 
 

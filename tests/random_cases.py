@@ -68,7 +68,7 @@ CHANGES = (
     "net",
     "relationjoin",
 )
-RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
+RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion", "ordered", "ordered")
 KEEPS_VALUES = re.compile(
     r"DISTINCT|median|percentile|mode\(|array_agg|collect_set|string_agg|listagg"
 )
@@ -127,7 +127,7 @@ def case_of(made: Shape, seed: int) -> Case:
     streams = tuple(random_stream(rng, name) for name in made.streams)
     if made.by is not None:
         streams = tuple(punctuated_by(rng, stream, made.by) for stream in streams)
-    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES)}
+    settings = runtime_settings(rng)
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel
@@ -138,6 +138,18 @@ def case_of(made: Shape, seed: int) -> Case:
     settings |= order_settings(rng, made)
     piecewise = draw_piecewise(rng, made, streams)
     return Case(f"{made.index}:{seed}", made, streams, params, keep, settings, (), piecewise)
+
+
+def runtime_settings(rng: random.Random) -> dict[str, Any]:
+    """Who runs the operators; of the ordered runtime also how many, and what they share."""
+    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES)}
+    if settings["runtime"] == "ordered":
+        settings["workers"] = rng.choice((1, 2, 3))
+        settings["partitions"] = rng.choice((0, 3))
+        settings["scheduler"] = rng.choice(("ct", "lp", "et", "qst"))
+        settings["worklist"] = rng.choice(("hybrid", "partitioned", "shared"))
+        settings["reorder"] = rng.choice(("non_blocking", "lock_based"))
+    return settings
 
 
 def draw_piecewise(rng: random.Random, made: Shape, streams: Sequence[Stream]) -> bool:
@@ -339,7 +351,8 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
         kind = m["operator"].split("#")[0]
         m = Counter({name: n for name, n in m.items() if isinstance(n, int)})
         if "groups_out" in m:
-            assert m["groups_out"] == m["rows_out"] + filtered(m, "after") + m["bad_results"], m
+            lost = filtered(m, "after") + m["bad_results"] + m["over_limit"]
+            assert m["groups_out"] == m["rows_out"] + lost, m
             assert "pairs" not in m or m["late_pairs"] <= m["pairs"], m
             assert m["groups_out"] >= m["windows_closed"], m
         elif "entered" in m:

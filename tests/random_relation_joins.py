@@ -143,7 +143,8 @@ def _above(writer: _Writer, source: str, other: str, *, using: bool) -> str:
 def relation_join_case(index: int, seed: int) -> Case:
     """A case of a shape."""
     case = case_of(replace(relation_join_shape(index), index=f"relationjoin/{index}"), seed)
-    settings = {k: v for k, v in case.settings.items() if k in ("runtime", "morsel_rows", "fuse")}
+    kept = ("runtime", "workers", "morsel_rows", "fuse")
+    settings = {k: v for k, v in case.settings.items() if k in kept}
     streams = tuple(
         replace(s, rows=s.rows[:MOST_ROWS], splits=tuple(min(c, MOST_ROWS) for c in s.splits))
         for s in case.streams

@@ -153,7 +153,9 @@ def _invoke(words: list[str]) -> str:
 
 
 _VARYING = (
-    (re.compile(r"\b\d+(\.\d+)? ?(µs|ms|s)\b"), "<time>"),
+    (re.compile(r"\b[\d,]+(\.\d+)? ?(ns|µs|ms|s)\b"), "<time>"),
+    (re.compile(r"\b\d+%"), "<share>"),
+    (re.compile(r"(?<=\S) {2,}"), "  "),
     (re.compile(r"\b[\d.,]+[kMG]? rows/s"), "<rate>"),
 )
 

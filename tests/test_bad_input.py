@@ -348,7 +348,7 @@ def test_all_memory_is_accounted_for(
         seen.append(sum(parts))
 
     deliver, release = Execution.deliver, Execution._release
-    monkeypatch.setattr(Execution, "deliver", lambda run, unit: (deliver(run, unit), compare(run)))
+    monkeypatch.setattr(Execution, "deliver", lambda run, *of: (deliver(run, *of), compare(run)))
     monkeypatch.setattr(Execution, "_release", lambda run: (compare(run), release(run)))
     rows = {"ts": range(3000), "n": [k * k % 97 for k in range(3000)], "s": ["é"] * 3000}
     session.create_stream("w", pa.table(rows), "ts", slack=20)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from catalog_tools import blocks_of_eight
@@ -18,12 +19,13 @@ from cql.errors import NotSupportedError, PlanError
 from cql.executor import turns
 from cql.executor.execution import Execution
 from cql.executor.operators import oop_join
+from cql.executor.operators.oop_join import OopJoinOperator
 
 SECOND = 1_000_000
 
 
 #: Of so many shapes one is run, unless all are: each takes seconds to compile.
-PART = 3
+PART = 5
 
 
 @pytest.mark.parametrize("first", range(0, SHAPES, PART))
@@ -304,3 +306,29 @@ def test_pairs_pass_though_they_are_many(what: str) -> None:
     assert most <= 20 * morsel
     assert max(state.values()) < 4_000_000, state  # all pairs: 26 MB
     assert what == "count" or read in (n * n, 2 * n * n)
+
+
+def test_the_second_links_of_rows_lead_no_further_than_the_ring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of rows that have left would be followed out of the memory."""
+    made: list[OopJoinOperator] = []
+    real = OopJoinOperator.__init__
+
+    def seen(self: OopJoinOperator, *args: Any, **more: Any) -> None:
+        real(self, *args, **more)
+        made.append(self)
+
+    monkeypatch.setattr(OopJoinOperator, "__init__", seen)
+    rows, random = 20_000, np.random.default_rng(0)
+    session = cql.connect(spark=False)
+    for name in "ab":
+        keys = random.integers(0, 200, rows)
+        session.create_stream(name, pa.table({"ts": np.arange(rows), "k": keys}), ordered_by="ts")
+    session.sql(
+        "SELECT count(*) FROM a JOIN b ON a.k = b.k AND a.ts - b.ts BETWEEN -700 AND 700"
+    ).to_arrow()
+    (operator,) = made
+    for side in ("lrows", "rrows"):
+        held = operator.state[side]
+        assert 0 < held["skip"].max() < held.size

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from checked import Checked, ContractError, StreamCheck, check_graph
+from growing_streams import QUERIES, SETTINGS, stream
 from operator_tools import (
     Admissions,
     Chunk,
@@ -25,7 +26,6 @@ from operator_tools import (
     table,
     workspace_of,
 )
-from test_two_threads import QUERIES, SETTINGS, stream
 
 from cql.executor.ingest import to_storage
 from cql.executor.operators import rows
@@ -155,7 +155,7 @@ class Printer(Recorder):
         super().__init__(schema, dictionary)
         self.lines = lines
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         chunk: Chunk = read_unit(unit, self.schema, self.dictionary)
         late = {row for row, _, _ in chunk.stragglers}
         for i, row in enumerate(chunk.rows):

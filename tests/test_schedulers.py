@@ -40,7 +40,7 @@ class Sink:
     promises: list[int] = field(default_factory=list)
     on_delivery: Any = None
 
-    def deliver(self, unit: Unit) -> None:
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
         self.rows += column_data(unit, 0, SCHEMA).tolist()
         promised = unit.punctuations[1 : 4 * int(unit.words[PUNCTUATIONS]) : 4]
         self.promises += promised.tolist()

@@ -202,7 +202,7 @@ def test_explain(session: Session, engine: Engine) -> None:
     assert "Aggregate" in str(session.sql(f"EXPLAIN LOGICAL {text}"))
     assert str(session.sql(f"EXPLAIN MERMAID {text}")).startswith("flowchart")
     measured = str(session.sql(f"EXPLAIN ANALYZE {text}"))
-    assert "rows_in" in measured
+    assert "rows in" in measured
     assert "0 rows in, 0 out in 2.0 s" in measured
     assert len(engine.runs) == 1
     assert "def kernel" in select(session, text).explain("kernel")
@@ -438,7 +438,7 @@ def test_set_show_reset(session: Session) -> None:
     assert len(rows(session.sql("SHOW SETTINGS"))) == len(Settings())
     session.set("workers", 1)
     with pytest.raises(NotSupportedError):
-        session.sql("SET runtime = ordered")
+        session.sql("SET runtime = simulation")
 
 
 def test_connect_checks_settings() -> None:

@@ -40,7 +40,7 @@ def test_with_leaves_the_original_alone() -> None:
 def test_is_a_mapping() -> None:
     settings = Settings()
     assert list(settings) == list(SETTINGS)
-    assert dict(settings)["runtime"] == "depth_first"
+    assert dict(settings)["runtime"] == "auto"
     with pytest.raises(KeyError):
         settings["no_such"]
 
@@ -106,8 +106,7 @@ def test_bad_values(name: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("runtime", "ordered"),
-        ("workers", 2),
+        ("runtime", "simulation"),
         ("queue", "IN-PLACE"),
     ],
 )

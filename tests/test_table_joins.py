@@ -21,7 +21,7 @@ from cql.errors import BindError, NotSupportedError, PlanError, RunError
 from cql.executor import compaction
 
 #: Shapes of every run.
-SMALL = 10
+SMALL = 8
 
 
 @pytest.mark.parametrize("first", range(SMALL))

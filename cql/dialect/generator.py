@@ -23,12 +23,21 @@ class CqlGenerator(generator.Generator):
         exp.DType.TIMESTAMPNTZ: "TIMESTAMP_NTZ",
         exp.DType.TIMESTAMPLTZ: "TIMESTAMP_LTZ",
     }
+    AFTER_HAVING_MODIFIER_TRANSFORMS: ClassVar[dict[str, Callable[..., str]]] = {
+        nodes.PARTITION_BY: lambda self, e: (
+            f"{self.sep()}{self.sql(e, nodes.PARTITION_BY)}"
+            if e.args.get(nodes.PARTITION_BY)
+            else ""
+        ),
+        **generator.Generator.AFTER_HAVING_MODIFIER_TRANSFORMS,
+    }
     TRANSFORMS: ClassVar[dict[type[exp.Expr], Callable[..., str]]] = {
         **generator.Generator.TRANSFORMS,
         exp.NullSafeEQ: lambda self, e: self.binary(e, "IS NOT DISTINCT FROM"),
         exp.IntDiv: lambda self, e: self.binary(e, "DIV"),
         exp.RegexpLike: lambda self, e: self.binary(e, "RLIKE"),
         nodes.Duration: lambda self, e: f"{self.sql(e, 'this')} {e.unit}",
+        nodes.PartitionBy: lambda self, e: self.partition_by(e),
         nodes.StreamWindow: lambda self, e: self.stream_window(e),
         nodes.FromUnion: lambda self, e: self.from_union(e),
         nodes.FromWatermark: lambda self, e: (
@@ -132,6 +141,10 @@ class CqlGenerator(generator.Generator):
 
     def plan_hint(self, hint: nodes.PlanHint) -> str:
         return f"{hint.this}{self.list_of(hint.expressions)}"
+
+    def partition_by(self, clause: nodes.PartitionBy) -> str:
+        keys = self.list_of(clause.expressions)
+        return f"PARTITION BY {clause.this}{keys} INTO {self.sql(clause, 'expression')}"
 
     def after_limit_modifiers(self, expression: exp.Expr) -> list[str]:
         keys = (nodes.JOIN_WINDOW, nodes.EMIT, nodes.ON_BAD_ROW, nodes.LATE_OUTPUT)

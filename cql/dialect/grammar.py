@@ -143,7 +143,7 @@ _QUERY_ARGS = frozenset(
         "this expression expressions with_ distinct hint from_ joins match where group having "
         "qualify windows "
         "order limit offset alias r2s select_window stream_window from_watermark join_window emit "
-        "on_bad_row late_output"
+        "partition_by on_bad_row late_output"
     )
 )
 _TABLE_ARGS = frozenset(

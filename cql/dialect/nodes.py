@@ -8,6 +8,7 @@ Nodes that hang on sqlglot's own nodes do so under these argument keys::
     FROM S WATERMARK ts DELAY OF ...       item.args["from_watermark"]     (FromWatermark)
     FROM STREAM S                          table.args["stream"]            (True)
     ... WINDOW 10 minutes                  query.args["join_window"]       (JoinWindow)
+    ... PARTITION BY HASH(k) INTO 8        select.args["partition_by"]     (PartitionBy)
     ... EMIT CHANGES                       query.args["emit"]              (Emit)
     ... ON BAD ROW KEEP                    query.args["on_bad_row"]        (OnBadRow)
     ... LATE OUTPUT INTO t                 query.args["late_output"]       (LateOutput)
@@ -30,6 +31,7 @@ SELECT_WINDOW = "select_window"
 FROM_WATERMARK = "from_watermark"
 STREAM = "stream"
 JOIN_WINDOW = "join_window"
+PARTITION_BY = "partition_by"
 EMIT = "emit"
 ON_BAD_ROW = "on_bad_row"
 LATE_OUTPUT = "late_output"
@@ -189,6 +191,14 @@ class JoinWindow(exp.Expression):
     """``SELECT * FROM S, T WHERE S.a = T.a WINDOW 10 MINUTE``."""
 
     arg_types: ClassVar[Args] = {"this": True}
+
+
+class PartitionBy(exp.Expression):
+    """``PARTITION BY HASH(a, b) INTO 8``: ``this`` is HASH or RANGE (str), ``expressions`` the keys
+    (none: all), ``expression`` the number of partitions.
+    """
+
+    arg_types: ClassVar[Args] = {"this": True, "expressions": False, "expression": True}
 
 
 class Emit(exp.Expression):
@@ -475,6 +485,7 @@ CLAUSE_NODES: tuple[type[exp.Expression], ...] = (
     TypedNumber,
     GroupWindow,
     JoinWindow,
+    PartitionBy,
     Emit,
     OnBadRow,
     LateOutput,

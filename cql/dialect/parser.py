@@ -279,6 +279,8 @@ class QueryParser(FromParser):
                 self.refuse("a join needs a FROM clause", self._tokens[index])
             if self.at_window_clause():
                 self._window_clause(this)
+            elif self._curr.token_type == TokenType.PARTITION_BY:
+                self._partition_clause(this)
             else:
                 self._stream_clauses(this)
             if self._index == index:
@@ -303,6 +305,28 @@ class QueryParser(FromParser):
         if not isinstance(this, exp.Select):
             self.refuse("WINDOW stands in a SELECT", token)
         self._put(this, nodes.JOIN_WINDOW, self.placed(nodes.JoinWindow(this=length), token), token)
+
+    def _partition_clause(self, this: exp.Expr) -> None:
+        """``PARTITION BY HASH(a, b) INTO 8``, ``PARTITION BY HASH INTO 8``, ``… RANGE(k) …``."""
+        token = self._curr
+        if not isinstance(this, exp.Select):
+            self.refuse("PARTITION BY … INTO stands in a SELECT", token)
+        self._advance()
+        scheme = self.one_of(("HASH", "RANGE"), "PARTITION BY")
+        keys = []
+        if self._match(TokenType.L_PAREN):
+            keys = self._parse_csv(self._parse_disjunction)
+            if not keys:
+                self.refuse_unexpected(f"a key is missing in {scheme}( )")
+            self.close_paren()
+        elif scheme == "RANGE":
+            self.refuse("RANGE needs its key in parentheses", hint="PARTITION BY RANGE(k) INTO 8")
+        self.require("INTO", after=f"PARTITION BY {scheme}{'(…)' if keys else ''}")
+        number = self._parse_unary()
+        if number is None:
+            self.refuse_unexpected("a number of partitions is missing after INTO")
+        made = nodes.PartitionBy(this=scheme, expressions=keys, expression=number)
+        self._put(this, nodes.PARTITION_BY, self.placed(made, token), token)
 
     def _named_window(self) -> exp.Expr | None:
         if self._next.token_type != TokenType.ALIAS:

@@ -6,10 +6,12 @@ consistent.
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _I64 = ir.IntType(64)
@@ -53,9 +55,15 @@ def _store(ordering: str) -> Any:
     return function
 
 
+fetch_add = _read_modify_write("add", "seq_cst")
 fetch_add_relaxed = _read_modify_write("add", "monotonic")
+exchange = _read_modify_write("xchg", "seq_cst")
+load = _load("seq_cst")
 load_acquire = _load("acquire")
+load_relaxed = _load("monotonic")
+store = _store("seq_cst")
 store_release = _store("release")
+store_relaxed = _store("monotonic")
 
 
 @intrinsic
@@ -68,3 +76,30 @@ def compare_and_swap(typingctx: Any, address: Any, expected: Any, new: Any) -> A
         return builder.extract_value(result, 0)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def fence(typingctx: Any) -> Any:
+    """What was written before is seen before what is read after (store, then load)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def pause(typingctx: Any) -> Any:
+    """Tells the core that it waits in a loop. (Inline assembly aborts the process.)"""
+    arm = platform.machine().lower() in ("aarch64", "arm64")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = [ir.IntType(32)] if arm else []
+        kind = ir.FunctionType(ir.VoidType(), given)
+        name = "llvm.aarch64.hint" if arm else "llvm.x86.sse2.pause"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        builder.call(function, [ir.Constant(g, 1) for g in given])
+        return context.get_dummy_value()
+
+    return types.void(), codegen

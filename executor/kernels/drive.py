@@ -17,6 +17,7 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.clock import add_time, began_at
 from cql.executor.kernels.memory import call_operator, words
 from cql.executor.kernels.turns import OPERATOR, UNIT, record, take
 from cql.executor.kernels.turns import PORT as TO_PORT
@@ -51,6 +52,7 @@ CALLS = 1  # operator calls made
 RESULT = 2  # what the Python operator returned
 NOT_CALLED = -1
 TOLD = 3  # Python was needed for the unit at hand
+TIMES = 4  # address of what operators take (``clock``), or 0
 
 _TABLES = ", ".join(["int64[::1]"] * 11)
 
@@ -101,6 +103,7 @@ def drive(
 
     After SINK and LOOPED the unit counts as delivered; after NEEDS and FAILED the operator is
     called again with the same unit; after PYTHON ``control[RESULT]`` holds what it returned."""
+    times = control[TIMES]
     while control[TOP] > 0:
         at = FRAME * (control[TOP] - 1)
         operator = stack[at]
@@ -112,7 +115,9 @@ def drive(
                 code = control[RESULT]
                 control[RESULT] = NOT_CALLED
             else:
+                began = began_at(times)
                 code = call_operator(address[operator], descriptor[operator], stack[at + 1])
+                add_time(times, operator, began)
             control[CALLS] += 1
             ran[operator] = control[CALLS]
             if code == NEED:

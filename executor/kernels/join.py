@@ -88,9 +88,10 @@ def _tag(keys: Any, e: int, words: int) -> int:
 @njit("int64(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
     """Forgets the keys whose rows have all left, whose sides begin at ``left`` and ``right``;
-    returns how many stay. They are entered into the index, which is empty; their places are asked
-    for ahead."""
+    returns how many stay. The index has these alone afterwards; their places in it are asked for
+    ahead."""
     words = keys.shape[1] - 2
+    index[:] = 0
     stay = 0
     for e in range(count):
         if keys[e, words] < left and keys[e, words + 1] < right:

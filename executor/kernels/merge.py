@@ -19,16 +19,22 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.memory import (
-    as_f32,
-    as_i16,
-    as_i32,
-    as_u8,
-    f64_of_bits,
-    integer_at,
-    words,
-)
+from cql.executor.kernels.memory import as_i32, as_u8, integer_at, words
 from cql.executor.kernels.passing import send
+from cql.executor.kernels.slab import (
+    HELD,
+    NEXT,
+    OWN,
+    PICKED,
+    PLACES,
+    SLOTS,
+    compare_slots,
+    give_back,
+    give_rows,
+    store_rows,
+    unranked,
+)
+from cql.executor.kernels.sort_keys import COLUMNS, DATA, KEYS, MASK, column_at, size_of, whole
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
@@ -64,111 +70,44 @@ NEED_SLOTS = 0  # room for DETAIL_ROW more rows
 NEED_RUNS = 1  # room for more runs
 NEED_RANK = 2  # the order of texts that came since it was last given
 
-# Descriptor: these words, then those of each port, of each column, of each key.
-COLUMNS = 0
-PORTS = 1
-KEYS = 2  # sort keys behind the time
-ORDER = 3  # column of the time
-REFUSES_NULL = 4  # whether a row without a time is a bad row
-FIRST_OUT = 5  # OFFSET of the query
-LAST_OUT = 6  # OFFSET + LIMIT
-SLOTS = 7  # capacity of the slab
-FREE = 8  # first free slot; the next one is in NEXT
-HELD = 9
-RUNS = 10  # capacity of the tables of runs
-OPEN = 11  # runs: all of them have rows
-BORN = 12  # runs so far
-PROMISED = 13
-ENDED = 14
+# Descriptor: behind those of the slab these words, then those of each port.
+PORTS = OWN
+ORDER = OWN + 1  # column of the time
+REFUSES_NULL = OWN + 2  # whether a row without a time is a bad row
+FIRST_OUT = OWN + 3  # OFFSET of the query
+LAST_OUT = OWN + 4  # OFFSET + LIMIT
+RUNS = OWN + 5  # capacity of the tables of runs
+OPEN = OWN + 6  # runs: all of them have rows
+BORN = OWN + 7  # runs so far
+PROMISED = OWN + 8
+ENDED = OWN + 9
 # Counters.
-ROWS_IN = 15
-ROWS_LEFT = 16  # taken from the runs, those that LIMIT and OFFSET leave out among them
-LATE = 17
-OVER_LIMIT = 18
+ROWS_IN = OWN + 10
+ROWS_LEFT = OWN + 11  # taken from the runs, those that LIMIT and OFFSET leave out among them
+LATE = OWN + 12
+OVER_LIMIT = OWN + 13
 # Addresses.
-NEXT = 19  # int32 per slot
-TIMES = 20  # int64 per slot: the column itself where that is its type
-PICKED = 21  # int32 per row of a unit: rows that are kept
-PLACES = 22  # int32 per row of a unit: their slots; later those of the rows that leave
-HEAP = 23  # of runs, by their heads
-HEADS = 24
-TAILS = 25
-AGES = 26  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
-SPARES = 27  # runs that are free
-LISTS = 28  # per port: its runs, by birth; the tails fall
-RANK = 29  # int32 per code of the dictionary
-RANKS = 30  # how many
-IDLING = 31  # what was sent last: all inputs are idle (1), or not
-FIRST = 32
+TIMES = OWN + 14  # int64 per slot: the column itself where that is its type
+HEAP = OWN + 15  # of runs, by their heads
+HEADS = OWN + 16
+TAILS = OWN + 17
+AGES = OWN + 18  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
+SPARES = OWN + 19  # runs that are free
+LISTS = OWN + 20  # per port: its runs, by birth; the tails fall
+IDLING = OWN + 21  # what was sent last: all inputs are idle (1), or not
+FIRST = OWN + 22
 
 PORT_WORDS = 5
 #: Progress, whether it has ended, its runs, whether it is idle, its rows that came too late for it.
 MARK, DONE_AT, COUNT, SILENT, TOO_LATE = range(PORT_WORDS)
-COLUMN_WORDS = 3
-SIZE, DATA, MASK = range(COLUMN_WORDS)  # bytes of a value; slab's addresses (mask 0: no NULLs)
-KEY_WORDS = 4
-KEY_COLUMN, KIND, DESCENDING, NULLS_FIRST = range(KEY_WORDS)
-INTEGER, DOUBLE, FLOAT, TEXT = range(4)
 PORT_SHIFT = 44
-
-
-@njit("int64[::1](int64)", cache=True)
-def whole(desc: int) -> Any:
-    """All words of a descriptor."""
-    d = words(desc, FIRST)
-    more = PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * d[KEYS]
-    return words(desc, FIRST + more)
-
-
-@njit(inline="always")
-def _column(d: Any, column: int) -> int:
-    return FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * column
-
-
-@njit("int64(float64, float64)", cache=True)
-def _compare_reals(x: float, y: float) -> int:
-    """NaN is the largest and equals itself, -0.0 is 0.0."""
-    if x != x or y != y:
-        return int(x != x) - int(y != y)
-    return int(x > y) - int(x < y)
-
-
-@njit("int64(int64[::1], int64, int64)", cache=True)
-def _compare_keys(d: Any, a: int, b: int) -> int:
-    """-1, 0 or 1: rows of the same time by the further keys."""
-    for k in range(d[KEYS]):
-        key = FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * k
-        column = _column(d, d[key + KEY_COLUMN])
-        if d[column + MASK] != 0:
-            mask = as_u8(d[column + MASK], d[SLOTS])
-            if mask[a] != mask[b]:
-                return -1 if (mask[a] == 0) == (d[key + NULLS_FIRST] != 0) else 1
-            if mask[a] == 0:
-                continue
-        data, size, kind = d[column + DATA], d[column + SIZE], d[key + KIND]
-        order = 0
-        if kind == DOUBLE:
-            order = _compare_reals(f64_of_bits(words(data, d[SLOTS])[a]),
-                                   f64_of_bits(words(data, d[SLOTS])[b]))  # fmt: skip
-        elif kind == FLOAT:
-            reals = as_f32(data, d[SLOTS])
-            order = _compare_reals(float(reals[a]), float(reals[b]))
-        else:
-            x, y = integer_at(data, size, a), integer_at(data, size, b)
-            if kind == TEXT:
-                rank = as_i32(d[RANK], d[RANKS])
-                x, y = int(rank[x]), int(rank[y])
-            order = int(x > y) - int(x < y)
-        if order != 0:
-            return -order if d[key + DESCENDING] != 0 else order
-    return 0
 
 
 @njit(inline="always")
 def _compare(d: Any, times: Any, a: int, b: int) -> int:
     if times[a] != times[b]:
         return -1 if times[a] < times[b] else 1
-    return _compare_keys(d, a, b) if d[KEYS] > 0 else 0
+    return compare_slots(d, d[KEYS], a, b) if d[KEYS] > 0 else 0
 
 
 @njit(inline="always")
@@ -192,27 +131,13 @@ def _without_time(d: Any, u: Any) -> int:
     return -1
 
 
-@njit("boolean(int64[::1], int64[::1])", cache=True)
-def _unranked(d: Any, u: Any) -> bool:
-    """Whether a text of a sort key came after the order of texts was given."""
-    for k in range(d[KEYS]):
-        key = FIRST + PORT_WORDS * d[PORTS] + COLUMN_WORDS * d[COLUMNS] + KEY_WORDS * k
-        if d[key + KIND] == TEXT:
-            codes = as_i32(u[HEADER + 2 * d[key + KEY_COLUMN]], u[ROWS])
-            mask = as_u8(u[HEADER + 2 * d[key + KEY_COLUMN] + 1], u[ROWS])
-            for i in range(u[ROWS]):
-                if mask[i] != 0 and codes[i] >= d[RANKS]:
-                    return True
-    return False
-
-
 @njit("int64(int64[::1], int64[::1])", cache=True)
 def _pick(d: Any, u: Any) -> int:
     """Notes the rows that are kept; returns how many."""
     n, order = u[ROWS], d[ORDER]
     picked = as_i32(d[PICKED], n)
-    size = d[_column(d, order) + SIZE]
-    nullable = d[_column(d, order) + MASK] != 0
+    size = size_of(d, order)
+    nullable = d[column_at(d, order) + MASK] != 0
     data = u[HEADER + 2 * order]
     mask = as_u8(u[HEADER + 2 * order + 1], n)
     stragglers = u[STRAGGLERS]
@@ -247,50 +172,16 @@ def _pick(d: Any, u: Any) -> int:
     return kept
 
 
-@njit("void(int64, int64, int64, int32[::1], int32[::1], int64)", cache=True)
-def _move(size: int, source: int, target: int, from_: Any, to: Any, n: int) -> None:
-    """``target[to[i]] = source[from_[i]]``."""
-    if n == 0:
-        return
-    if size == 8:
-        a, b = words(source, 1), words(target, 1)
-        for i in range(n):
-            b[to[i]] = a[from_[i]]
-    elif size == 4:
-        c, e = as_i32(source, 1), as_i32(target, 1)
-        for i in range(n):
-            e[to[i]] = c[from_[i]]
-    elif size == 2:
-        f, g = as_i16(source, 1), as_i16(target, 1)
-        for i in range(n):
-            g[to[i]] = f[from_[i]]
-    else:
-        p, q = as_u8(source, 1), as_u8(target, 1)
-        for i in range(n):
-            q[to[i]] = p[from_[i]]
-
-
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def _store(d: Any, u: Any, kept: int) -> None:
-    """Gives the kept rows slots, and copies them there column by column."""
-    links = as_i32(d[NEXT], d[SLOTS])
-    picked, places = as_i32(d[PICKED], kept), as_i32(d[PLACES], kept)
-    slot = d[FREE]
-    for i in range(kept):
-        places[i] = slot
-        slot = int(links[slot])
-    d[FREE] = slot
-    d[HELD] += kept
-    for c in range(d[COLUMNS]):
-        at = _column(d, c)
-        _move(d[at + SIZE], u[HEADER + 2 * c], d[at + DATA], picked, places, kept)
-        if d[at + MASK] != 0:
-            _move(1, u[HEADER + 2 * c + 1], d[at + MASK], picked, places, kept)
-    at = _column(d, d[ORDER])
+    """The kept rows, and their times."""
+    store_rows(d, u, kept)
+    places = as_i32(d[PLACES], kept)
+    at = column_at(d, d[ORDER])
     times = words(d[TIMES], d[SLOTS])
     if d[at + DATA] != d[TIMES]:
         for i in range(kept):
-            times[places[i]] = integer_at(d[at + DATA], d[at + SIZE], places[i])
+            times[places[i]] = integer_at(d[at + DATA], size_of(d, d[ORDER]), places[i])
     if d[at + MASK] != 0:
         mask = as_u8(d[at + MASK], d[SLOTS])
         for i in range(kept):
@@ -417,9 +308,7 @@ def _draw(d: Any, until: int, most: int) -> int:
             n += 1
         else:
             d[OVER_LIMIT] += 1
-            d[HELD] -= 1
-            links[slot] = d[FREE]
-            d[FREE] = slot
+            give_back(d, links, slot)
         if slot == tails[run]:
             _close_run(d, run)
             run = heap[0]
@@ -440,26 +329,6 @@ def _draw(d: Any, until: int, most: int) -> int:
     return n
 
 
-@njit("void(int64[::1], int64[::1], int64)", cache=True)
-def _give(d: Any, o: Any, n: int) -> None:
-    """Copies the drawn rows out, and frees their slots."""
-    picked, places = as_i32(d[PICKED], n), as_i32(d[PLACES], n)
-    for i in range(n):
-        picked[i] = i
-    for c in range(d[COLUMNS]):
-        at = _column(d, c)
-        _move(d[at + SIZE], d[at + DATA], o[HEADER + 2 * c], places, picked, n)
-        if d[at + MASK] != 0:
-            _move(1, d[at + MASK], o[HEADER + 2 * c + 1], places, picked, n)
-    links = as_i32(d[NEXT], d[SLOTS])
-    free = d[FREE]
-    for i in range(n):
-        links[places[i]] = free
-        free = int(places[i])
-    d[FREE] = free
-    d[HELD] -= n
-
-
 @njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
 def _release(d: Any, u: Any, o: Any) -> int:
     ended = 1
@@ -473,7 +342,7 @@ def _release(d: Any, u: Any, o: Any) -> int:
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
     o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT]
     o[ROWS] = _draw(d, until, o[CAPACITY])
-    _give(d, o, o[ROWS])
+    give_rows(d, o, o[ROWS])
     if d[OPEN] > 0:
         head = words(d[HEADS], d[RUNS])[words(d[HEAP], 1)[0]]
         if ended != 0 or words(d[TIMES], d[SLOTS])[head] < until:
@@ -504,7 +373,7 @@ def merge(desc: Any, unit: Any) -> Any:
     u = words(unit, width)
     o = words(u[OUT], width)
     if u[PHASE] == 0:
-        if d[REFUSES_NULL] != 0 and d[_column(d, d[ORDER]) + MASK] != 0:
+        if d[REFUSES_NULL] != 0 and d[column_at(d, d[ORDER]) + MASK] != 0:
             row = _without_time(d, u)
             if row >= 0:
                 u[CURSOR], u[DETAIL], u[DETAIL_ROW] = row + 1, 0, row
@@ -512,7 +381,7 @@ def merge(desc: Any, unit: Any) -> Any:
         if d[SLOTS] - d[HELD] < u[ROWS]:
             u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
             return NEED
-        if _unranked(d, u):
+        if unranked(d, u):
             u[DETAIL] = NEED_RANK
             return NEED
         d[ROWS_IN] += u[ROWS]
@@ -526,11 +395,3 @@ def merge(desc: Any, unit: Any) -> Any:
         _note_progress(d, u)
         u[PHASE] = 2
     return _release(d, u, o)
-
-
-@njit("void(int32[::1], int64, uint8[::1])", cache=True)
-def mark_free(links: Any, free: int, used: Any) -> None:
-    """Clears ``used`` at the free slots, which begin with ``free`` and end with -1."""
-    while free >= 0:
-        used[free] = 0
-        free = int(links[free])

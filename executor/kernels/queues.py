@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.clock import add_time, began_at, nanoseconds
 from cql.executor.kernels.drive import clear_output, start_unit
 from cql.executor.kernels.memory import call_operator, copy_bytes, words
 from cql.executor.unit import (
@@ -66,6 +66,7 @@ RESULT = 10
 NOT_CALLED = -1
 WANTS = 11
 CALLS = 12
+TIMES = 13  # address of what operators take (``clock``), or 0
 
 
 @njit(
@@ -179,6 +180,7 @@ def run(
     clock: int,
 ) -> int:
     """Runs until at most ``until`` units wait (IDLE), or Python is needed; call again to go on."""
+    times = control[TIMES]
     while True:
         operator = control[OPERATOR]
         if operator < 0:
@@ -208,7 +210,9 @@ def run(
                 code = control[RESULT]
                 control[RESULT] = NOT_CALLED
             else:
+                began = began_at(times)
                 code = call_operator(address[operator], descriptor[operator], control[UNIT])
+                add_time(times, operator, began)
             control[CALLS] += 1
             if code == NEED:
                 return NEEDS

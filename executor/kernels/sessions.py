@@ -29,7 +29,7 @@ DIRECTORY = (
     "open",  # records in the heap
     "free",  # the first record that was given back, -1; the next is its ``older``
     "used",  # records from here on were never taken
-    "born",  # sessions so far
+    "born",  # how many were born before, or (of partitions) the place of its first row
     "heap",  # (end, record) each
     "index",
     "records",

@@ -37,7 +37,8 @@ ANY = 4  # 0: one without a block is waited for; 1: those that have one go on
 SERIAL = 5  # of the next unit
 SEQUENCE = 6  # stream position of the next row
 BEGAN = 7  # serial number with which this turn began
-HEADER = 8
+UNTIL = 8  # serial with which no unit is cut, yet
+HEADER = 9
 
 # Of an input.
 OF_CUTTER = 0  # its address
@@ -78,8 +79,11 @@ def whose(turns: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def take(turns: int) -> int:
-    """Cuts the next unit. 0: the input whose turn it is has no block, or none any more."""
+    """Cuts the next unit. 0: the input whose turn it is has no block, or none any more; or UNTIL is
+    reached."""
     h = words(turns, HEADER)
+    if h[SERIAL] >= h[UNTIL]:
+        return 0
     if h[LEFT] <= 0:
         k = whose(turns)
         if k < 0:

@@ -29,7 +29,9 @@ from cql.executor.operators.row_terminal import RowTerminal
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Table, columns_at
+from cql.executor.operators.unit_text import row_at
 from cql.executor.operators.user_aggregate import declare_own, own_lines
+from cql.executor.unit import SEQUENCE
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import AggregateCall
 from cql.planner.physical import ProjectExec, WidAggregateExec
@@ -65,6 +67,8 @@ class GroupingTerminal(RowTerminal):
     _codes: list[AggregateCode] = field(default_factory=list)
     _compares_nulls: bool = False  # whether a NULL key can come in this variant of the kernel
     _in_run: bool = False  # in the loop over rows of ``AggregateTerminal.each_row``
+    #: When a new group begins, among those of all partitions: with the row at hand.
+    _birth: str = f"u[{SEQUENCE}] + int64(r)"
 
     def __post_init__(self) -> None:
         node, layout = self.node, self.writer.kernel.layout
@@ -78,7 +82,9 @@ class GroupingTerminal(RowTerminal):
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         state = (column for code in self._codes for column in code.columns)
-        groups = Table("", (*keys, *self._group_columns(), *state), self._words, self._direct)
+        born = (("born", "int64"),) if self.writer.spec.parted else ()
+        columns = (*keys, *born, *self._group_columns(), *state)
+        groups = Table("", columns, self._words, self._direct)
         sets = (set_of_values(k) for k in self.distinct)
         self.tables = (groups, *sets, *(log.table for log in self.logs), *self._more_tables())
         self.codes = tuple(self._code_columns())
@@ -169,7 +175,8 @@ class GroupingTerminal(RowTerminal):
         if not all(isinstance(k, Column) and not scope.is_masked(k.index) for k in keys):
             return
         with body.block(f"if i < {self._look_ahead_to()}:"):
-            body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
+            later = row_at(writer.kernel, f"i + {AHEAD_ROWS}", parted=writer.spec.parted)
+            body.line(f"ahead = {later}")
             self._set_words([emit(k, scope) for k in keys], "ahead_")
             hashed = f"hash_end({self._chain('ahead_')})"
             if self._direct:
@@ -421,6 +428,8 @@ class GroupingTerminal(RowTerminal):
         body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
         if self._nullable_keys:
             body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
+        if self.writer.spec.parted:
+            body.line(f"born[g] = {self._birth}")
         body.lines(*self._init_lines(), "break")
 
     def _note_stray(self) -> None:

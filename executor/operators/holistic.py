@@ -9,7 +9,7 @@ log per pane", design §5).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -26,6 +26,8 @@ from cql.planner.logical import AggregateCall
 from cql.types import DataType, Kind
 
 Array = npt.NDArray[Any]
+#: Entries of a group, on average, up to which groups are sorted one by one.
+_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _sorted(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> En
         keys.append(_turned(key, entries.valid[n], descending, nulls_first))
     if entries.time is not None and entries.sequence is not None:
         keys += [entries.time, entries.sequence]
-    return entries.take(np.lexsort((*reversed(keys), entries.group)))
+    return entries.take(_order(entries, keys))
 
 
 def _key(words: Array, kind: DataType, dictionary: Dictionary) -> Array:
@@ -110,9 +112,23 @@ def _turned(key: Array, valid: Array | None, descending: bool, nulls_first: bool
 
 def first_of_each_value(entries: Entries) -> Entries:
     """DISTINCT: of equal values, the first by (window attribute, arrival)."""
-    order = () if entries.time is None else (entries.sequence, entries.time)
-    ordered = entries.take(np.lexsort((*order, entries.words[0], entries.group)))
+    keys = [entries.words[0]]
+    if entries.time is not None and entries.sequence is not None:
+        keys += [entries.time, entries.sequence]
+    ordered = entries.take(_order(entries, keys))
     return ordered.take(np.flatnonzero(_begins(ordered)))
+
+
+def _order(entries: Entries, keys: Sequence[Array]) -> Array:
+    """The places of entries by group, then by keys."""
+    group, whole = entries.group, all(key.dtype.kind != "f" for key in keys)
+    if whole and group.size <= _SMALL * entries.groups and np.all(group[1:] >= group[:-1]):
+        from cql.executor.kernels.groupwise_sort import sort_in_groups  # it compiles
+
+        words = np.array(keys, np.int64).reshape(len(keys), group.size)
+        places: Array = sort_in_groups(group.astype(np.int64, copy=False), words)
+        return places
+    return np.lexsort((*reversed(keys), group))
 
 
 def _begins(entries: Entries) -> Array:

@@ -19,18 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import KeyLayout, KeyTable, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
-from cql.executor.operators.row_terminal import store_row
+from cql.executor.operators.row_terminal import store_order, store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.operators.unit_text import (
     close_output,
     open_output,
     read_punctuation,
+    row_at,
     send_punctuation,
     unit_columns,
 )
@@ -64,14 +66,24 @@ class JoinCode:
     keys: KeyLayout
 
 
+class Rows(Enum):
+    """Which rows of a unit a kernel joins: all, those that are listed as CHOSEN, or those whose
+    keys are of its partition, which it lists itself."""
+
+    ALL = auto()
+    LISTED = auto()
+    OWN = auto()
+
+
 @once
-def write(node: OopJoinExec) -> JoinCode:
-    return _JoinWriter(node).write()
+def write(part: tuple[OopJoinExec, Rows]) -> JoinCode:
+    return _JoinWriter(*part).write()
 
 
 @dataclass(slots=True)
 class _JoinWriter:
     node: OopJoinExec
+    rows: Rows
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyTable = field(init=False)
@@ -79,7 +91,8 @@ class _JoinWriter:
     def __post_init__(self) -> None:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
-        self.keys = KeyTable(self.kernel, key_layout(types, sliced=node.sliced))
+        layout = key_layout(types, sliced=node.sliced)
+        self.keys = KeyTable(self.kernel, layout, picks=self.rows is Rows.OWN)
         self.sides = (side_of(node, 0), side_of(node, 1))
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -92,6 +105,8 @@ class _JoinWriter:
             open_output(kernel)
             body.line(f"o[{STRAGGLERS}] = 0")
             self._declare()
+            if self.rows is Rows.OWN:
+                self._pick()
             for side in self.sides:
                 with body.block(f"if u[{PHASE}] == {_ROWS} and u[{PORT}] == {side.port}:"):
                     self._rows(side)
@@ -105,7 +120,7 @@ class _JoinWriter:
             close_output(kernel)
             body.line("return status")
         sides = (len(side.schema) for side in self.sides)
-        written = kernel.operator(max(*sides, len(self.node.schema)))
+        written = kernel.operator(max(*sides, len(self.node.schema) + (self.rows is not Rows.ALL)))
         return JoinCode(written, self.sides, self.keys.layout)
 
     def _declare(self) -> None:
@@ -132,6 +147,18 @@ class _JoinWriter:
 
     # -- rows --------------------------------------------------------------------------------------
 
+    def _pick(self) -> None:
+        """Lists the rows of this partition when a unit comes; the list is kept until it is done."""
+        kernel, body = self.kernel, self.kernel.body
+        for side in self.sides:
+            first = f"u[{PHASE}] == {_ROWS} and u[{CURSOR}] == 0"
+            with body.block(f"if {first} and u[{PORT}] == {side.port}:"):
+                scope = RowScope(kernel, "r")
+                scope.columns = unit_columns(side.schema, side.name)
+                self.keys.pick(side.schema, side.keys, scope)
+                body.line(f"{kernel.word('picked')} = picked")
+        body.line(f"n = {kernel.word('picked')}")
+
     @property
     def _smooth(self) -> bool:
         """Whether rows without a partner wait for others to come."""
@@ -142,7 +169,7 @@ class _JoinWriter:
         kernel, body, s = self.kernel, self.kernel.body, side.name
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         with body.block("for i in range(first, n):"):
-            body.line("r = uint64(i)")
+            body.line(f"r = {row_at(kernel, 'i', parted=self.rows is not Rows.ALL)}")
             if self.keys.layout.hashed:
                 self._look_ahead(side)
             if side.pads:
@@ -188,7 +215,9 @@ class _JoinWriter:
     def _look_ahead(self, side: Side) -> None:
         body = self.kernel.body
         with body.block(f"if i + {AHEAD_ROWS} < n:"):
-            body.line(f"ahead = uint64(i + {AHEAD_ROWS})")
+            parted = self.rows is not Rows.ALL
+            later = row_at(self.kernel, f"i + {AHEAD_ROWS}", parted=parted)
+            body.line(f"ahead = {later}")
             scope = RowScope(self.kernel, "ahead")
             scope.columns = unit_columns(side.schema, side.name)
             part = None
@@ -341,6 +370,8 @@ class _JoinWriter:
                 if f.nullable and code.valid is None:  # others of this column are NULL
                     out.columns[k] = Code(code.value, "True")
         store_row(kernel, out, node.schema, frozenset())
+        if self.rows is not Rows.ALL:
+            store_order(kernel, node.schema, ("int64(r)",))
         body.line("j += 1")
 
     def _insert(self, side: Side) -> None:
@@ -380,13 +411,16 @@ class _JoinWriter:
         body.lines(f"{s}skip[q] = back", f"{s}depth[q] = 0")
         with body.block("if back > 0:"):
             body.lines(f"below = ring(p - {s}base, {s}room)", f"{s}depth[q] = {s}depth[below] + 1")
-            body.lines(f"p -= int64({s}skip[below])", f"lower = ring(p - {s}base, {s}room)")
+            body.line(f"p -= int64({s}skip[below])")
             with body.block(f"if p >= {s}head:"):
-                body.line(f"lowest = ring(p - int64({s}skip[lower]) - {s}base, {s}room)")
-                body.line(f"middle = int64({s}depth[lower])")
-                same = f"int64({s}depth[below]) - middle == middle - int64({s}depth[lowest])"
-                with body.block(f"if {same}:"):
-                    body.line(f"{s}skip[q] = {s}top - p + int64({s}skip[lower])")
+                body.line(f"lower = ring(p - {s}base, {s}room)")
+                body.line(f"lowest = p - int64({s}skip[lower])")
+                # what has left stands nowhere any more
+                with body.block(f"if lowest >= {s}head:"):
+                    body.line(f"middle = int64({s}depth[lower])")
+                    depth = f"int64({s}depth[ring(lowest - {s}base, {s}room)])"
+                    with body.block(f"if int64({s}depth[below]) - middle == middle - {depth}:"):
+                        body.line(f"{s}skip[q] = {s}top - lowest")
 
     # -- progress ----------------------------------------------------------------------------------
 

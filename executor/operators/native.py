@@ -7,6 +7,7 @@ would save: they hold plain numbers, never Python objects.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,13 +34,16 @@ from cql.executor.operators.rowscope import (
     NEED_TABLE,
     NEED_WINDOWS,
 )
+from cql.executor.operators.sort_keys import order_words
 from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.executor.written import Kernel
+from cql.model import Schema
 from cql.planner.expr import Literal
+from cql.planner.logical import SortKey
 from cql.zones import days_of
 
 if TYPE_CHECKING:
@@ -68,6 +72,7 @@ class Workspace:
     peak: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
     _taken: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     ones: npt.NDArray[np.uint8] = field(default_factory=lambda: _ONES)
 
     def __post_init__(self) -> None:
@@ -78,18 +83,19 @@ class Workspace:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
 
         Raises RunError before the memory is taken when the limit would be passed."""
-        total = self.used - before + after
-        if total > self.limit and after > before:
-            raise RunError(
-                f"the query's state would grow to {total:,} bytes, over max_state = "
-                f"{self.limit:,} ({what})",
-                hint="SET max_state = '<size>', shorten RANGE, group by fewer keys, or SET "
-                "morsel_rows lower",
-            )
-        self.used = total
-        self.peak = max(self.peak, total)
-        mine = self._taken[what] = self._taken.get(what, 0) + after - before
-        self.peaks[what] = max(self.peaks.get(what, 0), mine)
+        with self._lock:
+            total = self.used - before + after
+            if total > self.limit and after > before:
+                raise RunError(
+                    f"the query's state would grow to {total:,} bytes, over max_state = "
+                    f"{self.limit:,} ({what})",
+                    hint="SET max_state = '<size>', shorten RANGE, group by fewer keys, or SET "
+                    "morsel_rows lower",
+                )
+            self.used = total
+            self.peak = max(self.peak, total)
+            mine = self._taken[what] = self._taken.get(what, 0) + after - before
+            self.peaks[what] = max(self.peaks.get(what, 0), mine)
 
 
 class Operator(Protocol):
@@ -123,6 +129,7 @@ class StageOperator:
         self.code = write_stage(spec)
         self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
+        self._scratch: list[npt.NDArray[Any]] = []
         self.address = self._compile(self.code)
         self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
         if spec.aggregate is not None:
@@ -159,6 +166,27 @@ class StageOperator:
         self._bind_constants()
         self.allocate_host()
         self._counted = self._counting()
+
+    def leave_first(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
+        """Of each window so many results leave at most, the first ones by ``keys``, which are
+        columns and no texts. ``schema``: of its output."""
+        from cql.executor.kernels import first_rows as kernel  # it compiles
+
+        order, room = order_words(schema, keys, kernel.OWN), self.workspace.unit_rows
+        asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
+        chosen = np.zeros(room, np.uint8)
+        order[[kernel.MOST, kernel.ROOM]] = most, room
+        order[kernel.ASKED] = asked.ctypes.data
+        order[kernel.WORDS] = values.ctypes.data
+        order[kernel.CHOSEN] = chosen.ctypes.data
+        masks = order[kernel.OWN + 1 : kernel.OWN + 2 * len(schema) : 2]
+        masks[:] = [f.nullable for f in schema]
+        self.workspace.resize(0, asked.nbytes + values.nbytes + chosen.nbytes, BUFFERS)
+        self._first = order  # kept alive for the kernel, as these are
+        self._scratch = [asked, values, chosen]
+        self._set("most", 2 * most)  # fewer are not worth to be looked at
+        self._set("row_order", order.ctypes.data)
+        self._set("first_rows", kernel.first_rows.address)
 
     # -- constants, tables, host columns ---------------------------------------------------------
 
@@ -408,7 +436,7 @@ class StageOperator:
 
     @property
     def state_bytes(self) -> int:
-        return sum(a.nbytes for a in list(self.state.values()))
+        return sum(a.nbytes for a in [*self.state.values(), *self._scratch])
 
 
 def bind_constants(kernel: Kernel, words: Words, dictionary: Dictionary) -> None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cql.executor.kernels.join import NONE, keep_keys, keep_rows, renumber
 from cql.executor.operators import join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
+from cql.executor.operators.join_code import Rows
 from cql.executor.operators.join_side import LINKS, SIDES, Side
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
@@ -19,23 +20,38 @@ from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
-#: Bytes of keys up to which there may be more free places than taken ones: a miss costs little
-#: there, and keys are forgotten less often.
-_NEAR = 1 << 21
+#: Bytes of keys up to which most places may be free: a miss costs little there, and keys are
+#: forgotten less often.
+_NEAR = 1 << 22
 #: Half of the rows without a partner that leave with a unit to which no more have come.
 _PADS = 1 << 11
 
 
 class OopJoinOperator(GeneratedOperator):
-    """State: ``lrows`` and ``rrows``, rings of records; ``keys``, records of keys, and the
+    """``rows`` are those of a unit that it joins, as partition ``part`` of so many.
+
+    State: ``lrows`` and ``rrows``, rings of records; ``keys``, records of keys, and the
     ``index`` over these."""
 
-    def __init__(self, name: str, node: OopJoinExec, workspace: Workspace) -> None:
-        code = join_code.write(node)
+    def __init__(
+        self,
+        name: str,
+        node: OopJoinExec,
+        workspace: Workspace,
+        rows: Rows = Rows.ALL,
+        part: int = 0,
+        parts: int = 1,
+    ) -> None:
+        code = join_code.write((node, rows))
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
         self._take_keys(_KEYS if self._keys.hashed else 1)
+        self.set("part", part)
+        self.set("parts", parts)
+        if rows is Rows.OWN:
+            self.fresh("chosen", workspace.unit_rows, np.dtype(np.int32))
+            self.fresh("hashes", workspace.unit_rows, np.dtype(np.int64))
         for side in self.sides:
             self._take(side, _ROWS)
             for word in ("bound", "latest", "latest2", "padded" if side.time is not None else ""):
@@ -48,6 +64,11 @@ class OopJoinOperator(GeneratedOperator):
             self.set("rreach", min(-node.band.low, NO_BOUND))
             self.set("pads a unit", _PADS)
             self.set("shift", (node.band.high - node.band.low).bit_length())
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether what leaves depends on how the input is cut into units (slow flush)."""
+        return self.node.smooth and any(side.pads for side in self.sides)
 
     # -- room --------------------------------------------------------------------------------------
 
@@ -143,7 +164,6 @@ class OopJoinOperator(GeneratedOperator):
     def _forget_keys(self) -> int:
         """Keys without rows are forgotten; returns how many stay."""
         index = self.state["index"]
-        index[:] = 0
         heads = (self.get(f"{s}head") for s in SIDES)
         stay = int(keep_keys(self.state["keys"], self._records, *heads, index))
         self.set("count", stay)
@@ -164,9 +184,10 @@ class OopJoinOperator(GeneratedOperator):
                 self._take(side, max(stay + stay // 2 + 1, _ROWS))
         else:
             stay, room = self._forget_keys(), self.get("room")
-            if 2 * stay > room or (8 * stay < room and room > _KEYS):
-                sparse = 24 * stay * self._keys.width <= _NEAR
-                self._take_keys(max((3 if sparse else 2) * stay, _KEYS))
+            near = min(10 * stay, _NEAR // (8 * self._keys.width))
+            wanted = max(5 * stay // 2, near, _KEYS)
+            if 4 * wanted > 5 * room or 4 * wanted < room:
+                self._take_keys(wanted)
 
     def counters(self) -> dict[str, int]:
         counted = self.counted()

@@ -22,6 +22,9 @@ from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.wid import WITHIN_BOUNDS, AggregateTerminal
 
+#: Of a group's birth: stream positions are below, which pane of its window it was in is above.
+_PANE_BITS = 48
+
 
 @dataclass(slots=True)
 class PaneTerminal(AggregateTerminal):
@@ -194,7 +197,11 @@ class PaneTerminal(AggregateTerminal):
 
     def _merge_group(self) -> None:
         self._words_of("m")
+        before = self._birth
+        # Those of late rows come first, then those of each pane.
+        self._birth = f"({self.writer.kernel.word('merging')} + 1) << {_PANE_BITS} | born[m]"
         self._find_group(["break"])
+        self._birth = before
         if self.distinct or self.logs:
             self.writer.kernel.body.line("into[m] = int64(g) - base")
         self._merge_states()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,15 @@ from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import attribute_origins, origins
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, Table, columns_at
-from cql.executor.operators.unit_text import read_punctuation
+from cql.executor.operators.unit_text import read_punctuation, unit_columns
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,
+    HEADER,
     IDLE,
     INFINITY,
     NUMBERS,
+    OUT,
     PHASE,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -28,6 +31,7 @@ from cql.executor.unit import (
     STRAGGLER_WORDS,
     STRAGGLERS,
     SUB,
+    WIDTH,
     data_word,
     mask_word,
     value_bytes,
@@ -42,6 +46,7 @@ from cql.planner.physical import (
     OnTimeExec,
     ProjectExec,
 )
+from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:
     from cql.executor.operators.logs import Log
@@ -120,8 +125,45 @@ class RowTerminal:
             with body.block("if stop > first + capacity - j:"):
                 body.line("stop = first + capacity - j")
 
+    @property
+    def passes(self) -> bool:
+        """Whether a unit without stragglers goes on as it is: all that may be wrong with a row is
+        its time (3 ns a row)."""
+        steps = self.writer.spec.steps
+        return bool(steps) and all(isinstance(s, OnTimeExec) for s in steps)
+
+    def take_back(self) -> None:
+        """The output has columns of its own again, before any of them is declared."""
+        kernel, width = self.writer.kernel, len(self.writer.spec.output)
+        kernel.declare("own_columns", f"words(u[{OUT}] + 8 * o[{WIDTH}], {2 * width})")
+        for word in range(HEADER, HEADER + 2 * width):
+            # a unit that has passed, and comes again with its punctuation, keeps what it shows
+            again = f"own_columns[{word - HEADER}] if u[{PHASE}] == 0 else o[{word}]"
+            kernel.head.line(f"o[{word}] = {again}")  # what is declared may point elsewhere
+
     def each_row(self) -> None:
-        self.writer.each_row(self)
+        if not self.passes:
+            self.writer.each_row(self)
+            return
+        writer, body = self.writer, self.writer.kernel.body
+        body.line("passed = first == 0 and j == 0 and stragglers == 0 and stop == n")
+        with body.block("if passed:"), body.block("for i in range(n):"):
+            body.line("r = uint64(i)")
+            scope = RowScope(writer.kernel, "r")
+            scope.columns = unit_columns(writer.spec.input)
+            for step in writer.spec.steps:
+                assert isinstance(step, OnTimeExec)
+                time = scope.load(step.wa)
+                fine = f"abs(int64({time.value})) <= {MAX_EVENT_TIME}"
+                body.line(f"passed &= {fine if time.valid is None else f'{time.valid} and {fine}'}")
+        with body.block("if passed:"):
+            for c in range(len(writer.spec.output)):
+                for word in (data_word(c), mask_word(c)):
+                    body.line(f"o[{word}] = u[{word}]")
+            body.line("j = i = n")
+        with body.block("else:"):
+            body.line("i = first")
+            writer.each_row(self)
 
     def row(self, scope: StageScope) -> None:
         body, spec = self.writer.kernel.body, self.writer.spec
@@ -258,6 +300,13 @@ def store_row(kernel: KernelText, scope: RowScope, schema: Schema, skipped: froz
                 kernel.declare(f"o[{mask_word(k)}]", kernel.word("ones"))
             else:
                 body.line(f"{kernel.declare(f'om{k}', _mask(k))}[to] = {code.valid}")
+
+
+def store_order(kernel: KernelText, schema: Schema, values: Sequence[str]) -> None:
+    """Behind the columns of output row ``j``: where it stands among those of all partitions."""
+    for k, value in enumerate(values):
+        view = f"words(o[{data_word(len(schema) + k)}], capacity)"
+        kernel.body.line(f"{kernel.declare(f'order{k}', view)}[to] = {value}")
 
 
 def _mask(column: int) -> str:

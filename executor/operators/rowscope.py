@@ -287,3 +287,10 @@ class Lazy:
         mask = scope.kernel.declare(self.mask, self.mask_view)
         scope.line(f"{local}_ok = {mask}[{index}] != 0")
         return Code(local, f"{local}_ok")
+
+
+def passes(condition: Code) -> str:
+    """NULL does not pass a filter."""
+    if condition.valid is None:
+        return condition.value
+    return f"({condition.valid} and {condition.value})"

@@ -13,10 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cql.executor import arrays
 from cql.executor.kernels import values as chains
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, argument
-from cql.executor.operators.holistic import Array, Entries, first_of_each_value, results
+from cql.executor.operators.holistic import (
+    Array,
+    Entries,
+    encoded,
+    first_of_each_value,
+    results,
+    stored,
+)
 from cql.executor.operators.logs import Log
 from cql.executor.operators.packing import WORD, key_expression
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, KernelText
@@ -177,6 +185,9 @@ class SessionLogs:
         """The results of sessions that are about to leave."""
         operator = self.operator
         for log in self.logs:
+            if self._is_list(log):
+                self._list(log, records)
+                continue
             entries = self._taken(log, records)
             for k in log.calls:
                 call = self.calls[k]
@@ -187,6 +198,34 @@ class SessionLogs:
                 else:
                     self._different(k, entries, records)
 
+    def _is_list(self, log: Log) -> bool:
+        """Whether what it is kept for is a list of its values in the order of their coming."""
+        call = self.calls[log.calls[0]]
+        plain = len(log.calls) == 1 and call.fn == "array_agg" and not call.order
+        return plain and not (log.with_null or call.args[0].type.is_coded)
+
+    def _list(self, log: Log, records: Array) -> None:
+        from cql.executor.kernels.groupwise_sort import lists_of_chains  # it compiles
+
+        (k,) = log.calls
+        operator, call, s = self.operator, self.calls[k], log.suffix
+        element = call.type.element
+        assert element is not None
+        nodes = operator.state[f"chain{s}"].reshape(-1, width(log))
+        heads = operator.column(f"head{s}")
+        control = np.array([operator.scalars()[f"free{s}"], 0, 0, 0], np.int64)
+        values, counts = lists_of_chains(nodes, control, heads[records], call.distinct, log.by_time)
+        self._forget(log, records, int(control[chains.FREE]))
+        entries = arrays.entries_of(stored(values, element), counts, element)
+        operator.column(f"a{k}r")[records] = encoded(entries, operator.workspace.dictionary)
+        operator.column(f"a{k}h")[records] = 1
+
+    def _forget(self, log: Log, records: Array, free: int) -> None:
+        """Their chains have been given back."""
+        self.operator._set(f"free{log.suffix}", free)
+        for end in ("head", "tail"):
+            self.operator.column(f"{end}{log.suffix}")[records] = -1
+
     def _taken(self, log: Log, records: Array) -> Entries:
         """The entries of those sessions, which are given back."""
         operator, s, wide = self.operator, log.suffix, width(log)
@@ -196,9 +235,7 @@ class SessionLogs:
         sizes = np.empty(records.size, np.int64)
         lines = np.empty((int(chains.count_chains(nodes, heads, sizes)), wide), np.int64)
         chains.take_chains(nodes, control, heads, lines)
-        operator._set(f"free{s}", int(control[chains.FREE]))
-        for end in ("head", "tail"):
-            operator.column(f"{end}{s}")[records] = -1
+        self._forget(log, records, int(control[chains.FREE]))
         args = len(log.args)
         of = {n: chains.FIRST + args + i for i, n in enumerate(log.with_null)}
         return Entries(

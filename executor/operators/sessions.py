@@ -133,7 +133,7 @@ class SessionTerminal(AggregateTerminal):
         arguments = self._arguments(scope)
         body.line(f"T = {t}")
         if any(code.ordered for code in self._codes):
-            body.line(f"Q = u[{SEQUENCE}] + i")
+            body.line(f"Q = u[{SEQUENCE}] + int64(r)")
         body.line(f"low = T - {self._gap}")
         late = writer.kernel.counter("late_pairs")
         with body.block("if late_at >= 0:"):
@@ -215,6 +215,8 @@ class SessionTerminal(AggregateTerminal):
     def _open(self, leave: list[str]) -> None:
         """A session of the row alone, between ``session`` and ``after``."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
+        if self.writer.spec.parted:  # it is born among the sessions of all partitions
+            body.line(f"{kernel.word('born')} = u[{SEQUENCE}] + int64(r)")
         body.line(f"opened = call_operator({kernel.word('open_session')}, desc, T)")
         with body.block("if opened < 0:"):
             body.lines(f"status = 2; detail = {NEED_ROOM}", leave[0])
@@ -271,6 +273,10 @@ class SessionTerminal(AggregateTerminal):
             body.line("detail_row = 0")
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
         body.line(f"{kernel.word('emitted')} += j - before")
+
+    @property
+    def _order(self) -> tuple[str, str]:
+        return "we", "s_born[g]"
 
     def _promise(self) -> None:
         """A session that has not left ends at the watermark or later."""

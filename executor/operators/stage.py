@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.kernels.views import VIEWS
-from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope
+from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import Origin, attribute_origins, origins
 from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import StageCode, StageSpec, Step, columns_at, input_columns
+from cql.executor.operators.stage_spec import (
+    ORDER,
+    StageCode,
+    StageSpec,
+    Step,
+    columns_at,
+    input_columns,
+)
+from cql.executor.operators.unit_text import row_at
 from cql.executor.unit import (
     CURSOR,
     DETAIL,
@@ -69,6 +77,8 @@ class StageWriter:
         body = self.kernel.body
         levels = columns_at(self.spec)
         with body.block():
+            if terminal.passes:
+                terminal.take_back()
             body.lines(f"o[{SERIAL}] = u[{SERIAL}]", f"o[{EPOCH}] = u[{EPOCH}]")
             for level, exprs in enumerate([*_step_exprs(self.spec.steps), terminal.row_exprs()]):
                 self._register_hosts(level, exprs, levels[level])
@@ -83,12 +93,15 @@ class StageWriter:
                 body.line(f"fetch_add_relaxed(desc + {8 * slot}, {name})")
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
-            self.kernel.operator(max(len(self.spec.input), len(self.spec.output))),
+            self.kernel.operator(
+                max(len(self.spec.input), len(self.spec.output) + len(ORDER) * self.spec.parted)
+            ),
             terminal.by_ref,
             terminal.tables,
             terminal.logs,
             terminal.codes,
             frozenset(self.fatal),
+            terminal.passes,
         )
 
     # -- columns computed on the host ------------------------------------------------------------
@@ -178,7 +191,7 @@ class StageWriter:
             if spare is not None:
                 body.line("i = int64(picks[uint64(c)])")
             # numba wraps a signed index that may be negative: rows are unsigned inside
-            body.line("r = uint64(i)")
+            body.line(self._row_is("i"))
             if terminal.resumes_inside:
                 body.line("sub = -1")
                 with body.block("if i > first:"):
@@ -192,8 +205,12 @@ class StageWriter:
 
     def row(self, terminal: RowTerminal) -> None:
         """The steps of row ``i``."""
-        self.kernel.body.line("r = uint64(i)")
+        self.kernel.body.line(self._row_is("i"))
         self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
+
+    def _row_is(self, place: str) -> str:
+        """Sets ``r``, the row of the unit at a place among those that the kernel is for."""
+        return f"r = {row_at(self.kernel, place, parted=self.spec.parted)}"
 
     def _choose(self, filter_: FilterExec, spare: int) -> None:
         """A loop that only notes which rows pass, where output column ``spare`` will have their
@@ -207,8 +224,8 @@ class StageWriter:
         body.line("end = j")
         with body.block("for i in range(first, stop):"):
             body.line("r = uint64(i)")
-            passes = _passes(emit(filter_.condition, scope))
-            body.lines("picks[uint64(end)] = i", f"end += int64({passes})")
+            passing = passes(emit(filter_.condition, scope))
+            body.lines("picks[uint64(end)] = i", f"end += int64({passing})")
         body.lines("refused = status, detail, detail_row, i", "status = 0")
 
     def _first_straggler(self) -> None:
@@ -249,7 +266,7 @@ class StageWriter:
                 case FilterExec():
                     condition = emit(step.condition, scope)
                     dropped = self.kernel.counter(f"filtered_{scope.name}{scope.level}")
-                    with body.block(f"if not {_passes(condition)}:"):
+                    with body.block(f"if not {passes(condition)}:"):
                         if dropped != self.by_difference:
                             body.line(f"{dropped} += 1")
                         body.line("continue")
@@ -398,13 +415,6 @@ class StageWriter:
             "sent[at + 2] = -1",
             f"o[{PUNCTUATIONS}] += 1",
         )
-
-
-def _passes(condition: Code) -> str:
-    """NULL does not pass a filter."""
-    if condition.valid is None:
-        return condition.value
-    return f"({condition.valid} and {condition.value})"
 
 
 def _step_exprs(steps: tuple[Step, ...]) -> list[list[Expr]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cql.executor.written import Kernel
-from cql.model import Schema
+from cql.model import Field, Schema
 from cql.planner.expr import Column, Expr, substitute
 from cql.planner.logical import SEQUENCE as NUMBER
 from cql.planner.physical import (
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None
+#: Columns that order the results of partitions: the number of their window, and when their group
+#: began.
+ORDER = (Field("order", BIGINT, False), Field("born", BIGINT, False))
 Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
 
 
@@ -33,7 +36,10 @@ Step: TypeAlias = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalEx
 class StageSpec:
     """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
     nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
-    ``carry_stragglers``: whether some later operator still asks which rows were late."""
+    ``carry_stragglers``: whether some later operator still asks which rows were late. ``parted``:
+    it has the rows of one partition (CHOSEN), and says where its results stand among those of all:
+    ``ORDER`` columns behind the others. ``limited``: of each window only the first results by some
+    order leave (``kernels.first_rows``)."""
 
     input: Schema
     steps: tuple[Step, ...]
@@ -43,6 +49,8 @@ class StageSpec:
     live: tuple[int, ...]
     assume_valid: frozenset[int] = frozenset()
     carry_stragglers: bool = False
+    parted: bool = False
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,8 @@ class StageCode:
     """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
     ``tables`` are those of its windows, ``logs`` among them; ``codes`` the state columns that hold
     codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
-    ``fatal`` the error sites that no policy leaves out."""
+    ``fatal`` the error sites that no policy leaves out; ``passes``: whole units may
+    go on as they are, by reference."""
 
     kernel: Kernel
     by_ref: dict[int, int]
@@ -71,6 +80,7 @@ class StageCode:
     logs: tuple[Log, ...] = ()
     codes: tuple[tuple[str, str, int], ...] = ()
     fatal: frozenset[int] = frozenset()
+    passes: bool = False
 
 
 def window_column_type(schema: Schema, window: Window) -> DataType:

@@ -7,6 +7,7 @@ from cql.executor.expression_scope import Code
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import (
+    CHOSEN,
     DETAIL,
     DETAIL_ROW,
     EPOCH,
@@ -37,6 +38,15 @@ def unit_columns(
         )
         for c, f in enumerate(schema)
     ]
+
+
+def row_at(kernel: KernelText, place: str, *, parted: bool) -> str:
+    """The row of the unit at a place among those that the kernel is for: all of them, or (of one
+    partition) those that are CHOSEN."""
+    if not parted:
+        return f"uint64({place})"
+    kernel.declare("chosen", f"as_i32(u[{CHOSEN}], n)")
+    return f"uint64(chosen[uint64({place})])"
 
 
 def open_output(kernel: KernelText) -> None:

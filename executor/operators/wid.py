@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from cql.executor.expressions import Code
 from cql.executor.operators.grouping import WANTS_WINDOW, GroupingTerminal
 from cql.executor.operators.packing import key_value
-from cql.executor.operators.row_terminal import end_of_rows, store_row
+from cql.executor.operators.row_terminal import end_of_rows, store_order, store_row
 from cql.executor.operators.rowscope import NEED_RESULTS
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import (
@@ -23,10 +23,12 @@ from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Asks, window_column_type
 from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.unit import (
+    CURSOR,
     END_OF_INPUT,
     IDLE,
     INFINITY,
     NOWHERE,
+    OUT,
     PHASE,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
@@ -104,7 +106,7 @@ class AggregateTerminal(GroupingTerminal):
         self._key_words(scope)
         arguments = self._arguments(scope)
         if any(code.ordered for code in self._codes):
-            body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + i")
+            body.lines(f"T = {t}", f"Q = u[{SEQUENCE}] + int64(r)")
         if self._single_window:
             with body.block(f"if unlikely(uint64({t} - low) >= uint64(span)):"):
                 body.lines(f"wanted = {WANTS_WINDOW}", "break")
@@ -301,15 +303,32 @@ class AggregateTerminal(GroupingTerminal):
             body.line("base = bases[slot]")
             self._window_bounds()
             body.lines(f"start = {group}", "i = start")
+            if self.writer.spec.limited:
+                body.line("began = j")
             with body.block("for i in range(start, counts[slot]):"):
                 with body.block("if j >= capacity:"):
-                    body.lines("status = 1", "break")
+                    self._leave_first()
+                    with body.block("if j >= capacity:"):
+                        body.lines("status = 1", "break")
                 body.line("g = uint64(base + i)")
                 self._before_group()
                 self._result_row()
+            self._leave_first()
             self._end_of_window(closing, group)
         body.lines(f"o[{ROWS}] = j", "rows_out += j - before")
         body.line(f"{kernel.word('emitted')} += j - before")
+
+    def _leave_first(self) -> None:
+        """Leaves no more results of the window than can be among the first ones."""
+        if not self.writer.spec.limited:
+            return
+        body, kernel = self.writer.kernel.body, self.writer.kernel
+        most = kernel.declare("most", kernel.word("most"))
+        with body.block(f"if j - began > {most}:"):
+            dropped, function = kernel.counter("over_limit"), kernel.word("first_rows")
+            body.lines(f"o[{ROWS}], o[{CURSOR}] = j, began", f"{dropped} += j")
+            body.line(f"j = call_operator({function}, {kernel.word('row_order')}, u[{OUT}])")
+            body.line(f"{dropped} -= j")
 
     def _next_window(self, closing: str, group: str) -> None:
         """Finds the window to close, or leaves the loop."""
@@ -378,8 +397,16 @@ class AggregateTerminal(GroupingTerminal):
         return []
 
     def _store(self, scope: StageScope) -> None:
-        store_row(self.writer.kernel, scope, self.writer.spec.output, frozenset())
-        self.writer.kernel.body.line("j += 1")
+        kernel, spec = self.writer.kernel, self.writer.spec
+        store_row(kernel, scope, spec.output, frozenset())
+        if spec.parted:
+            store_order(kernel, spec.output, self._order)
+        kernel.body.line("j += 1")
+
+    @property
+    def _order(self) -> tuple[str, str]:
+        """Where a result of a partition stands among those of all."""
+        return "w", "born[g]"
 
     def _end_of_window(self, closing: str, group: str) -> None:
         """Gives the window's regions back (the purge), or remembers where to go on."""

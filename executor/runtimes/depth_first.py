@@ -11,19 +11,21 @@ import numpy as np
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
-from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.runtimes.protocol import Alone, Failure, Handler
+from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
-from cql.executor.unit import DETAIL_ROW, ROWS, Unit, Words
+from cql.executor.unit import INFINITY, ROWS, Unit, Words
 
 _SPARE_FRAMES = 4
 #: So many outputs may wait to be read until a unit is left for a while.
 _WAITING = 8
 
 
-class DepthFirst:
+class DepthFirst(Alone):
     """``ones`` is the address of a mask without NULLs. ``gather``: the output of such an operator
-    (of ``graph.sinks``) is delivered when it holds that many rows, or by ``drain``."""
+    (of ``graph.sinks``) is delivered when it holds that many rows, or by ``drain``. ``timed``: the
+    time of operators is taken."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class DepthFirst:
         *,
         ones: int,
         gather: Mapping[int, int] | None = None,
+        timed: bool = False,
     ) -> None:
         self.graph = graph
         self.handler = handler
@@ -42,6 +45,8 @@ class DepthFirst:
         self._stack = np.zeros(drive.FRAME * (n + _SPARE_FRAMES), np.int64)
         self._control = np.zeros(8, np.int64)
         self._control[drive.RESULT] = drive.NOT_CALLED
+        self._clock = OperatorClock(n, timed)
+        self._control[drive.TIMES] = self._clock.address
         self._input: Unit | None = None
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
@@ -56,12 +61,15 @@ class DepthFirst:
     def calls(self) -> int:
         return int(self._control[drive.CALLS])
 
+    def times(self) -> Times | None:
+        return self._clock.times()
+
     def admit(self, unit: Unit, edge: Edge) -> None:
         self.settle()
         self._enter(unit, edge)
         self.go_on()
 
-    def go_on(self) -> bool:
+    def go_on(self, serial: int = INFINITY) -> bool:
         for _ in range(_WAITING):
             if not self._until_sink():
                 self._take_queued()
@@ -102,7 +110,7 @@ class DepthFirst:
         for sink in self.graph.sinks:
             unit = self.graph.units[sink]
             if unit.words[ROWS] > 0:
-                self.handler.deliver(unit)
+                self.handler.deliver(unit, sink)
                 drive.clear_output(unit.words)
 
     def _enter(self, unit: Unit, edge: Edge) -> None:
@@ -135,16 +143,15 @@ class DepthFirst:
         unit = self._unit_at(frame)
         match event:
             case drive.SINK:
-                self.handler.deliver(self.graph.units[index])
+                self.handler.deliver(self.graph.units[index], index)
             case drive.NEEDS:
-                operator.provide(unit)
+                with self._clock.of(index):
+                    operator.provide(unit)
             case drive.FAILED:
-                site = operator.error(unit)
-                row = int(unit.words[DETAIL_ROW])
-                fatal = operator.is_fatal(unit)
-                self.handler.failed(Failure(operator.name, site, unit, row, fatal))
+                self.handler.failed(Failure.of(operator, unit))
             case drive.PYTHON:
-                result = operator.call(unit, self.graph.units[index])
+                with self._clock.of(index):
+                    result = operator.call(unit, self.graph.units[index])
                 self._control[drive.RESULT] = result
             case drive.LOOPED:
                 edge = int(self._stack[frame + 3]) - 1

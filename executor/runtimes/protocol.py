@@ -5,27 +5,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
+from cql.executor.egress import view_address
 from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Edge
+from cql.executor.operators.native import Operator
+from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
-from cql.executor.unit import Unit
+from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, Unit
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that failed: row ``row`` of ``unit``, at ``site`` of ``operator``. ``fatal``: no policy
-    may leave it out."""
+    may leave it out. ``feed`` is the input that the unit was cut off, and where its block begins;
+    None: the one whose turn it is."""
 
     operator: str
     site: ErrorSite
     unit: Unit
     row: int
     fatal: bool
+    feed: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, operator: Operator, unit: Unit, feed: tuple[int, int] | None = None) -> Failure:
+        """What an operator says of the unit that it has returned ERROR for."""
+        fatal = operator.is_fatal(unit)
+        return cls(operator.name, operator.error(unit), unit, failing_row(unit), fatal, feed)
+
+
+def failing_row(unit: Unit) -> int:
+    """The row of a unit that an operator has returned ERROR for."""
+    row = int(unit.words[DETAIL_ROW])
+    if chosen := int(unit.words[CHOSEN]):
+        row = int(view_address(chosen, np.dtype(np.int32), row + 1)[row])
+    return row
 
 
 class Handler(Protocol):
-    def deliver(self, unit: Unit) -> None:
-        """Takes the plan's output; the unit is used again afterwards."""
+    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
+        """Takes the output of operator ``sink``; the unit is used again afterwards. ``feed``: the
+        input that it came from; None: the one whose turn it is."""
         ...
 
     def failed(self, failure: Failure) -> None:
@@ -41,19 +63,24 @@ class Runtime(Protocol):
         """Operator calls so far."""
         ...
 
+    def times(self) -> Times | None:
+        """What has been measured so far; None unless it was made to (``timed``)."""
+        ...
+
     def admit(self, unit: Unit, edge: Edge) -> None:
         """Takes one unit of a source; it may be used again once ``go_on`` says so."""
         ...
 
-    def go_on(self) -> bool:
-        """Takes what was admitted last further; to be called until it is through (False), so that
-        what is delivered meanwhile, which may be much, can be read."""
+    def go_on(self, serial: int = INFINITY) -> bool:
+        """Takes what was admitted further; to be called until all of it is through, at the least up
+        to that serial number (False), so that what is delivered meanwhile, which may be much, can
+        be read. Returns early when asked."""
         ...
 
     def admit_next(self, turns: Turns) -> bool:
         """Takes the next units of those whose turn it is; returns early when something was
-        delivered, between two units or, where that is much, within one. False: the input whose turn
-        it is has no block (any more)."""
+        delivered, between two units or, where that is much, within one, and when asked. False: the
+        input whose turn it is has no block (any more), or no unit is cut for now (``turns``)."""
         ...
 
     def settle(self) -> None:
@@ -67,3 +94,39 @@ class Runtime(Protocol):
     def rebind(self) -> None:
         """Kernels were rebuilt: read their addresses again (only when drained)."""
         ...
+
+    def ask(self, *, halt: bool = False) -> None:
+        """Who drives the runtime is wanted: it comes back soon. ``halt``: all other threads leave
+        at the end of their slices, and ``rest`` follows. Safe from any thread."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """Threads that share what there is to do."""
+        ...
+
+    def change(self, workers: int) -> None:
+        """As many from now on."""
+        ...
+
+    def rest(self) -> None:
+        """All other threads end, at the end of their slices, until this is driven again."""
+        ...
+
+    def close(self) -> None:
+        """The run is over: threads end."""
+        ...
+
+
+class Alone:
+    """Of a runtime without threads of its own: it comes back after each block."""
+
+    workers = 1
+
+    def ask(self, *, halt: bool = False) -> None: ...
+
+    def change(self, workers: int) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def close(self) -> None: ...

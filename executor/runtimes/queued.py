@@ -9,10 +9,11 @@ import numpy as np
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
 from cql.executor.operators.native import BUFFERS
-from cql.executor.runtimes.protocol import Failure, Handler
+from cql.executor.runtimes.protocol import Alone, Failure, Handler
+from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
-from cql.executor.unit import DETAIL_ROW, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
+from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
 from cql.model import Schema
 
 POLICIES = {
@@ -25,9 +26,9 @@ ADMITTED = 8
 _SLOTS = 64
 
 
-class Queued:
+class Queued(Alone):
     """``inputs[k]`` are the schemas of what operator k reads, by port (see ``Graph``); ``resize``
-    is told of the bytes that its units take."""
+    is told of the bytes that its units take. ``timed``: the time of operators is taken."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Queued:
         unit_rows: int,
         slice_us: int,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
+        timed: bool = False,
     ) -> None:
         self.graph = graph
         self.handler = handler
@@ -63,6 +65,8 @@ class Queued:
         self._control[queues.OPERATOR] = -1
         self._control[queues.RESULT] = queues.NOT_CALLED
         self._clock = np.zeros(2, np.int64)  # room for what it says
+        self._operator_clock = OperatorClock(n, timed)
+        self._control[queues.TIMES] = self._operator_clock.address
         self._units: dict[int, Unit] = {}
 
     def rebind(self) -> None:
@@ -72,12 +76,15 @@ class Queued:
     def calls(self) -> int:
         return int(self._control[queues.CALLS])
 
+    def times(self) -> Times | None:
+        return self._operator_clock.times()
+
     def admit(self, unit: Unit, edge: Edge) -> None:
         while event := self._enqueue(unit, edge):
             self._answer(event)
         self._run(ADMITTED)
 
-    def go_on(self) -> bool:
+    def go_on(self, serial: int = INFINITY) -> bool:
         return False
 
     def admit_next(self, turns: Turns) -> bool:
@@ -166,14 +173,16 @@ class Queued:
         unit = self._units[int(self._control[queues.UNIT])]
         match event:
             case queues.SINK:
-                self.handler.deliver(self.graph.units[index])
+                self.handler.deliver(self.graph.units[index], index)
             case queues.NEEDS:
-                operator.provide(unit)
+                with self._operator_clock.of(index):
+                    operator.provide(unit)
             case queues.FAILED:
-                row, fatal = int(unit.words[DETAIL_ROW]), operator.is_fatal(unit)
-                self.handler.failed(Failure(operator.name, operator.error(unit), unit, row, fatal))
+                self.handler.failed(Failure.of(operator, unit))
             case queues.PYTHON:
-                self._control[queues.RESULT] = operator.call(unit, self.graph.units[index])
+                with self._operator_clock.of(index):
+                    result = operator.call(unit, self.graph.units[index])
+                self._control[queues.RESULT] = result
             case _:
                 raise AssertionError(f"unknown event {event}")
 

@@ -1,0 +1,185 @@
+"""What is simulated of the ordered runtime (``multicore_simulation``): pipelines of sections, and
+machines of any number of workers. All times are nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.kernels import sections
+
+STATELESS, SERIAL, PARTITIONED = sections.STATELESS, sections.SERIAL_ONE, sections.PARTITIONED
+Nanoseconds = npt.NDArray[np.float64]
+#: "We consider only markers in the 20th to 80th percentile range" (§7).
+FIRST, LAST = 0.2, 0.8
+HYBRID, QUEUES, SHARED = "hybrid", "partitioned", "shared"
+NON_BLOCKING, LOCK_BASED = "non_blocking", "lock_based"
+#: Beside the engine's heuristics: ``multicore_near.nearest``.
+NEAR = "near"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """``cost`` are nanoseconds for an input, on average; they are drawn with that coefficient of
+    ``variation`` (0: constant, 1: exponential). ``shares`` are those of partitions (partitioned
+    sections only): an input belongs to one of them (a tuple), or, ``scattered``, has rows of all (a
+    unit of many rows), each of which takes ``fragment`` nanoseconds besides its share of the cost.
+    ``fetch`` is what it takes to get an input from a worker at distance 1: it grows with the size
+    of a tuple. ``host``: Python runs it, one section at a time in all (serial sections only).
+    ``shows``: its outputs show columns of its inputs, which stay for as long: a source has as many
+    units as ``places``, and a serial section as ``slots``."""
+
+    kind: int
+    cost: float
+    selectivity: float = 1.0
+    variation: float = 0.0
+    shares: Sequence[float] = ()
+    scattered: bool = False
+    fragment: float = 0.0
+    fetch: float = 0.0
+    host: bool = False
+    shows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Workers, settings, and nanoseconds for the steps of the runtime: ``choose`` for a look at the
+    scheduler, ``take`` for an input and ``contend`` for each other worker at the section (they
+    write the same words), ``send`` to hand an output downstream, ``lock`` to acquire a lock,
+    ``handover`` from who leaves it to who waits for it, ``wake`` until a worker that found nothing
+    looks again. After ``looks`` in vain it sleeps, until somebody's slice ends, a unit comes or a
+    result is there; then it takes ``rouse``.
+
+    ``places`` of a worklist and ``slots`` of a reorder buffer are the engine's if 0. ``retries``:
+    as in figure 4, a worker takes inputs for which there is no slot, and tries to give their
+    outputs away until there is one; else they are not taken (``workers._take_input``). A unit comes
+    every ``interval`` nanoseconds (0: all are there). ``leader``: worker 0 alone admits units,
+    between two slices, as the engine does. Workers of a ``group`` are at distance 1 of each other
+    (0: all are), others at ``far``."""
+
+    workers: int
+    scheduler: str = "ct"
+    worklist: str = "hybrid"
+    reorder: str = "non_blocking"
+    slice: float = 1e6
+    window: float = 1e8
+    capacity: int = 256
+    places: int = 0
+    slots: int = 0
+    retries: bool = False
+    interval: float = 0.0
+    leader: bool = False
+    choose: float = 300.0
+    take: float = 50.0
+    contend: float = 30.0
+    send: float = 50.0
+    lock: float = 20.0
+    handover: float = 50.0
+    wake: float = 200.0
+    looks: float = inf
+    rouse: float = 0.0
+    group: int = 0
+    far: float = 3.0
+
+    @property
+    def depth(self) -> int:
+        """As of ``runtimes.sections.Sections``."""
+        return 1 << (2 * self.workers).bit_length()
+
+    def distance(self, one: int, other: int) -> float:
+        """Between two workers; what comes from outside (-1) is near to all."""
+        if one == other or -1 in (one, other):
+            return 0.0
+        return 1.0 if not self.group or one // self.group == other // self.group else self.far
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of a section: inputs and outputs, nanoseconds of workers, and what of them they waited for a
+    lock or for a slot."""
+
+    inputs: int = 0
+    outputs: int = 0
+    busy: float = 0.0
+    lock_wait: float = 0.0
+    slot_wait: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds for an input, "which includes the time for which a worker is blocked"
+        (§7.3.1)."""
+        return self.busy / max(self.inputs, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Times in nanoseconds. ``entered`` and ``left`` are those of the units that were admitted;
+    ``order`` says for each output of the last section from which input of that it came. Of each
+    worker, how long it was ``busy`` in sections and how long it found nothing to do (``idle``)."""
+
+    entered: Nanoseconds
+    left: Nanoseconds
+    order: list[int]
+    sections: list[Totals]
+    busy: list[float]
+    idle: list[float]
+    time: float
+
+    @property
+    def throughput(self) -> float:
+        """Units per second, "the ratio of number of tuples to the total time taken to process
+        them" (§7)."""
+        return 1e9 * self.left.size / self.time
+
+    @property
+    def _counts(self) -> slice:
+        return slice(round(FIRST * self.left.size), round(LAST * self.left.size))
+
+    @property
+    def latency(self) -> float:
+        """The mean over the markers that count, in nanoseconds."""
+        return float((self.left[self._counts] - self.entered[self._counts]).mean())
+
+    @property
+    def pace(self) -> float:
+        """Units per second, as the markers that count left."""
+        left = self.left[self._counts]
+        return 1e9 * (left.size - 1) / max(float(left[-1] - left[0]), 1.0)
+
+
+class Draws:
+    """Costs and partitions of the inputs of a section, by their numbers."""
+
+    def __init__(self, section: Section, seed: int, number: int) -> None:
+        self._section = section
+        self._rng = np.random.default_rng([seed, number])
+        self._costs: list[float] = []
+        self._parts: list[int] = []
+        self._bounds = np.cumsum(section.shares)
+
+    def cost(self, n: int) -> float:
+        s = self._section
+        if not s.variation:
+            return s.cost
+        while n >= len(self._costs):
+            shape = s.variation**-2
+            self._costs += (self._rng.gamma(shape, s.cost / shape, 1024)).tolist()
+        return self._costs[n]
+
+    def fragments(self, n: int) -> list[tuple[int, float]]:
+        """The partitions of an input, and which share of it each has."""
+        s = self._section
+        if s.scattered:
+            return [(q, share) for q, share in enumerate(s.shares) if share > 0]
+        while n >= len(self._parts):
+            drawn = self._rng.random(1024) * self._bounds[-1]
+            self._parts += np.searchsorted(self._bounds, drawn, "right").tolist()
+        return [(self._parts[n], 1.0)]
+
+    def outputs(self, n: int) -> int:
+        s = self._section.selectivity
+        return int((n + 1) * s + 1e-9) - int(n * s + 1e-9)

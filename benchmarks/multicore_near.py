@@ -1,0 +1,27 @@
+"""A heuristic for workers some of which are near and some far from each other (ordered-multicore
+paper, future work, section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cql.executor.kernels import picks
+
+
+def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int) -> int:
+    """CT for workers that are near to some and far from others (the paper's future work, §9).
+    ``farther`` are nanoseconds that this worker takes longer than others do to fetch an input of
+    each section: the normalized throughput of one counts for more by their share of its cost, so
+    that who is nearer comes first."""
+    best, least = picks.NONE, 0.0
+    for s in range(len(numbers)):
+        if numbers[s, picks.WAITING] <= 0:
+            continue
+        cost = picks.cost_of(numbers[s])
+        time = numbers[s, picks.RECENT] + numbers[s, picks.WORKERS] * slice_ns
+        done = time / (cost * picks.cumulative(numbers[s], admitted))
+        done *= max(1 + farther[s] / cost, 0.0)
+        if best == picks.NONE or done < least:
+            best, least = s, done
+    return best

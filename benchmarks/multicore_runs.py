@@ -1,0 +1,312 @@
+"""Runs under the ordered runtime of which its sections tell what they did, and what they are
+simulated as. ``SET fuse = off`` makes every operator a section."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from math import nan
+from statistics import median
+from threading import Thread
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+
+import cql
+from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
+from cql.executor.graph import SINK
+from cql.executor.kernels import markers, sleep
+from cql.executor.kernels import sections as tables
+from cql.executor.kernels.atomics import fetch_add
+from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.workers import LOOKS
+from cql.executor.operators.parted import PartedOperator
+from cql.executor.runtimes import ordered
+from cql.executor.runtimes.sections import Sections
+from cql.executor.unit import Words
+
+#: The degrees of parallelism of the figures; those that this machine has cores for are measured.
+DEGREES = (1, 2, 4, 8, 12, 16)
+#: Partitions of an operator at most, and of the run that tells what few of them cost.
+MOST_PARTITIONS, FEW_PARTITIONS = 64, 8
+#: Units that are timed at most.
+_MARKED = 1 << 17
+#: Which sections a unit is timed between.
+Ends = Callable[[Sections], tuple[int, int]]
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def degrees() -> list[int]:
+    return [n for n in DEGREES if n <= cores()]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """``rows`` of each stream of TPCx-BB, ``seconds`` of work in a run of parametric operators,
+    ``units`` that are simulated for each worker, and how often (``times``) is measured."""
+
+    rows: int = 1_000_000
+    seconds: float = 0.5
+    units: int = 300
+    times: int = 3
+
+    @classmethod
+    def of(cls, rows: int | None) -> Sizes:
+        """Those of a run over so many rows; None: the full ones."""
+        if rows is None:
+            return cls()
+        share = rows / cls().rows
+        return cls(rows, 0.5 * share, max(50, round(300 * share)))
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a section has done: units that it took and gave, and nanoseconds of workers. ``host``:
+    Python runs it. ``borrows``: outputs show columns of inputs. ``parts``: the rows of each
+    partition, ``fragments`` how many they came in."""
+
+    name: str
+    kind: int
+    host: bool
+    borrows: bool
+    inputs: int
+    outputs: int
+    busy: int
+    fragments: int = 0
+    parts: Sequence[int] = ()
+
+
+def uses_of(sections: Sections) -> list[Use]:
+    """In the order of the sections."""
+    found = []
+    for s, k in enumerate(sections.order):
+        operator, words = sections.graph.operators[k], sections.section(s)
+        use = Use(
+            operator.name,
+            int(words[tables.KIND]),
+            host=operator.address == 0,
+            borrows=bool(words[tables.BORROWS]),
+            inputs=int(words[tables.NEXT]),
+            outputs=int(words[tables.MADE]),
+            busy=int(words[tables.TIME]),
+        )
+        if isinstance(operator, PartedOperator):
+            rows = [instance.counters()["rows_in"] for instance in operator.instances]
+            use = replace(use, fragments=int(words[tables.COUNT]), parts=rows)
+        found.append(use)
+    return found
+
+
+def mark(sections: Sections, first: int, last: int, marks: Words) -> None:
+    """From now on, units (by serial number) are timed on their way from section ``first`` to where
+    they are through with section ``last``, in records of ``markers.MARK`` words. To be called
+    before the first unit."""
+    plan = sections.plan
+    plan[tables.MARKS], plan[tables.MARKED] = marks.ctypes.data, len(marks)
+    plan[tables.MARKED_FROM] = sections.section(first).ctypes.data
+    plan[tables.MARKED_TO] = sections.section(last).ctypes.data
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``seconds`` from when the first unit was begun until the last one had left. Of the units in
+    the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
+    latency in nanoseconds, and ``pace`` how many left in a second (NaN: too few). ``path`` are the
+    ``uses`` of the sections that the longest input comes to."""
+
+    rows: int
+    seconds: float
+    latency: float
+    pace: float
+    uses: Sequence[Use]
+    path: Sequence[Use]
+    answer: Any
+
+    @property
+    def throughput(self) -> float:
+        """Rows per second."""
+        return self.rows / self.seconds
+
+
+def whole(sections: Sections) -> tuple[int, int]:
+    return 0, len(sections.order) - 1
+
+
+def first(sections: Sections) -> tuple[int, int]:
+    return 0, 0
+
+
+def partitions(sections: Sections) -> tuple[int, int]:
+    """The first partitioned section: a latency of its own, as of figure 10."""
+    kinds = [use.kind for use in uses_of(sections)]
+    return (kinds.index(PARTITIONED),) * 2
+
+
+class _Observed(ordered.Ordered):
+    """Its units are timed; what it did is kept when it ends."""
+
+    ends: ClassVar[Ends] = staticmethod(whole)
+    latest: ClassVar[tuple[Words, list[Use], list[Use]] | None] = None
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._marks = np.zeros((_MARKED, markers.MARK), np.int64)
+        mark(self._sections, *type(self).ends(self._sections), self._marks)
+
+    def close(self) -> None:
+        super().close()
+        _Observed.latest = self._marks, (uses := uses_of(self._sections)), self._path(uses)
+
+    def _path(self, uses: Sequence[Use]) -> list[Use]:
+        sections = self._sections
+        firsts = [sections.place[edge.target] for edge in sections.entries]
+        reached = {max(firsts, key=lambda s: uses[s].inputs)}
+        for s, k in enumerate(sections.order):  # what feeds a section stands before it
+            if s in reached:
+                edges = self.graph.edges[k]
+                reached |= {sections.place[e.target] for e in edges if e.target != SINK}
+        return [use for s, use in enumerate(uses) if s in reached]
+
+
+@contextmanager
+def observed(ends: Ends) -> Iterator[None]:
+    before = ordered.Ordered
+    _Observed.ends, _Observed.latest = staticmethod(ends), None
+    ordered.Ordered = _Observed  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        ordered.Ordered = before  # type: ignore[misc]
+
+
+def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settings: Any) -> Run:
+    """Runs a query under the ordered runtime, every operator a section."""
+    for name, value in {"runtime": "ordered", "fuse": "off", **settings}.items():
+        session.set(name, value)
+    query: Any = session.sql(text)
+    with observed(ends):
+        answer = query.to_arrow()
+    assert _Observed.latest is not None  # it did not run depth first
+    marks, uses, path = _Observed.latest
+    times = marks[marks[:, markers.ENTERED] > 0][:, : markers.LEFT + 1]
+    seconds = float(times.max() - times[:, markers.ENTERED].min()) / 1e9
+    counts = _counting(marks)
+    latency = pace = nan
+    if len(counts) > 1:
+        left = counts[:, markers.LEFT]
+        latency = float((left - counts[:, markers.ENTERED]).mean())
+        pace = 1e9 * (len(counts) - 1) / max(float(left[-1] - left[0]), 1.0)
+    return Run(rows, seconds, latency, pace, uses, path, answer)
+
+
+def _counting(marks: Words) -> Words:
+    """Of the units that went through, those in the 20th to 80th percentile."""
+    through = marks[marks[:, markers.LEFT] > 0]
+    return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
+
+
+def latencies() -> Words:
+    """Nanoseconds that each of these units of the latest run ``observed`` took."""
+    assert _Observed.latest is not None  # it did not run depth first
+    counts = _counting(_Observed.latest[0])
+    return counts[:, markers.LEFT] - counts[:, markers.ENTERED]
+
+
+def repeated(times: int, once: Callable[[], Run]) -> Run:
+    """The fastest run: what else the machine does only adds. Kernels are compiled before."""
+    once()
+    return min((once() for _ in range(times)), key=lambda made: made.seconds)
+
+
+# -- the machine that is simulated -----------------------------------------------------------------
+
+#: Nanoseconds of a look in vain: through all sections, and 20 pauses.
+_LOOK = 500.0
+
+
+def engine(n: int, **settings: Any) -> Machine:
+    """The ordered runtime on ``n`` cores of this machine."""
+    return Machine(n, leader=True, looks=LOOKS * _LOOK, rouse=rouse(), **settings)
+
+
+@cache
+def rouse() -> float:
+    """Nanoseconds from when a sleeping worker is woken until it goes on: the median of some."""
+    bed, out, scratch = (np.zeros(n, np.int64) for n in (sleep.BED, 1, 4))
+    sleep.make_bed(bed.ctypes.data)
+    took = []
+    for _ in range(100):
+        args = bed.ctypes.data, out.ctypes.data, scratch.ctypes.data
+        sleeper = Thread(target=_sleeps, args=args)
+        sleeper.start()
+        time.sleep(0.003)
+        asleep, now = bed[sleep.SLEEPERS], _wakes(bed.ctypes.data, scratch.ctypes.data + 16)
+        sleeper.join()
+        if asleep:
+            took.append(int(out[0]) - now)
+    return float(median(took)) if took else 0.0
+
+
+@njit(nogil=True)
+def _sleeps(bed: int, out: int, scratch: int) -> None:
+    seen = sleep.wakes(bed)
+    fetch_add(bed + 8 * sleep.SLEEPERS, 1)
+    sleep.lie_down(bed, seen, 50_000_000, scratch)
+    words(out, 1)[0] = nanoseconds(scratch)
+
+
+@njit(nogil=True)
+def _wakes(bed: int, scratch: int) -> int:
+    now: int = nanoseconds(scratch)
+    sleep.wake(bed)
+    return now
+
+
+# -- from what was measured to what is simulated ---------------------------------------------------
+
+
+def chain_of(
+    few: Run, many: Run, parts: int, step: float, kinds: Sequence[int] | None = None
+) -> list[Section]:
+    """The sections of a query as a chain (those of several branches one behind the other), with
+    what two runs of one worker took: one in few partitions, one in ``MOST_PARTITIONS``, so that the
+    cost of a fragment by itself is known. They are simulated in ``parts`` partitions. ``step`` is
+    what the simulation adds for an input, and for an output.
+
+    ``kinds`` takes the place of the sections' own: they are those of tuples then, each of which
+    belongs to one partition, and nothing runs in Python."""
+    used = [(u, fine) for u, fine in zip(few.path, many.path, strict=True) if u.inputs > 0]
+    chain = []
+    for k, (use, fine) in enumerate(used):
+        after = used[k + 1][0].inputs if k + 1 < len(used) else use.outputs
+        kind = use.kind if kinds is None else kinds[k]
+        cost, selectivity, fragment = use.busy / use.inputs, after / use.inputs, 0.0
+        if use.kind == PARTITIONED:
+            fragment = max(fine.busy - use.busy, 0) / max(fine.fragments - use.fragments, 1)
+            fragment = min(fragment, use.busy / max(use.fragments, 1))
+            cost -= fragment * use.fragments / use.inputs
+        section = Section(kind, max(cost - step * (1 + selectivity), 0.0), selectivity)
+        if kind == PARTITIONED:
+            shares = np.ones(parts)
+            if use.kind == PARTITIONED:
+                shares = np.reshape(fine.parts, (parts, -1)).sum(axis=1)
+            section = replace(section, shares=tuple((shares / shares.sum()).tolist()))
+        if kinds is None:
+            scattered = kind == PARTITIONED
+            section = replace(
+                section, scattered=scattered, fragment=fragment, host=use.host, shows=use.borrows
+            )
+        chain.append(section)
+    return chain

@@ -1,0 +1,253 @@
+"""Worker 0 of the ordered runtime: it admits units as long as there is room for them, hands results
+to Python, and works in between.
+
+An admitted unit is a view of the block that it was cut off. Sections with several ports are told
+whose turn it is, so that they read them in the order of admission (``handing.next_input``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.atomics import fetch_add, load_acquire, store_release
+from cql.executor.kernels.cut import CUTTER, FIRST, ROOM
+from cql.executor.kernels.handing import PORT_BITS, push, show, waiting
+from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.picks import NONE
+from cql.executor.kernels.rings import held, poll_held
+from cql.executor.kernels.sections import (
+    ADMITTED,
+    ASKED,
+    ENTRY_POOL,
+    FIRST_INPUT,
+    INPUT,
+    INSIDE,
+    MOST_ROWS,
+    PATH,
+    PATHS,
+    PLAN,
+    PORT_WORDS,
+    QUEUE_MASK,
+    ROWS_ADMITTED,
+    SECTION,
+    SECTIONS,
+    SINK,
+    SIZED_AT,
+    SIZED_ROWS,
+    SIZED_WORK,
+    SLEEPING,
+    SLEPT,
+    STOP,
+    TARGET,
+    TARGET_PORT,
+    TIME,
+    TURN_PUT,
+    TURN_TAKEN,
+    TURNS,
+    TURNS_MASK,
+    UNIT_ROWS,
+    UNIT_WORK,
+    WORKER,
+    port_at,
+    section_at,
+    worker_at,
+)
+from cql.executor.kernels.sections import AT as AT_SECTION
+from cql.executor.kernels.sleep import wake
+from cql.executor.kernels.turns import CURRENT, HEADER, INPUTS, LEFT, OF_CUTTER, record, take, whose
+from cql.executor.kernels.turns import INPUT as TURN_INPUT
+from cql.executor.kernels.turns import UNIT as OF_UNIT
+from cql.executor.kernels.workers import (
+    DELIVER,
+    LOOK,
+    QUIET,
+    SLICE_OVER,
+    USED_UP,
+    found,
+    rest,
+    work_once,
+)
+from cql.executor.unit import (
+    BASE,
+    FEED,
+    OWN_LATE,
+    PARENT,
+    PORT,
+    PUNCTUATIONS,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+from cql.executor.unit import HEADER as UNIT_HEADER
+
+#: Units between two looks at how large they should be.
+_SIZED = 16
+
+
+@njit(inline="always")
+def _input(plan: int, k: int) -> Any:
+    return words(words(plan, PLAN)[FIRST_INPUT] + 8 * INPUT * k, INPUT)
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def has_room(plan: int, k: int) -> int:
+    """Whether a unit of input ``k`` could be admitted."""
+    i = _input(plan, k)
+    if held(i[ENTRY_POOL]) == 0:
+        return 0
+    port = port_at(section_at(plan, i[TARGET]), i[TARGET_PORT])
+    if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
+        return 0
+    path = words(i[PATH], 2 * i[PATHS])
+    for p in range(i[PATHS]):
+        section = section_at(plan, path[2 * p])
+        s = words(section, SECTION)
+        if s[TURN_PUT] - load_acquire(section + 8 * TURN_TAKEN) > s[TURNS_MASK]:
+            return 0
+    return 1
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def admit(plan: int, k: int, unit: int, base: int) -> int:
+    """Admits a unit of input ``k``, which may be used again at once; 0: there is no room. ``base``
+    is the stream position of the first row of its block."""
+    if has_room(plan, k) == 0:
+        return 0
+    i = _input(plan, k)
+    entry = poll_held(i[ENTRY_POOL])
+    show(unit, entry)
+    e = words(entry, UNIT_HEADER)
+    e[PARENT], e[PORT] = 0, i[TARGET_PORT]
+    e[FEED], e[BASE] = k, base
+    if e[STRAGGLERS] > 0:
+        late = 8 * STRAGGLER_WORDS * e[STRAGGLERS]
+        copy_bytes(e[STRAGGLER_ADDRESS], e[OWN_LATE], late)
+        e[STRAGGLER_ADDRESS] = e[OWN_LATE]
+    serial = e[SERIAL]
+    words(plan, PLAN)[ROWS_ADMITTED] += e[ROWS]
+    push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)
+    path = words(i[PATH], 2 * i[PATHS])
+    for p in range(i[PATHS]):
+        section = section_at(plan, path[2 * p])
+        s = words(section, SECTION)
+        at = s[TURN_PUT]
+        words(s[TURNS], s[TURNS_MASK] + 1)[at & s[TURNS_MASK]] = (
+            serial << PORT_BITS | path[2 * p + 1]
+        )
+        store_release(section + 8 * TURN_PUT, at + 1)
+    fetch_add(plan + 8 * ADMITTED, 1)
+    wake(plan + 8 * SLEEPING)
+    return 1
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def rows_for(wanted: int, work: int, rows: int, now: int) -> int:
+    """Rows that are ``wanted`` nanoseconds of work, where so many took ``work``; no more than twice
+    and no less than half of what units have ``now``, since what was measured may lag behind."""
+    return min(max(wanted * rows // max(work, 1), now // 2, 1), 2 * now)
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _size_units(plan: int, turns: int) -> None:
+    """Now and then, so many rows for each unit that it is about UNIT_WORK."""
+    header = words(plan, PLAN)
+    if header[UNIT_WORK] == 0 or header[ADMITTED] < header[SIZED_AT]:
+        return
+    header[SIZED_AT] = header[ADMITTED] + _SIZED
+    work = 0
+    for k in range(header[SECTIONS]):
+        work += words(section_at(plan, k), SECTION)[TIME]
+    work -= header[SIZED_WORK]
+    rows = header[ROWS_ADMITTED] - header[SIZED_ROWS]
+    if work > 0 and rows > 0:
+        size = rows_for(header[UNIT_WORK], work, rows, header[UNIT_ROWS])
+        header[UNIT_ROWS] = min(size, header[MOST_ROWS])
+        header[SIZED_WORK] += work
+        header[SIZED_ROWS] += rows
+    for k in range(words(turns, HEADER)[INPUTS]):
+        cutter = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)[OF_CUTTER]
+        words(cutter, CUTTER)[ROOM] = header[UNIT_ROWS]
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _admit_next(plan: int, turns: int) -> int:
+    """Cuts and admits the next unit: 1; 0: there is no room for it; USED_UP: its input has no
+    block."""
+    _size_units(plan, turns)
+    h = words(turns, HEADER)
+    k = h[CURRENT] if h[LEFT] > 0 else whose(turns)
+    if k >= 0 and has_room(plan, k) == 0:
+        return 0
+    if take(turns) == 0:
+        return USED_UP
+    unit = record(turns)[OF_UNIT]
+    u = words(unit, UNIT_HEADER)
+    if u[ROWS] > 0 or u[PUNCTUATIONS] > 0:
+        cutter = words(record(turns)[OF_CUTTER], CUTTER)
+        admit(plan, h[CURRENT], unit, cutter[FIRST])
+    return 1
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def lead(plan: int, turns: int) -> int:
+    """Worker 0: admits the units of ``turns`` until its input has no block (USED_UP); without turns
+    (0), until nothing is left inside (QUIET). Returns early when results wait (DELIVER), when
+    Python is needed, when it is asked to, and, while it waits for other workers, now and then or
+    when they are stopped (LOOK)."""
+    worker = worker_at(plan, 0)
+    me = words(worker, WORKER)
+    while True:
+        if load_acquire(plan + 8 * STOP) != 0:  # another worker has failed
+            found(plan, worker)
+            return LOOK
+        if held(plan + 8 * SINK) > 0:
+            found(plan, worker)
+            return DELIVER
+        if me[AT_SECTION] == NONE:
+            if load_acquire(plan + 8 * ASKED) != 0:
+                store_release(plan + 8 * ASKED, 0)
+                found(plan, worker)
+                return LOOK
+            if turns != 0:
+                admitted = _admit_next(plan, turns)
+                if admitted != 0:
+                    found(plan, worker)
+                    if admitted == USED_UP:
+                        return USED_UP
+                    continue
+            elif load_acquire(plan + 8 * INSIDE) == 0:
+                found(plan, worker)
+                return QUIET
+        event = work_once(plan, worker)
+        if event == NONE:
+            slept = me[SLEPT]
+            rest(plan, worker)
+            if me[SLEPT] > slept:
+                return LOOK
+        else:
+            found(plan, worker)
+            if event != SLICE_OVER:
+                return event
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def exhaust(plan: int) -> int:
+    """Worker 0, where something has failed: works until it finds nothing that can be done, or is
+    stopped (QUIET). Returns early as ``lead`` does."""
+    worker, in_vain = worker_at(plan, 0), 0
+    # Who looks for work gives away what had no room, which may make some.
+    while in_vain < 2 and load_acquire(plan + 8 * STOP) == 0:
+        if held(plan + 8 * SINK) > 0:
+            return DELIVER
+        event = work_once(plan, worker)
+        if event == NONE:
+            in_vain += 1
+        elif event == SLICE_OVER:
+            in_vain = 0
+        else:
+            return event
+    return DELIVER if held(plan + 8 * SINK) > 0 else QUIET

@@ -1,0 +1,140 @@
+"""The first rows, by sort keys, of those that a kernel has written to its output: what ORDER BY …
+LIMIT leaves of a window is among them, so that no others need to leave (a partial top-n).
+
+Key after key, the word of the last row that leaves is selected (Hoare: Algorithm 65, Find, 1961);
+rows before it leave, and only those that equal it are looked at by the next key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.memory import as_i32, as_u8, words
+from cql.executor.kernels.sort_keys import (
+    BEHIND,
+    COLUMNS,
+    DATA,
+    KEY_COLUMN,
+    KEYS,
+    MASK,
+    NULLS_FIRST,
+    column_at,
+    key_at,
+    key_word,
+    move_values,
+    size_of,
+    whole,
+)
+from cql.executor.unit import CURSOR, HEADER, ROWS
+
+# Descriptor: behind those of the order. The words of a column say whether it has a mask.
+MOST = BEHIND  # rows that are left: one at the least
+ROOM = BEHIND + 1  # rows of the output at most
+# Addresses.
+ASKED = BEHIND + 2  # int32, twice ROOM: rows that are looked at
+WORDS = BEHIND + 3  # twice ROOM: their words
+CHOSEN = BEHIND + 4  # a byte per row, 0
+OWN = BEHIND + 5
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True)
+def _select(values: Any, n: int, place: int) -> int:
+    """The value that is at a place, from 0, of the ``n`` in order; changes their order."""
+    low, high = 0, n
+    while True:
+        a, b, c = values[low], values[(low + high) >> 1], values[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        less, at, more = low, low, high  # [low, less) are less, [more, high) are more
+        while at < more:
+            x = values[at]
+            if x < pivot:
+                values[at] = values[less]
+                values[less] = x
+                less += 1
+                at += 1
+            elif x > pivot:
+                more -= 1
+                values[at] = values[more]
+                values[more] = x
+            else:
+                at += 1
+        if place < less:
+            high = less
+        elif place >= more:
+            low = more
+        else:
+            return pivot
+
+
+@njit("UniTuple(int64, 2)(int64[::1], int64, int64)", cache=True)
+def _divide(d: Any, n: int, wanted: int) -> Any:
+    """Of the rows that are ASKED, those whose words are less than the ``wanted``-th are CHOSEN, and
+    those with that word stay; returns how many stay, and how many of them are still wanted."""
+    asked, chosen = as_i32(d[ASKED], n), as_u8(d[CHOSEN], d[ROOM])
+    values, copies = words(d[WORDS], n), words(d[WORDS] + 8 * d[ROOM], n)
+    for k in range(n):
+        copies[k] = values[k]
+    last = _select(copies, n, wanted - 1)
+    left = 0
+    for k in range(n):
+        if values[k] < last:
+            chosen[asked[k]] = 1
+            wanted -= 1
+        elif values[k] == last:
+            asked[left] = asked[k]
+            left += 1
+    return left, wanted
+
+
+@njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
+def _choose(d: Any, o: Any, first: int, rows: int) -> None:
+    """Marks the rows that are left as CHOSEN. Of equal ones those that come first are."""
+    asked, chosen = as_i32(d[ASKED], d[ROOM]), as_u8(d[CHOSEN], d[ROOM])
+    values = words(d[WORDS], d[ROOM])
+    n, wanted = rows - first, d[MOST]
+    for k in range(n):
+        asked[k] = first + k
+    for k in range(d[KEYS]):
+        key = key_at(d, k)
+        column = d[key + KEY_COLUMN]
+        at = HEADER + 2 * column
+        if d[column_at(d, column) + MASK] != 0:
+            mask = as_u8(o[at + MASK], rows)
+            for i in range(n):
+                values[i] = int((mask[asked[i]] == 0) != (d[key + NULLS_FIRST] != 0))
+            n, wanted = _divide(d, n, wanted)
+            if mask[asked[0]] == 0:
+                continue
+        for i in range(n):
+            values[i] = key_word(d, k, o[at + DATA], asked[i])
+        n, wanted = _divide(d, n, wanted)
+        if n == wanted:
+            break
+    for i in range(wanted):
+        chosen[asked[i]] = 1
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def first_rows(desc: Any, unit: Any) -> Any:
+    """Leaves the MOST first of the rows from CURSOR on, in the order in which they are; there are
+    more. Returns how many rows the unit has then."""
+    d = whole(desc)
+    o = words(unit, HEADER + 2 * d[COLUMNS])
+    first, rows, most = o[CURSOR], o[ROWS], d[MOST]
+    _choose(d, o, first, rows)
+    chosen = as_u8(d[CHOSEN], rows)
+    from_, to = as_i32(d[ASKED], most), as_i32(d[ASKED] + 4 * d[ROOM], most)
+    n = 0
+    for row in range(first, rows):
+        if chosen[row] != 0:
+            chosen[row] = 0
+            from_[n], to[n] = row, first + n
+            n += 1
+    for c in range(d[COLUMNS]):
+        at = HEADER + 2 * c
+        move_values(size_of(d, c), o[at], o[at], from_, to, most)
+        if d[column_at(d, c) + MASK] != 0:
+            move_values(1, o[at + 1], o[at + 1], from_, to, most)
+    o[ROWS] = first + most
+    return first + most

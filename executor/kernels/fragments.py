@@ -1,0 +1,430 @@
+"""Partitioned parallelism (ordered-multicore paper, section 4): an input is split into fragments,
+one for each partition that has rows of it; those of a partition are worked on in order.
+
+A splitting operator (``splitting``) has listed the rows of each partition. ``dispatch`` gives the
+fragments of an input to the queues of their partitions, ``claim`` is how a worker comes
+to one: with a master queue that keeps the order of arrival (HYBRID, figure 7), without
+(PARTITIONED_QUEUE, 4.2), or with one queue and locks (SHARED_QUEUE, 4.1). Who finishes the last
+fragment of an input merges what they gave into the order of one worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.atomics import (
+    compare_and_swap,
+    exchange,
+    fetch_add,
+    load,
+    load_acquire,
+    load_relaxed,
+    pause,
+    store,
+    store_relaxed,
+    store_release,
+)
+from cql.executor.kernels.handing import next_input, ready_inputs, release
+from cql.executor.kernels.memory import (
+    as_i16,
+    as_i32,
+    as_u8,
+    copy_bytes,
+    words,
+)
+from cql.executor.kernels.reorder import OF_UNIT, SLOT
+from cql.executor.kernels.rings import offer, poll
+from cql.executor.kernels.sections import (
+    COLUMNS,
+    DISPATCHING,
+    FIRST_SERIAL,
+    FRAGMENT,
+    FRAGMENTS,
+    HELD,
+    HYBRID,
+    LIST_GOT,
+    LIST_PUT,
+    MASTER,
+    MASTER_MASK,
+    MASTER_PUT,
+    MASTER_TAKEN,
+    MERGED,
+    NEXT,
+    NUMBER,
+    ORDER,
+    OUTPUTS,
+    PARTITIONED_QUEUE,
+    PARTS,
+    PLACES,
+    PLAN,
+    PORT_WORDS,
+    PUT,
+    SCHEME,
+    SCRATCH,
+    SECTION,
+    SIZE,
+    SLOTS,
+    SPLIT,
+    STOP,
+    UNDONE,
+    WIDE,
+    WORKER,
+    list_at,
+    port_at,
+)
+from cql.executor.unit import (
+    BASE,
+    CAPACITY,
+    CHOSEN,
+    CURSOR,
+    EPOCH,
+    FEED,
+    FOLLOWING,
+    HEADER,
+    OPERATOR,
+    PARENT,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    REFERENCES,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    WIDTH,
+)
+
+#: The partition of who works on its own; a lock that is held.
+NOBODY = -1
+
+
+# -- the queues ------------------------------------------------------------------------------------
+
+
+@njit(inline="always")
+def fragment_at(section: int, serial: int, part: int) -> Any:
+    s = words(section, SECTION)
+    return s[FRAGMENTS] + 8 * s[FRAGMENT] * ((serial & (s[SIZE] - 1)) * s[PARTS] + part)
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _add_input(section: int, unit: int, serial: int) -> None:
+    """``addInput`` of figure 7, for all fragments of an input. Punctuation goes to all; so do all
+    rows, where partitions look for theirs themselves."""
+    s, u = words(section, SECTION), words(unit, HEADER)
+    parts, slot = s[PARTS], serial & (s[SIZE] - 1)
+    words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_UNIT] = u[SERIAL]
+    split = words(port_at(section, u[PORT]), PORT_WORDS)[SPLIT]
+    columns = words(unit, u[WIDTH])
+    listed: Any = split >= 0
+    rows = columns[HEADER + 2 * split] if listed else 0
+    offsets = words(columns[HEADER + 2 * split + 2] if listed else 0, 2 * parts + 2)
+    everywhere = not listed or u[PUNCTUATIONS] > 0
+    count = 0
+    for q in range(parts):
+        words(s[OUTPUTS], s[SIZE] * parts)[slot * parts + q] = 0
+        count += 1 if everywhere else offsets[q + 1] > offsets[q]
+    words(s[UNDONE], s[SIZE])[slot] = count
+    u[REFERENCES] = count
+    for q in range(parts):
+        n = offsets[q + 1] - offsets[q] if listed else u[ROWS]
+        if not everywhere and n == 0:
+            continue
+        view = fragment_at(section, serial, q)
+        copy_bytes(unit, view, 8 * REFERENCES)  # others are at work on the first fragments
+        behind = min(u[WIDTH], s[FRAGMENT]) - PARENT
+        copy_bytes(unit + 8 * PARENT, view + 8 * PARENT, 8 * behind)
+        v = words(view, HEADER)
+        v[PARENT] = unit
+        if listed:
+            late = offsets[parts + 1 + q]
+            v[ROWS], v[CHOSEN] = n, rows + 4 * offsets[q]
+            v[STRAGGLERS] = offsets[parts + 2 + q] - late
+            v[STRAGGLER_ADDRESS] = u[STRAGGLER_ADDRESS] + 8 * STRAGGLER_WORDS * late
+        queue = list_at(section, q)
+        waiting = words(queue, FIRST_SERIAL + s[SIZE])
+        put = waiting[LIST_PUT]
+        waiting[FIRST_SERIAL + (put & (s[SIZE] - 1))] = serial
+        store_release(queue + 8 * LIST_PUT, put + 1)
+        at = s[MASTER_PUT]
+        store_relaxed(s[MASTER] + 8 * (at & s[MASTER_MASK]), q)  # as in ``push``
+        store_release(section + 8 * MASTER_PUT, at + 1)
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def dispatch(plan: int, section: int) -> None:
+    """Inputs that have come go to the queues of their partitions, in order; no more of them than
+    the buffer has slots. Never waits for another thread that does so."""
+    s = words(section, SECTION)
+    while True:
+        if exchange(section + 8 * DISPATCHING, 1) != 0:
+            return
+        while s[PUT] < load_acquire(section + 8 * NEXT) + s[SIZE]:
+            unit = next_input(plan, section)
+            if unit == 0:
+                break
+            _add_input(section, unit, s[PUT])
+            store_release(section + 8 * PUT, s[PUT] + 1)
+        store(section + 8 * DISPATCHING, 0)
+        full = load(section + 8 * PUT) >= load(section + 8 * NEXT) + s[SIZE]
+        if full or ready_inputs(plan, section) == 0:
+            return
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def fragments_waiting(section: int) -> int:
+    """Fragments that no worker has claimed."""
+    return load_acquire(section + 8 * MASTER_PUT) - load_acquire(section + 8 * MASTER_TAKEN)
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def _from_master(section: int) -> int:
+    """``masterQueue.tryDequeue``: a partition, or NOBODY."""
+    s = words(section, SECTION)
+    while True:
+        at = load_acquire(section + 8 * MASTER_TAKEN)
+        if at >= load_acquire(section + 8 * MASTER_PUT):
+            return NOBODY
+        part = load_relaxed(s[MASTER] + 8 * (at & s[MASTER_MASK]))
+        if compare_and_swap(section + 8 * MASTER_TAKEN, at, at + 1) == at:
+            return part
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _lock(plan: int, word: int) -> int:
+    """0: the query ends, and who holds the lock may not come back."""
+    while load_relaxed(word) != 0 or exchange(word, 1) != 0:
+        if load_relaxed(plan + 8 * STOP) != 0:
+            return 0
+        pause()
+    return 1
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def claim(plan: int, section: int, first: int) -> int:
+    """A partition that the worker has for itself and that has a fragment, or NOBODY. ``first``:
+    where it looks first, if each partition has a queue of its own."""
+    s, scheme = words(section, SECTION), words(plan, PLAN)[SCHEME]
+    if scheme == PARTITIONED_QUEUE:
+        for k in range(s[PARTS]):
+            q = (first + k) % s[PARTS]
+            queue = list_at(section, q)
+            if load_acquire(queue + 8 * LIST_PUT) == load_acquire(queue + 8 * LIST_GOT):
+                continue
+            if compare_and_swap(queue + 8 * HELD, 0, 1) != 0:
+                continue
+            if load_acquire(queue + 8 * LIST_PUT) > load_acquire(queue + 8 * LIST_GOT):
+                fetch_add(section + 8 * MASTER_TAKEN, 1)
+                return q
+            store(queue + 8 * HELD, 0)
+        return NOBODY
+    if scheme == HYBRID:
+        while True:
+            q = _from_master(section)
+            # Someone works on it: the fragment is theirs (``count`` of figure 7).
+            if q == NOBODY or fetch_add(list_at(section, q) + 8 * HELD, 1) == 0:
+                return q
+    # Taking a fragment and locking its partition must be one step (figure 5).
+    if _lock(plan, section + 8 * (MASTER_TAKEN + 1)) == 0:
+        return NOBODY
+    q = _from_master(section)
+    if q != NOBODY and _lock(plan, list_at(section, q) + 8 * HELD) == 0:
+        q = NOBODY
+    store(section + 8 * (MASTER_TAKEN + 1), 0)
+    return q
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def next_fragment(section: int, part: int) -> int:
+    """The serial of the oldest fragment of a claimed partition."""
+    s = words(section, SECTION)
+    queue = list_at(section, part)
+    waiting = words(queue, FIRST_SERIAL + s[SIZE])
+    got = waiting[LIST_GOT]
+    serial: Any = waiting[FIRST_SERIAL + (got & (s[SIZE] - 1))]
+    store_release(queue + 8 * LIST_GOT, got + 1)
+    return serial
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def keeps(plan: int, section: int, part: int, budget: int) -> int:
+    """After a fragment: whether the worker goes on with its partition, or it has given it up."""
+    scheme = words(plan, PLAN)[SCHEME]
+    queue = list_at(section, part)
+    if scheme == HYBRID:
+        return 1 if fetch_add(queue + 8 * HELD, -1) > 1 else 0
+    if scheme == PARTITIONED_QUEUE:
+        more = load_acquire(queue + 8 * LIST_PUT) > load_acquire(queue + 8 * LIST_GOT)
+        if more and budget > 0:
+            fetch_add(section + 8 * MASTER_TAKEN, 1)
+            return 1
+    store(queue + 8 * HELD, 0)
+    return 0
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def finish_fragment(section: int, serial: int, part: int, chain: int) -> int:
+    """A fragment is done; 1 if it was the last one of its input."""
+    s = words(section, SECTION)
+    slot = serial & (s[SIZE] - 1)
+    words(s[OUTPUTS], s[SIZE] * s[PARTS])[slot * s[PARTS] + part] = chain
+    release(words(fragment_at(section, serial, part), HEADER)[PARENT])
+    return 1 if fetch_add(s[UNDONE] + 8 * slot, -1) == 1 else 0
+
+
+# -- merging ---------------------------------------------------------------------------------------
+
+
+@njit("void(int64)", nogil=True, cache=True)
+def _release_chain(unit: int) -> None:
+    while unit != 0:
+        following: Any = words(unit, HEADER)[FOLLOWING]
+        release(unit)
+        unit = following
+
+
+@njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
+    """Values ``places[2k + 1]`` of the column at word ``source`` of unit ``places[2k]`` become the
+    first ``n`` values at ``target``, of so many bytes."""
+    p = words(places, 2 * n)
+    word = source + 1
+    if size == 8:
+        wide = words(target, n)
+        for k in range(n):
+            wide[k] = words(words(p[2 * k], word)[source], 1 << 40)[p[2 * k + 1]]
+    elif size == 4:
+        half = as_i32(target, n)
+        for k in range(n):
+            half[k] = as_i32(words(p[2 * k], word)[source], 1 << 40)[p[2 * k + 1]]
+    elif size == 2:
+        short = as_i16(target, n)
+        for k in range(n):
+            short[k] = as_i16(words(p[2 * k], word)[source], 1 << 40)[p[2 * k + 1]]
+    else:
+        byte = as_u8(target, n)
+        for k in range(n):
+            byte[k] = as_u8(words(p[2 * k], word)[source], 1 << 40)[p[2 * k + 1]]
+
+
+@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
+def _step(head: Any, at: int, order: int) -> None:
+    """The next row of a chain; its unit is 0 behind the last."""
+    head[1] += 1
+    while head[0] != 0 and head[1] >= words(head[0], HEADER)[ROWS]:
+        head[0], head[1] = words(head[0], HEADER)[FOLLOWING], 0
+    if head[0] != 0:
+        u = words(head[0], at + 2 * order)
+        head[2] = 0 if order == 1 else words(u[at], head[1] + 1)[head[1]]
+        head[3] = words(u[at + 2 * order - 2], head[1] + 1)[head[1]]
+
+
+@njit("void(int64, int64, int64, int64[::1])", nogil=True, cache=True)
+def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
+    """Fills the chain of units with all rows of the chains ``outputs``."""
+    s = words(section, SECTION)
+    parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
+    places = words(worker, WORKER)[PLACES]
+    heads = words(worker + 8 * SCRATCH, 4 * parts)  # unit, row, and its place in the order
+    at = HEADER + 2 * wide
+    width = at + 2 * order
+    for q in range(parts):
+        heads[4 * q], heads[4 * q + 1] = outputs[q], -1
+        _step(heads[4 * q : 4 * q + 4], at, order)
+    columns = words(s[COLUMNS], 2 * wide)
+    unit = first
+    while unit != 0:
+        o = words(unit, width)
+        p = words(places, 2 * o[CAPACITY])
+        n = 0
+        while n < o[CAPACITY]:
+            best = -1
+            for q in range(parts):
+                if heads[4 * q] == 0:
+                    continue
+                a, b = heads[4 * q + 2], heads[4 * q + 3]
+                if (
+                    best < 0
+                    or a < heads[4 * best + 2]
+                    or (a == heads[4 * best + 2] and b < heads[4 * best + 3])
+                ):
+                    best = q
+            if best < 0:
+                break
+            p[2 * n], p[2 * n + 1] = heads[4 * best], heads[4 * best + 1]
+            n += 1
+            _step(heads[4 * best : 4 * best + 4], at, order)
+        for c in range(wide):
+            word = HEADER + 2 * c
+            _gather(word, o[word], columns[2 * c], places, n)
+            if columns[2 * c + 1] != 0:
+                _gather(word + 1, o[word + 1], 1, places, n)
+        o[ROWS] = n
+        unit = o[FOLLOWING]
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def merge(section: int, worker: int, serial: int) -> int:
+    """The outputs of an input's fragments as one chain, in the order of their last ORDER columns;
+    -1: units are missing to hold them."""
+    s = words(section, SECTION)
+    parts, slot = s[PARTS], serial & (s[SIZE] - 1)
+    outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
+    total, busy, one = 0, 0, 0
+    for q in range(parts):
+        unit, rows = outputs[q], 0
+        while unit != 0:
+            rows += words(unit, HEADER)[ROWS]
+            unit = words(unit, HEADER)[FOLLOWING]
+        total += rows
+        busy += rows > 0
+        if rows > 0 or outputs[one] == 0:
+            one = q
+    if busy <= 1:
+        for q in range(parts):
+            if q != one:
+                _release_chain(outputs[q])
+        return outputs[one]
+    free = poll(s[MERGED])
+    if free == 0:
+        return -1
+    capacity = words(free, HEADER)[CAPACITY]
+    first = last = free
+    words(first, HEADER)[FOLLOWING] = 0
+    for _ in range(capacity, total, capacity):
+        free = poll(s[MERGED])
+        if free == 0:
+            while first != 0:
+                following: Any = words(first, HEADER)[FOLLOWING]
+                offer(s[MERGED], first)
+                first = following
+            return -1
+        words(free, HEADER)[FOLLOWING] = 0
+        words(last, HEADER)[FOLLOWING] = free
+        last = free
+    _merge_into(section, worker, first, outputs)
+    model = words(outputs[one], HEADER)
+    unit = first
+    while unit != 0:
+        o = words(unit, HEADER)
+        for k in (SERIAL, EPOCH, FEED, BASE):
+            o[k] = model[k]
+        o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[STRAGGLERS] = 1, s[NUMBER], 0, 0
+        o[CURSOR] = 0
+        unit = o[FOLLOWING]
+    # All fragments say the same of what is to come.
+    o = words(last, HEADER)
+    unit = outputs[one]
+    while unit != 0:
+        u = words(unit, HEADER)
+        room = o[PUNCTUATION_ADDRESS] + 8 * PUNCTUATION_WORDS * o[PUNCTUATIONS]
+        copy_bytes(u[PUNCTUATION_ADDRESS], room, 8 * PUNCTUATION_WORDS * u[PUNCTUATIONS])
+        o[PUNCTUATIONS] += u[PUNCTUATIONS]
+        unit = u[FOLLOWING]
+    for q in range(parts):
+        _release_chain(outputs[q])
+    return first

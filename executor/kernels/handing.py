@@ -1,0 +1,297 @@
+"""Units change hands: references, views, worklists, and the order among several ports.
+
+A unit is read by as many as its REFERENCES say. What shows columns of another unit refers to it as
+its PARENT, which is free only afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.atomics import fetch_add, load_acquire, store_relaxed, store_release
+from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.rings import MASK as RING_MASK
+from cql.executor.kernels.rings import held, offer, poll, poll_held
+from cql.executor.kernels.sections import (
+    BY_BLOCK,
+    COLLECTED,
+    COLLECTED_COLUMNS,
+    COLLECTING,
+    COLLECTORS,
+    EDGE,
+    EDGES,
+    FIRST_EDGE,
+    FROM,
+    GIVEN,
+    GOT,
+    INSIDE,
+    NEXT,
+    NUMBER,
+    PLAN,
+    PORT_WORDS,
+    PORTS,
+    QUEUE,
+    QUEUE_MASK,
+    SECTION,
+    SECTIONS,
+    SENT,
+    SINK,
+    SLEEPING,
+    TO_PORT,
+    TO_SECTION,
+    TURN_PUT,
+    TURN_TAKEN,
+    TURNS,
+    TURNS_MASK,
+    VIEWS,
+    port_at,
+    section_at,
+)
+from cql.executor.kernels.sleep import wake
+from cql.executor.unit import (
+    BASE,
+    CAPACITY,
+    CHOSEN,
+    CURSOR,
+    EPOCH,
+    FEED,
+    FOLLOWING,
+    HEADER,
+    HOME,
+    OPERATOR,
+    PARENT,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    REFERENCES,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLERS,
+    WIDTH,
+)
+
+#: Ports of a turn's word.
+PORT_BITS = 8
+
+
+@njit("void(int64)", nogil=True, cache=True)
+def release(unit: int) -> None:
+    """One reader less; a unit without readers is free again, and reads its parent no more."""
+    while unit != 0:
+        if fetch_add(unit + 8 * REFERENCES, -1) != 1:
+            return
+        u = words(unit, HEADER)
+        parent: Any = u[PARENT]
+        u[PARENT] = 0
+        offer(u[HOME], unit)
+        unit = parent
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def show(unit: int, view: int) -> None:
+    """``view`` becomes a view of the unit, with punctuation of its own: its reader may add some."""
+    u, v = words(unit, HEADER), words(view, HEADER)
+    for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
+        v[k] = u[k]
+    for k in (CHOSEN, FEED, BASE):
+        v[k] = u[k]
+    v[PORT] = u[PORT]
+    v[REFERENCES], v[FOLLOWING] = 1, 0
+    columns = v[WIDTH] - HEADER
+    copy_bytes(unit + 8 * HEADER, view + 8 * HEADER, 8 * columns)
+    copy_bytes(
+        u[PUNCTUATION_ADDRESS], v[PUNCTUATION_ADDRESS], 8 * PUNCTUATION_WORDS * u[PUNCTUATIONS]
+    )
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def push(plan: int, port: int, unit: int) -> None:
+    """Adds to a worklist that has room."""
+    p = words(port, PORT_WORDS)
+    at = p[GIVEN]
+    # who comes too late to take what was here may be reading the place
+    store_relaxed(p[QUEUE] + 8 * (at & p[QUEUE_MASK]), unit)
+    fetch_add(plan + 8 * INSIDE, 1)
+    store_release(port + 8 * GIVEN, at + 1)
+
+
+@njit(inline="always")
+def waiting(port: int) -> Any:
+    """Units in a worklist."""
+    return load_acquire(port + 8 * GIVEN) - load_acquire(port + 8 * GOT)
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def to_sink(plan: int, unit: int, number: int) -> None:
+    """A result of operator ``number`` waits for Python."""
+    words(unit, HEADER)[OPERATOR] = number
+    fetch_add(plan + 8 * INSIDE, 1)
+    offer(plan + 8 * SINK, unit)
+    wake(plan + 8 * SLEEPING)
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _hand_over(plan: int, edge: int, number: int) -> None:
+    """What has been collected is a result."""
+    e = words(edge, EDGE)
+    o = words(e[COLLECTING], HEADER)
+    o[REFERENCES], o[PARENT] = 1, 0
+    to_sink(plan, e[COLLECTING], number)
+    e[COLLECTING] = 0
+
+
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def _collect(plan: int, edge: int, unit: int, number: int) -> int:
+    """Copies results behind those that wait to be enough; 0: no unit is free for them. What has
+    been copied of them is not copied again."""
+    e, u = words(edge, EDGE), words(unit, HEADER)
+    if e[BY_BLOCK] != 0 and e[COLLECTING] != 0:
+        o = words(e[COLLECTING], HEADER)
+        if o[BASE] != u[BASE] or o[FEED] != u[FEED]:
+            _hand_over(plan, edge, number)
+    sizes = words(e[COLLECTED], e[COLLECTED_COLUMNS])
+    from_columns = words(unit, HEADER + 2 * sizes.size)
+    while u[CURSOR] < u[ROWS]:
+        if e[COLLECTING] == 0:
+            e[COLLECTING] = poll(e[COLLECTORS])
+            if e[COLLECTING] == 0:
+                return 0
+            words(e[COLLECTING], HEADER)[ROWS] = 0
+        o = words(e[COLLECTING], HEADER + 2 * sizes.size)
+        done, held_rows = u[CURSOR], o[ROWS]
+        n = min(u[ROWS] - done, o[CAPACITY] - held_rows)
+        for c in range(sizes.size):
+            at, size = HEADER + 2 * c, sizes[c]
+            copy_bytes(from_columns[at] + done * size, o[at] + held_rows * size, n * size)
+            copy_bytes(from_columns[at + 1] + done, o[at + 1] + held_rows, n)
+        u[CURSOR] += n
+        o[ROWS] += n
+        o[SERIAL], o[FEED], o[BASE] = u[SERIAL], u[FEED], u[BASE]
+        if o[ROWS] == o[CAPACITY]:
+            _hand_over(plan, edge, number)
+    release(unit)
+    return 1
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def push_downstream(plan: int, section: int, unit: int) -> int:
+    """``send_downstream`` of figure 4: to all that read this section. 0: one of them has no room,
+    and nothing was done."""
+    s = words(section, SECTION)
+    header = words(plan, PLAN)
+    edges, first = s[EDGES], s[FIRST_EDGE]
+    for k in range(edges):
+        e = words(first + 8 * EDGE * k, EDGE)
+        if e[TO_SECTION] < 0:
+            if held(plan + 8 * SINK) + 4 > header[SINK + RING_MASK]:
+                return 0
+        else:
+            port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+            if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
+                return 0
+        if edges > 1 and held(e[VIEWS]) == 0:
+            return 0
+    u = words(unit, HEADER)
+    e = words(first, EDGE)
+    if e[TO_SECTION] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
+        return _collect(plan, first, unit, s[NUMBER])
+    u[REFERENCES] = edges
+    for k in range(edges):
+        e = words(first + 8 * EDGE * k, EDGE)
+        given = unit
+        if edges > 1:
+            given = poll_held(e[VIEWS])
+            show(unit, given)
+            words(given, HEADER)[PARENT] = unit
+        words(given, HEADER)[PORT] = e[TO_PORT]
+        if e[TO_SECTION] < 0:
+            to_sink(plan, given, s[NUMBER])
+        else:
+            push(plan, port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT]), given)
+    return 1
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def is_through(plan: int, number: int, serial: int) -> int:
+    """Whether a section will send nothing more of units up to that serial number; -1 is an input,
+    which has given a unit before it says that it has."""
+    if number < 0:
+        return 1
+    section = section_at(plan, number)
+    if load_acquire(section + 8 * SENT) > serial:
+        return 1
+    given = 0
+    for k in range(words(section, SECTION)[PORTS]):
+        port = port_at(section, k)
+        if is_through(plan, words(port, PORT_WORDS)[FROM], serial) == 0:
+            return 0
+        given += load_acquire(port + 8 * GIVEN)
+    return 1 if load_acquire(section + 8 * NEXT) == given else 0
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def all_through(plan: int, serial: int) -> int:
+    """Whether nothing that was admitted up to that serial number is left inside."""
+    if held(plan + 8 * SINK) > 0:
+        return 0
+    for k in range(words(plan, PLAN)[SECTIONS]):
+        if is_through(plan, k, serial) == 0:
+            return 0
+    return 1
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def _take(port: int) -> int:
+    p = words(port, PORT_WORDS)
+    at = p[GOT]
+    unit: Any = words(p[QUEUE], p[QUEUE_MASK] + 1)[at & p[QUEUE_MASK]]
+    store_release(port + 8 * GOT, at + 1)
+    return unit
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def next_input(plan: int, section: int) -> int:
+    """Takes the next unit of a section that one thread reads; 0: it has not come. Several ports are
+    read as their units were admitted: all of one before all of the next."""
+    s = words(section, SECTION)
+    if s[PORTS] == 1:
+        port = port_at(section, 0)
+        return _take(port) if waiting(port) > 0 else 0
+    while s[TURN_TAKEN] < load_acquire(section + 8 * TURN_PUT):
+        turn = words(s[TURNS], s[TURNS_MASK] + 1)[s[TURN_TAKEN] & s[TURNS_MASK]]
+        serial, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+        p = words(port, PORT_WORDS)
+        over = is_through(plan, p[FROM], serial)  # before one looks whether anything has come
+        if waiting(port) > 0:
+            unit = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
+            if words(unit, HEADER)[SERIAL] <= serial:
+                return _take(port)
+            over = 1
+        if over == 0:
+            return 0
+        store_release(section + 8 * TURN_TAKEN, s[TURN_TAKEN] + 1)
+    return 0
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def ready_inputs(plan: int, section: int) -> int:
+    """About how many inputs ``next_input`` would find, one at the least if it had turns to end;
+    takes none."""
+    s = words(section, SECTION)
+    total = 0
+    for k in range(s[PORTS]):
+        total += max(waiting(port_at(section, k)), 0)
+    if s[PORTS] == 1:
+        return total
+    taken = load_acquire(section + 8 * TURN_TAKEN)
+    if taken >= load_acquire(section + 8 * TURN_PUT):
+        return 0
+    turn = words(s[TURNS], s[TURNS_MASK] + 1)[taken & s[TURNS_MASK]]
+    serial, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+    over = is_through(plan, words(port, PORT_WORDS)[FROM], serial)
+    return max(total, 1) if over != 0 or waiting(port) > 0 else 0

@@ -1,0 +1,49 @@
+"""How long the worklists of the ordered runtime are, for who wants to know: what waits as a worker
+takes a slice."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from cql.executor.kernels.fragments import fragments_waiting
+from cql.executor.kernels.handing import waiting
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.sections import (
+    KIND,
+    LENGTHS,
+    NOTED,
+    PARTITIONED,
+    PARTS,
+    PLAN,
+    PORTS,
+    SECTION,
+    SECTIONS,
+    WORKER,
+    port_at,
+    section_at,
+)
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def length(section: int) -> int:
+    """About how many inputs of a section have come that nobody works on; of fragments, as many as
+    there are partitions count as one."""
+    s = words(section, SECTION)
+    total = 0
+    for k in range(s[PORTS]):
+        total += waiting(port_at(section, k))
+    if s[KIND] == PARTITIONED:
+        total += (fragments_waiting(section) + s[PARTS] - 1) // s[PARTS]
+    return max(total, 0)
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def note_lengths(plan: int, worker: int) -> None:
+    """Adds the lengths of all worklists to the worker's."""
+    me, n = words(worker, WORKER), words(plan, PLAN)[SECTIONS]
+    found = words(me[LENGTHS], 2 * n)
+    me[NOTED] += 1
+    for k in range(n):
+        now = length(section_at(plan, k))
+        found[2 * k] += now
+        found[2 * k + 1] = max(found[2 * k + 1], now)

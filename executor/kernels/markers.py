@@ -1,0 +1,33 @@
+"""Markers (ordered-multicore paper, section 7): when a section begins with a unit, and when a later
+one, in the order of units, is through with all that came of it."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.sections import MARKED, MARKED_FROM, MARKED_TO, MARKS, PLAN
+
+ENTERED, LEFT = range(2)  # nanoseconds; 0: not yet
+_CLOCK = 2  # two words
+MARK = 4
+
+
+@njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
+def enters(plan: int, section: int, serial: int, clock: int) -> None:
+    """A section begins with an input, or with one more fragment of it."""
+    header = words(plan, PLAN)
+    if header[MARKED_FROM] == section and serial < header[MARKED]:
+        mark = words(header[MARKS] + 8 * MARK * serial, MARK)
+        if mark[ENTERED] == 0:
+            mark[ENTERED] = nanoseconds(clock)
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def leaves(plan: int, section: int, serial: int) -> None:
+    """All outputs of an input have left a section, which one thread at a time says."""
+    header = words(plan, PLAN)
+    if header[MARKED_TO] == section and serial < header[MARKED]:
+        at = header[MARKS] + 8 * MARK * serial
+        words(at, MARK)[LEFT] = nanoseconds(at + 8 * _CLOCK)

@@ -1,0 +1,104 @@
+"""Which section a worker takes next (ordered-multicore paper, section 6): pure functions.
+
+``numbers`` has OF words for each section, in the order from the inputs to the results. A section
+that cannot be scheduled has nothing WAITING. Inputs and outputs are counted in units.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+WAITING = 0  # inputs, I of equation 2
+WORKERS = 1  # that are at it, w
+TIME = 2  # of workers so far, in nanoseconds; with COUNT, c
+COUNT = 3  # inputs so far
+MADE = 4  # outputs so far
+RECENT = 5  # time of workers in this window, T of equation 3
+AHEAD = 6  # outputs that wait downstream
+OF = 8
+
+CT, LP, ET, QST = range(4)
+NONE = -1
+
+
+@njit(inline="always")
+def cost_of(s: Any) -> Any:
+    """Nanoseconds for an input; one before any is known."""
+    return (s[TIME] + 1.0) / (s[COUNT] + 1.0)
+
+
+@njit(inline="always")
+def cumulative(s: Any, admitted: int) -> Any:
+    """cs: outputs for each unit that was admitted. A section that has emitted nothing counts as if
+    the next input gave the first one (equation 3 would divide by zero)."""
+    return max(s[MADE], 1) / max(admitted, 1)
+
+
+@njit("int64(int64[:, ::1], int64)", nogil=True, cache=True)
+def last_in_pipeline(numbers: Any, least: int) -> int:
+    """LP (6.2): the latest one for which at least that many wait; if there is none, the latest."""
+    fallback = NONE
+    for s in range(numbers.shape[0] - 1, -1, -1):
+        if numbers[s, WAITING] >= least:
+            return s
+        if fallback == NONE and numbers[s, WAITING] > 0:
+            fallback = s
+    return fallback
+
+
+@njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def queue_size_throttling(numbers: Any, capacity: int, admitted: int) -> int:
+    """QST (6.1): the earliest one whose outputs that wait are below its threshold (equation 1); if
+    all are above, the latest, for someone must go on."""
+    total = 0.0
+    for s in range(numbers.shape[0]):
+        total += cumulative(numbers[s], admitted)
+    latest = NONE
+    for s in range(numbers.shape[0]):
+        if numbers[s, WAITING] <= 0:
+            continue
+        if numbers[s, AHEAD] < capacity * cumulative(numbers[s], admitted) / total:
+            return s
+        latest = s
+    return latest
+
+
+@njit("int64(int64[:, ::1])", nogil=True, cache=True)
+def estimated_time(numbers: Any) -> int:
+    """ET (6.3): the one whose worklist would take longest (equation 2)."""
+    best, most = NONE, 0.0
+    for s in range(numbers.shape[0]):
+        if numbers[s, WAITING] <= 0:
+            continue
+        priority = numbers[s, WAITING] * cost_of(numbers[s]) / (numbers[s, WORKERS] + 1.0)
+        if best == NONE or priority > most:
+            best, most = s, priority
+    return best
+
+
+@njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def current_throughput(numbers: Any, slice_ns: int, admitted: int) -> int:
+    """CT (6.4): the one with the lowest normalized throughput in this window (equation 3)."""
+    best, least = NONE, 0.0
+    for s in range(numbers.shape[0]):
+        if numbers[s, WAITING] <= 0:
+            continue
+        time = float(numbers[s, RECENT] + numbers[s, WORKERS] * slice_ns)
+        done = time / (cost_of(numbers[s]) * cumulative(numbers[s], admitted))
+        if best == NONE or done < least:
+            best, least = s, done
+    return best
+
+
+@njit("int64(int64, int64[:, ::1], int64, int64, int64, int64)", nogil=True, cache=True)
+def pick(policy: int, numbers: Any, least: int, capacity: int, slice_ns: int, admitted: int) -> int:
+    """The section, or NONE if none can be scheduled."""
+    if policy == LP:
+        return last_in_pipeline(numbers, least)
+    if policy == QST:
+        return queue_size_throttling(numbers, capacity, admitted)
+    if policy == ET:
+        return estimated_time(numbers)
+    return current_throughput(numbers, slice_ns, admitted)

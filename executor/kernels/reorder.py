@@ -1,0 +1,138 @@
+"""Outputs of concurrent workers leave in the order of their inputs (ordered-multicore paper §3).
+
+The circular buffer has a slot for each of SIZE inputs: its serial number + 1 (a stamp, where the
+paper has EMPTY and clears), the chain of its output units, the serial number of its unit, and when
+the outputs came, if someone wants to know. An input is taken only when its slot is free, so that
+``try_add`` cannot fail and nobody waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.atomics import (
+    exchange,
+    fetch_add,
+    load,
+    load_acquire,
+    load_relaxed,
+    pause,
+    store,
+    store_release,
+)
+from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.handing import push_downstream
+from cql.executor.kernels.markers import leaves
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.sections import (
+    EMITTED,
+    FAILED,
+    FLAG,
+    HELD_FOR,
+    INSIDE,
+    KIND,
+    LOCKED,
+    NEXT,
+    PARTITIONED,
+    PLAN,
+    SECTION,
+    SENT,
+    SIZE,
+    SLOTS,
+    TIMED,
+)
+from cql.executor.unit import FOLLOWING, HEADER, ROWS, SEQUENCE
+
+SLOT = 4
+FIRST, OF_UNIT, CAME = 1, 2, 3  # behind the stamp
+
+
+@njit(inline="always")
+def _slot(s: Any, ticket: int) -> Any:
+    return s[SLOTS] + 8 * SLOT * (ticket & (s[SIZE] - 1))
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def _leave(plan: int, section: int, slot: int) -> int:
+    """The outputs of one input go downstream; 0: there is no room for all of them, yet."""
+    at, s = words(slot, SLOT), words(section, SECTION)
+    while at[FIRST] != 0:
+        unit = at[FIRST]
+        u = words(unit, HEADER)
+        following: Any = u[FOLLOWING]
+        rows = u[ROWS]
+        if s[KIND] == PARTITIONED:
+            u[SEQUENCE] = s[EMITTED]
+        if push_downstream(plan, section, unit) == 0:
+            return 0
+        at[FIRST] = following
+        s[EMITTED] += rows
+    store_release(section + 8 * SENT, at[OF_UNIT])
+    leaves(plan, section, at[OF_UNIT])
+    if words(plan, PLAN)[TIMED] != 0:
+        s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # over words that are read no more
+    return 1
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _send_ready(plan: int, section: int) -> int:
+    """Sends what is next, as long as it is there; returns how many inputs that were. Of one that
+    failed leaves what it gave before, and nothing behind it."""
+    s = words(section, SECTION)
+    first = n = s[NEXT]
+    while load_acquire(_slot(s, n)) == n + 1 and _leave(plan, section, _slot(s, n)) != 0:
+        n += 1
+        if load_acquire(section + 8 * FAILED) == n:
+            return n - 1 - first
+        store_release(section + 8 * NEXT, n)
+        fetch_add(plan + 8 * INSIDE, -1)
+    return n - first
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def send_pending(plan: int, section: int) -> int:
+    """``send_pending_outputs`` of figure 4: never waits for another thread that does so. Returns
+    how many inputs' outputs left."""
+    s = words(section, SECTION)
+    sent = 0
+    while True:
+        n = load_acquire(section + 8 * NEXT)
+        if load(_slot(s, n)) != n + 1:
+            return sent
+        if exchange(section + 8 * FLAG, 1) != 0:
+            return sent
+        now = _send_ready(plan, section)
+        sent += now
+        store(section + 8 * FLAG, 0)
+        # what came while the flag was set is looked for again; what had no room is not
+        if now == 0 and load(section + 8 * NEXT) == n:
+            return sent
+
+
+@njit("void(int64)", nogil=True, cache=True)
+def _lock(flag: int) -> None:
+    while load_relaxed(flag) != 0 or exchange(flag, 1) != 0:
+        pause()
+
+
+@njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def send(plan: int, section: int, ticket: int, first: int, serial: int) -> int:
+    """The outputs of input ``ticket``, a chain that begins with unit ``first`` (0: none), in their
+    turn. Returns how many inputs' outputs left."""
+    slot = _slot(words(section, SECTION), ticket)
+    at = words(slot, SLOT)
+    locked = words(plan, PLAN)[LOCKED] != 0
+    if words(plan, PLAN)[TIMED] != 0:
+        at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
+    if locked:
+        _lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
+    at[FIRST], at[OF_UNIT] = first, serial
+    # Two that come at once must not both miss the other's stamp: release would not do.
+    store(slot, ticket + 1)
+    if not locked:
+        return send_pending(plan, section)
+    sent = _send_ready(plan, section)
+    store(section + 8 * FLAG, 0)
+    return sent

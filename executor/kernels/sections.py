@@ -1,0 +1,210 @@
+"""The tables of the ordered runtime: a header, and a record for each section and each lane of it.
+
+A *section* is an operator that can be scheduled, with its worklists and the buffer that puts its
+outputs in order (ordered-multicore paper, section 2.2). A *lane* is one execution of it: a
+stateless section has one for each worker, a partitioned one for each partition, a serial one has a
+single one. Words that several threads write are APART.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.rings import APART, RING
+from cql.executor.kernels.sleep import BED
+
+# -- header ----------------------------------------------------------------------------------------
+STOP = 0  # 1: workers leave as soon as they can
+WANTED = 1  # workers from this number on leave
+SECTIONS = 2
+FIRST_SECTION = 3  # address
+FIRST_WORKER = 4
+WORKERS = 5  # that share what there is to do
+POLICY = 6  # ``picks``
+SLICE = 7  # nanoseconds that a worker stays with a section
+WINDOW = 8  # nanoseconds over which CT looks
+CAPACITY = 9  # C of equation 1
+LOCKED = 10  # 1: the lock-based buffer (figure 2)
+SCHEME = 11  # of partitions' worklists
+LEAST = 12  # LP: inputs that must wait
+RANDOM = 13  # of tests: CALM; threads give their core away at random points, or one stalls, too
+INPUTS = 14  # records of inputs
+FIRST_INPUT = 15
+TIMED = 16  # 1: someone wants to know what takes how long
+MARKS = 17  # address of records (``markers``)
+MARKED = 18  # units that have one, from serial number 0 on
+MARKED_FROM = 19  # address of the section that they enter; 0: none
+MARKED_TO = 20  # address of the section that they leave
+ASKED = 21  # not 0: worker 0 is wanted in Python
+INSIDE = 32  # units that are queued or worked on
+WINDOW_BEGAN = INSIDE + APART
+ADMITTED = WINDOW_BEGAN + APART  # units so far; with these words only worker 0 writes
+ROWS_ADMITTED = ADMITTED + 1
+UNIT_WORK = ADMITTED + 2  # nanoseconds of work that a unit is to be; 0: units are not sized
+UNIT_ROWS = ADMITTED + 3  # rows that they have now, and at the most
+MOST_ROWS = ADMITTED + 4
+SIZED_AT = ADMITTED + 5  # units, rows and work when their size was last chosen
+SIZED_ROWS = ADMITTED + 6
+SIZED_WORK = ADMITTED + 7
+SINK = ADMITTED + APART  # the ring of results
+SLEEPING = SINK + RING
+PLAN = SLEEPING + BED
+
+# -- a section -------------------------------------------------------------------------------------
+KIND = 0
+NUMBER = 1  # of the operator
+ADDRESS = 2  # of its function; 0: Python runs it
+LANES = 3
+FIRST_LANE = 4
+POOL = 5  # address of the ring of free output units
+SLOTS = 6  # address of the buffer's slots: pairs (serial + 1, first unit of the chain)
+SIZE = 7  # slots, a power of two
+PORTS = 8
+FIRST_PORT = 9
+EDGES = 10
+FIRST_EDGE = 11
+BORROWS = 12  # 1: its output shows columns of its input
+RANK = 13  # place from the inputs on
+MOST = 14  # workers that may be at it
+TURNS = 15  # address of the order in which its ports are read (several ports only)
+TURNS_MASK = 16
+UNITS = 17  # that belong to the pool
+PARTS = 18  # partitions, each a lane
+FRAGMENTS = 19  # address of fragments, views of inputs: by (slot, partition)
+FRAGMENT = 20  # words of one
+LISTS = 21  # address of the partitions' queues
+MASTER = 22  # address of the master queue: numbers of partitions
+MASTER_MASK = 23
+UNDONE = 24  # address: fragments that are not done, by slot
+OUTPUTS = 25  # address: chains of output units, by (slot, partition)
+MERGED = 26  # address of the ring of units that outputs are merged into
+ORDER = 27  # columns at the end of the outputs that say in which order they are merged
+COLUMNS = 28  # address: bytes of a value, whether it has a mask, for each other column
+WIDE = 29  # columns
+FAILED = 30  # serial + 1 of the first input that failed, which holds back all behind it; 0: none
+NEXT = 32  # serial that leaves next
+FLAG = NEXT + APART  # someone sends
+TAKEN = FLAG + APART  # serial that is taken next
+PUT = TAKEN + APART  # serial that comes next
+ALLOTTED = PUT + APART  # workers at it
+TURN_TAKEN = ALLOTTED + APART
+TURN_PUT = TURN_TAKEN + APART
+SENT = TURN_PUT + APART  # serial number of the unit whose outputs have all left
+TIME = SENT + APART  # nanoseconds of workers
+COUNT = TIME + 1  # inputs
+MADE = TIME + 2  # output units
+RECENT = TIME + 3  # nanoseconds in this window of CT
+CALLS = TIME + 4
+MASTER_TAKEN = TIME + APART
+MASTER_PUT = MASTER_TAKEN + APART
+DISPATCHING = MASTER_PUT + APART
+EMITTED = DISPATCHING + APART  # rows that have left in their order
+HELD_FOR = EMITTED + 1  # nanoseconds that outputs waited for those of earlier inputs, in all
+SECTION = EMITTED + APART
+
+STATELESS, SERIAL_ONE, PARTITIONED = range(3)
+
+# -- a port: a worklist, filled by one thread at a time --------------------------------------------
+QUEUE = 0  # address of its places
+QUEUE_MASK = 1
+FROM = 2  # the section that fills it; -1: an input
+SPLIT = 3  # column that has the rows by partition, before their offsets; -1: none has
+GOT = APART  # places that have been taken
+GIVEN = 2 * APART  # places that have been filled
+PORT_WORDS = 3 * APART
+
+# -- a partition's queue of serials ----------------------------------------------------------------
+LIST_GOT = 0
+LIST_PUT = APART
+HELD = 2 * APART  # who works on it, and serials that others have left to them
+FIRST_SERIAL = 3 * APART
+
+HYBRID, PARTITIONED_QUEUE, SHARED_QUEUE = range(3)
+CALM, YIELDING, STALLING = range(3)
+
+# -- an edge ---------------------------------------------------------------------------------------
+TO_SECTION = 0  # -1: the sink
+TO_PORT = 1
+VIEWS = 2  # ring of free views, where a unit goes to several
+COLLECTORS = 3  # of the sink: ring of free units that small results are copied into; 0: none are
+COLLECTING = 4  # the one that is being filled; 0: none
+COLLECTED = 5  # address: bytes of a value of each column; their number
+COLLECTED_COLUMNS = 6
+BY_BLOCK = 7  # 1: results of one block do not wait for those of another
+EDGE = 8
+
+# -- a lane ----------------------------------------------------------------------------------------
+DESCRIPTOR = 0
+OUTPUT = 1  # address of the unit that is filled; 0: none is taken
+UNIT = 2  # that is worked on; 0: none
+TICKET = 3  # its serial in this section
+CHAIN = 4  # outputs so far: first and last
+CHAIN_END = 5
+CODE = 6  # what Python's operator returned; UNASKED
+STATE = 7
+LANE = APART
+
+#: The operator is called; its output is given away; it has failed, and is not called any more.
+CALL, GIVE, FAILING = range(3)
+UNASKED = -1
+
+# -- a worker --------------------------------------------------------------------------------------
+AT = 0  # section; -1: none
+ON = 1  # its lane
+BUDGET = 2  # inputs that are left of this slice
+BEGAN = 3
+DONE_HERE = 4  # inputs of this slice
+MADE_HERE = 5
+SEED = 6
+CLOCK = 7  # two words
+SEEN = 9  # wakes of the sleepers
+IDLE = 10  # looks in vain
+BUSY = 11  # nanoseconds of work
+SLEPT = 12
+MERGING = 13  # serial + 1 whose outputs it merges
+PLACES = 14  # address of room for two words for each row of a unit
+ASLEEP = 15  # nanoseconds
+NOTED = 16  # how often it has noted the lengths of worklists
+LENGTHS = 17  # address: of each section, their sum, and the longest
+SCRATCH = 2 * APART  # of what ``picks`` reads
+NUMBERS = 8  # words per section there
+MOST_SECTIONS = 64
+WORKER = SCRATCH + NUMBERS * MOST_SECTIONS + APART
+
+# -- an input --------------------------------------------------------------------------------------
+ENTRY_POOL = 0  # ring of its units
+PATH = 1  # address of pairs (section, port): who sees its units, in the order of depth first
+PATHS = 2
+TARGET = 3  # section that takes its units; -1: the sink
+TARGET_PORT = 4
+INPUT_COLUMNS = 5
+INPUT = 8
+
+
+@njit(inline="always")
+def section_at(plan: int, s: int) -> Any:
+    return words(plan, PLAN)[FIRST_SECTION] + 8 * SECTION * s
+
+
+@njit(inline="always")
+def lane_at(section: int, lane: int) -> Any:
+    return words(section, SECTION)[FIRST_LANE] + 8 * LANE * lane
+
+
+@njit(inline="always")
+def port_at(section: int, port: int) -> Any:
+    return words(section, SECTION)[FIRST_PORT] + 8 * PORT_WORDS * port
+
+
+@njit(inline="always")
+def list_at(section: int, part: int) -> Any:
+    s = words(section, SECTION)
+    return s[LISTS] + 8 * (FIRST_SERIAL + s[SIZE]) * part
+
+
+@njit(inline="always")
+def worker_at(plan: int, w: int) -> Any:
+    return words(plan, PLAN)[FIRST_WORKER] + 8 * WORKER * w

@@ -1,0 +1,65 @@
+"""The end of an operator that splits units by partition: it lists the rows of each."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from cql.executor.kernels.memory import as_i16, as_i32, words
+from cql.executor.unit import (
+    HEADER,
+    ROWS,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+
+@njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
+def split_rows(unit: int, out: int, columns: int, parts: int) -> None:
+    """Lists the rows of each partition: the output has columns ``rows`` (int32), ``offsets``
+    (parts + 1 places in it, then parts + 1 places of stragglers) and ``part`` (int16: of each row,
+    -1: it is left out) behind ``columns`` others. Stragglers are grouped in the same way, with the
+    places of their rows among those of the partition; ``unit`` has them as they came."""
+    u = words(unit, HEADER)
+    o = words(out, HEADER + 2 * (columns + 3))
+    n, late = u[ROWS], u[STRAGGLERS]
+    at = HEADER + 2 * columns
+    rows, part = as_i32(o[at], n), as_i16(o[at + 4], n)
+    offsets = words(o[at + 2], 2 * parts + 2)
+    for q in range(2 * parts + 2):
+        offsets[q] = 0
+    for i in range(n):
+        offsets[part[i] + 1] += 1
+    offsets[0] = 0
+    for q in range(parts):
+        offsets[q + 1] += offsets[q]
+    lates = offsets[parts + 1 :]  # places to fill meanwhile
+    for q in range(parts):
+        lates[q] = offsets[q]
+    for i in range(n):
+        q = part[i]
+        if q >= 0:
+            rows[lates[q]] = i
+            lates[q] += 1
+    for q in range(parts + 1):
+        lates[q] = 0
+    o[STRAGGLERS] = late
+    if late == 0:
+        return
+    old = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * late)
+    new = words(o[STRAGGLER_ADDRESS], STRAGGLER_WORDS * late)
+    made = 0
+    for q in range(parts):
+        lates[q] = made
+        place = offsets[q]
+        for e in range(late):
+            row = old[STRAGGLER_WORDS * e]
+            if part[row] != q:
+                continue
+            while rows[place] < row:
+                place += 1
+            new[STRAGGLER_WORDS * made] = place - offsets[q]
+            new[STRAGGLER_WORDS * made + 1] = old[STRAGGLER_WORDS * e + 1]
+            new[STRAGGLER_WORDS * made + 2] = old[STRAGGLER_WORDS * e + 2]
+            made += 1
+    lates[parts] = o[STRAGGLERS] = made

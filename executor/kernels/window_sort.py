@@ -1,0 +1,395 @@
+"""The native function of ORDER BY … LIMIT and of ROW_NUMBER() within windows: rows wait in a slab,
+in a list for each open window, and leave in order when punctuation closes it.
+
+A list is sorted when its window closes: a stable merge sort of pairs (a number that sorts as the
+first key does, slot), which looks at the rows only where these numbers are equal. With a LIMIT it
+is sorted, and cut, as soon as twice as many rows wait as can leave; from then on a row that does
+not come before the last of those is left out at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.passing import send
+from cql.executor.kernels.slab import (
+    HELD,
+    NEXT,
+    OWN,
+    PICKED,
+    PLACES,
+    SLOTS,
+    compare_slots,
+    give_back,
+    give_rows,
+    store_rows,
+    unranked,
+)
+from cql.executor.kernels.sort_keys import (
+    COLUMNS,
+    DATA,
+    KEY_COLUMN,
+    KEYS,
+    MASK,
+    NULLS_FIRST,
+    column_at,
+    key_at,
+    key_word,
+    size_of,
+    whole,
+)
+from cql.executor.unit import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    END_OF_INPUT,
+    EPOCH,
+    HEADER,
+    IDLE,
+    INFINITY,
+    NEED,
+    NEVER,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    SUB,
+)
+
+# What the operator asks for (DETAIL of NEED).
+NEED_SLOTS = 0  # room for DETAIL_ROW more rows
+NEED_WINDOWS = 1  # room for more windows
+NEED_RANK = 2  # the order of texts that came since it was last given
+NEED_ORDER = 3  # room to sort DETAIL_ROW rows
+
+# Descriptor: behind those of the slab these words, then for each column whether it progresses.
+WINDOW = OWN  # column of the end of the window; -1: there is one window
+FIRST_OUT = OWN + 1  # OFFSET of the query
+LAST_OUT = OWN + 2  # OFFSET + LIMIT
+PARTITION = OWN + 3  # keys that say which rows are numbered together
+NUMBERED = OWN + 4  # whether the number of a row is a column behind the others
+CLOSED = OWN + 5  # windows that end below this have left
+OPEN = OWN + 6  # windows
+ROOM = OWN + 7  # for windows
+SORTED = OWN + 8  # room for rows that are sorted
+LEAVING = OWN + 9  # the first row of the window at hand that has not left; -1: there is none
+BEFORE = OWN + 10  # the row that left before it
+PLACE = OWN + 11  # of that row among those that are numbered together, from 1
+# Counters.
+ROWS_IN = OWN + 12
+ROWS_OUT = OWN + 13
+LATE = OWN + 14
+OVER_LIMIT = OWN + 15
+# Addresses.
+WINDOWS = OWN + 16  # records, by end
+LEADS = OWN + 17  # twice SORTED
+ORDER = OWN + 18  # int32, twice SORTED
+FIRST = OWN + 19
+
+WINDOW_WORDS = 5
+#: Its list, and the last row that can leave (-1: not known).
+END, HEAD, TAIL, COUNT, WORST = range(WINDOW_WORDS)
+#: Rows that wait beyond twice the LIMIT before they are sorted.
+_FEW = 16
+#: Runs of so many rows are sorted by insertion.
+_RUN = 8
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@njit("int64(int64[::1], int64)", cache=True)
+def _lead(d: Any, slot: int) -> int:
+    """A number that does not sort against the first key of a row."""
+    if d[KEYS] == 0:
+        return 0
+    key = key_at(d, 0)
+    column = column_at(d, d[key + KEY_COLUMN])
+    if d[column + MASK] != 0 and as_u8(d[column + MASK], 1)[slot] == 0:
+        return NEVER if d[key + NULLS_FIRST] != 0 else INFINITY
+    return key_word(d, 0, d[column + DATA], slot)
+
+
+@njit("boolean(int64[::1], int64[::1], int32[::1], int64, int64)", cache=True)
+def _behind(d: Any, leads: Any, order: Any, a: int, b: int) -> bool:
+    """Whether place ``a`` sorts behind place ``b``."""
+    if leads[a] != leads[b]:
+        return bool(leads[a] > leads[b])
+    return bool(compare_slots(d, d[KEYS], order[a], order[b]) > 0)
+
+
+@njit("int64(int64[::1], int64)", cache=True)
+def _sort(d: Any, n: int) -> int:
+    """Sorts the first ``n`` places; returns where they stand then."""
+    leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
+    for first in range(0, n, _RUN):
+        for k in range(first + 1, min(first + _RUN, n)):
+            at = k
+            while at > first and _behind(d, leads, order, at - 1, at):
+                leads[at - 1], leads[at] = leads[at], leads[at - 1]
+                order[at - 1], order[at] = order[at], order[at - 1]
+                at -= 1
+    source, target, width = 0, d[SORTED], _RUN
+    while width < n:
+        for first in range(0, n, 2 * width):
+            a, b = source + first, source + min(first + width, n)
+            middle, end = b, source + min(first + 2 * width, n)
+            apart = b == end or not _behind(d, leads, order, b - 1, b)
+            for k in range(target + first, target + end - source):
+                second = not apart and b < end and (a == middle or _behind(d, leads, order, a, b))
+                if second or (apart and a == middle):
+                    leads[k], order[k] = leads[b], order[b]
+                    b += 1
+                else:
+                    leads[k], order[k] = leads[a], order[a]
+                    a += 1
+        source, target = target, source
+        width *= 2
+    return source
+
+
+@njit("void(int64[::1], int64[::1], int64)", cache=True)
+def _cut(d: Any, w: Any, first: int) -> None:
+    """Sorts the list of a window, and leaves out what stands before place ``first`` or behind the
+    LIMIT."""
+    links = as_i32(d[NEXT], d[SLOTS])
+    leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
+    n = w[COUNT]
+    slot = w[HEAD]
+    for k in range(n):
+        order[k], leads[k] = slot, _lead(d, slot)
+        slot = int(links[slot])
+    at = _sort(d, n)
+    last = min(n, d[LAST_OUT])
+    w[HEAD] = w[TAIL] = w[WORST] = -1
+    w[COUNT] = max(last - first, 0)
+    for k in range(n):
+        slot = int(order[at + k])
+        if k < first or k >= last:
+            give_back(d, links, slot)
+            d[OVER_LIMIT] += 1
+            continue
+        if w[TAIL] >= 0:
+            links[w[TAIL]] = slot
+        else:
+            w[HEAD] = slot
+        w[TAIL] = slot
+    if w[TAIL] >= 0:
+        links[w[TAIL]] = -1
+    if last == d[LAST_OUT] and last > 0:
+        w[WORST] = w[TAIL]
+
+
+# -- a unit comes in -------------------------------------------------------------------------------
+
+
+@njit(inline="always")
+def _end(d: Any, data: int, at: int) -> int:
+    return integer_at(data, size_of(d, d[WINDOW]), at) if d[WINDOW] >= 0 else 0
+
+
+@njit("int64(int64[::1], int64[::1])", cache=True)
+def _pick(d: Any, u: Any) -> int:
+    """Notes the rows that are kept; returns how many. Others come from an input that was idle, and
+    belong to windows that have left."""
+    n = u[ROWS]
+    picked = as_i32(d[PICKED], n)
+    data = u[HEADER + 2 * d[WINDOW]] if d[WINDOW] >= 0 else 0
+    kept = 0
+    for i in range(n):
+        picked[kept] = i
+        kept += _end(d, data, i) >= d[CLOSED]
+    d[LATE] += n - kept
+    return kept
+
+
+@njit("int64(int64[::1], int64)", cache=True)
+def _window(d: Any, end: int) -> int:
+    """The record of a window, which is opened if it is not there; -1: there is no room."""
+    records = words(d[WINDOWS], WINDOW_WORDS * d[ROOM])
+    low, high = 0, d[OPEN]
+    if high > 0 and records[WINDOW_WORDS * (high - 1) + END] <= end:
+        low = high - int(records[WINDOW_WORDS * (high - 1) + END] == end)
+        high = low
+    while low < high:
+        middle = (low + high) >> 1
+        if records[WINDOW_WORDS * middle + END] < end:
+            low = middle + 1
+        else:
+            high = middle
+    at = WINDOW_WORDS * low
+    if low < d[OPEN] and records[at + END] == end:
+        return at
+    if d[OPEN] == d[ROOM]:
+        return -1
+    for k in range(WINDOW_WORDS * d[OPEN] - 1, at - 1, -1):
+        records[k + WINDOW_WORDS] = records[k]
+    d[OPEN] += 1
+    records[at + END], records[at + COUNT] = end, 0
+    records[at + HEAD] = records[at + TAIL] = records[at + WORST] = -1
+    return at
+
+
+@njit("int64(int64[::1], int64[::1])", cache=True)
+def _wait(d: Any, u: Any) -> int:
+    """Links the rows that came, from CURSOR on, to the lists of their windows; returns what there
+    is no room for, -1 if there is for all."""
+    links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], u[SUB])
+    data = d[column_at(d, d[WINDOW]) + DATA] if d[WINDOW] >= 0 else 0
+    most = 2 * d[LAST_OUT] + _FEW if d[LAST_OUT] < INFINITY else INFINITY
+    for i in range(u[CURSOR], u[SUB]):
+        slot = int(places[i])
+        u[CURSOR] = i
+        at = _window(d, _end(d, data, slot))
+        if at < 0:
+            return NEED_WINDOWS
+        w = words(d[WINDOWS] + 8 * at, WINDOW_WORDS)
+        if w[COUNT] >= most:
+            if d[SORTED] < w[COUNT]:
+                u[DETAIL_ROW] = w[COUNT]
+                return NEED_ORDER
+            _cut(d, w, 0)
+        if w[WORST] >= 0 and compare_slots(d, d[KEYS], w[WORST], slot) <= 0:
+            give_back(d, links, slot)
+            d[OVER_LIMIT] += 1
+            continue
+        links[slot] = -1
+        if w[TAIL] >= 0:
+            links[w[TAIL]] = slot
+        else:
+            w[HEAD] = slot
+        w[TAIL] = slot
+        w[COUNT] += 1
+    u[CURSOR] = u[SUB]
+    return -1
+
+
+@njit("void(int64[::1], int64[::1])", cache=True)
+def _note_progress(d: Any, u: Any) -> None:
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        record = PUNCTUATION_WORDS * p
+        if arrived[record] == END_OF_INPUT:
+            d[CLOSED] = INFINITY
+        elif arrived[record] == d[WINDOW] and d[WINDOW] >= 0 and arrived[record + 2] < 0:
+            d[CLOSED] = max(d[CLOSED], arrived[record + 1])
+
+
+# -- rows leave ------------------------------------------------------------------------------------
+
+
+@njit("int64(int64[::1])", cache=True)
+def _close(d: Any) -> int:
+    """The first window closes: its rows are LEAVING. Returns 0 if it is not to close yet, -1 if
+    there is no room to sort it, else 1."""
+    if d[OPEN] == 0:
+        return 0
+    records = words(d[WINDOWS], WINDOW_WORDS * d[OPEN])
+    if records[END] >= d[CLOSED] and d[CLOSED] < INFINITY:
+        return 0
+    if d[SORTED] < records[COUNT]:
+        return -1
+    _cut(d, records[:WINDOW_WORDS], d[FIRST_OUT])
+    d[LEAVING], d[BEFORE], d[PLACE] = records[HEAD], -1, 0
+    d[OPEN] -= 1
+    for k in range(WINDOW_WORDS * d[OPEN]):
+        records[k] = records[k + WINDOW_WORDS]
+    return 1
+
+
+@njit("int64(int64[::1], int64[::1], int64)", cache=True)
+def _draw(d: Any, o: Any, n: int) -> int:
+    """Takes rows of the window at hand, behind the ``n`` that the output has; returns how many it
+    has then."""
+    links, places = as_i32(d[NEXT], d[SLOTS]), as_i32(d[PLACES], o[CAPACITY])
+    numbers = as_i32(o[HEADER + 2 * d[COLUMNS]], o[CAPACITY]) if d[NUMBERED] != 0 else places
+    while n < o[CAPACITY] and d[LEAVING] >= 0:
+        slot = d[LEAVING]
+        places[n] = slot
+        if d[NUMBERED] != 0:
+            same = d[BEFORE] >= 0 and compare_slots(d, d[PARTITION], d[BEFORE], slot) == 0
+            d[PLACE] = d[PLACE] + 1 if same else 1
+            d[BEFORE] = slot
+            numbers[n] = d[PLACE]
+        d[LEAVING] = links[slot]
+        n += 1
+    return n
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
+def _release(d: Any, u: Any, o: Any) -> int:
+    o[SERIAL], o[EPOCH], o[SEQUENCE] = u[SERIAL], u[EPOCH], d[ROWS_OUT]
+    n, code = 0, DONE
+    while code == DONE:
+        n = _draw(d, o, n)
+        if d[LEAVING] >= 0:
+            code = OUTPUT_FULL
+            break
+        closed = _close(d)
+        if closed == 0:
+            break
+        if closed < 0:
+            u[DETAIL], u[DETAIL_ROW] = NEED_ORDER, words(d[WINDOWS], WINDOW_WORDS)[COUNT]
+            # what has been drawn leaves first: the operator is called again with a fresh output
+            code = OUTPUT_FULL if n > 0 else NEED
+    give_rows(d, o, n)
+    o[ROWS] = n
+    d[ROWS_OUT] += n
+    return code
+
+
+@njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
+def _promise(d: Any, u: Any, o: Any) -> None:
+    """What the unit promised holds behind all that has left."""
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    n = 0
+    for p in range(u[PUNCTUATIONS]):
+        record = PUNCTUATION_WORDS * p
+        attribute, value = arrived[record], arrived[record + 1]
+        told = attribute in (END_OF_INPUT, IDLE)
+        if attribute >= 0 and arrived[record + 2] < 0:
+            told = d[FIRST + attribute] != 0
+        if told:
+            n = send(leaving, n, attribute, INFINITY if attribute == END_OF_INPUT else value)
+    o[PUNCTUATIONS] = n
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def sort_windows(desc: Any, unit: Any) -> Any:
+    d = whole(desc)
+    width = HEADER + 2 * (d[COLUMNS] + d[NUMBERED])
+    u = words(unit, HEADER + 2 * d[COLUMNS])
+    o = words(u[OUT], width)
+    if u[PHASE] == 0:
+        if d[SLOTS] - d[HELD] < u[ROWS]:
+            u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
+            return NEED
+        if unranked(d, u):
+            u[DETAIL] = NEED_RANK
+            return NEED
+        d[ROWS_IN] += u[ROWS]
+        u[SUB] = _pick(d, u)
+        store_rows(d, u, u[SUB])
+        u[CURSOR], u[PHASE] = 0, 1
+    if u[PHASE] == 1:
+        lacks = _wait(d, u)
+        if lacks >= 0:
+            u[DETAIL] = lacks
+            return NEED
+        _note_progress(d, u)
+        u[PHASE] = 2
+    code = _release(d, u, o)
+    if code == DONE:
+        _promise(d, u, o)
+    return code

@@ -1,0 +1,658 @@
+"""What a worker of the ordered runtime does (ordered-multicore paper, section 2.2): it asks which
+section needs it, stays there for a time slice, and asks again. Compiled once; operators are called
+by address.
+
+A worker leaves the kernel when Python is needed (an *event*), and goes on when it enters again.
+Worker 0 is the thread that reads the inputs and takes the results; it works when it has neither to
+do.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from cql.executor.kernels.atomics import (
+    compare_and_swap,
+    fetch_add,
+    load_acquire,
+    load_relaxed,
+    pause,
+    store_release,
+)
+from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.drive import clear_output, start_unit
+from cql.executor.kernels.fragments import (
+    NOBODY,
+    claim,
+    dispatch,
+    finish_fragment,
+    fragment_at,
+    fragments_waiting,
+    keeps,
+    merge,
+    next_fragment,
+)
+from cql.executor.kernels.handing import (
+    next_input,
+    push_downstream,
+    ready_inputs,
+    release,
+    waiting,
+)
+from cql.executor.kernels.lengths import note_lengths
+from cql.executor.kernels.markers import enters, leaves
+from cql.executor.kernels.memory import call_operator, copy_bytes, words
+from cql.executor.kernels.picks import (
+    AHEAD,
+    NONE,
+    OF,
+    WAITING,
+    pick,
+)
+from cql.executor.kernels.picks import COUNT as PICK_COUNT
+from cql.executor.kernels.picks import MADE as PICK_MADE
+from cql.executor.kernels.picks import RECENT as PICK_RECENT
+from cql.executor.kernels.picks import TIME as PICK_TIME
+from cql.executor.kernels.picks import WORKERS as PICK_WORKERS
+from cql.executor.kernels.reorder import OF_UNIT, SLOT, send, send_pending
+from cql.executor.kernels.rings import MASK as RING_MASK
+from cql.executor.kernels.rings import held, poll
+from cql.executor.kernels.sections import (
+    ADDRESS,
+    ADMITTED,
+    ALLOTTED,
+    ASLEEP,
+    AT,
+    BEGAN,
+    BORROWS,
+    BUDGET,
+    BUSY,
+    CALL,
+    CALLS,
+    CALM,
+    CAPACITY,
+    CHAIN,
+    CHAIN_END,
+    CLOCK,
+    CODE,
+    COLLECTING,
+    COLLECTORS,
+    COUNT,
+    DESCRIPTOR,
+    DONE_HERE,
+    EDGE,
+    EDGES,
+    FAILING,
+    FIRST_EDGE,
+    FLAG,
+    GIVE,
+    GIVEN,
+    GOT,
+    IDLE,
+    INSIDE,
+    KIND,
+    LANE,
+    LEAST,
+    MADE,
+    MERGING,
+    MOST,
+    NEXT,
+    NUMBER,
+    ON,
+    OUTPUT,
+    PARTITIONED,
+    PARTS,
+    PLAN,
+    POLICY,
+    POOL,
+    PORT_WORDS,
+    QUEUE,
+    QUEUE_MASK,
+    RANDOM,
+    RECENT,
+    SCRATCH,
+    SECTION,
+    SECTIONS,
+    SEED,
+    SEEN,
+    SENT,
+    SERIAL_ONE,
+    SINK,
+    SIZE,
+    SLEEPING,
+    SLEPT,
+    SLICE,
+    SLOTS,
+    STALLING,
+    STATE,
+    STATELESS,
+    STOP,
+    TICKET,
+    TIME,
+    TIMED,
+    TO_PORT,
+    TO_SECTION,
+    UNASKED,
+    UNIT,
+    UNITS,
+    VIEWS,
+    WANTED,
+    WINDOW,
+    WINDOW_BEGAN,
+    WORKER,
+    WORKERS,
+    lane_at,
+    port_at,
+    section_at,
+    worker_at,
+)
+from cql.executor.kernels.sections import FAILED as FAILED_AT
+from cql.executor.kernels.sleep import SLEEPERS, lie_down, wake, wakes
+from cql.executor.unit import (
+    BASE,
+    CURSOR,
+    DONE,
+    ERROR,
+    FEED,
+    FOLLOWING,
+    HEADER,
+    NEED,
+    OPERATOR,
+    OUT,
+    OWN_LATE,
+    PARENT,
+    PORT,
+    PUNCTUATIONS,
+    REFERENCES,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+# Events: what a worker needs of Python.
+SLICE_OVER = 0  # nothing: it asks for a section again
+PYTHON = 1  # its operator runs in Python
+NEEDS = 2
+FAILED = 3
+NEED_UNIT = 4  # its section has no free output unit
+DELIVER = 5  # results wait
+USED_UP = 6  # the input whose turn it is has no (further) block
+QUIET = 7  # nothing is left inside
+LEFT = 8  # the worker is to end
+LOOK = 9  # it has slept for a while: Python may have something to do
+NEED_MERGED = 12  # its section has no free unit to merge outputs into
+#: Of ``advance``.
+FINISHED = 10
+SUSPENDED = 11
+ABANDONED = 13  # it has failed
+
+#: Looks in vain before a worker sleeps, and for how long it does at most, in nanoseconds.
+LOOKS = 50
+_SLEEP = 50_000_000
+#: Inputs that are taken before anything is known of what they cost.
+_UNKNOWN = 1
+
+#: Microseconds, of others in which everything else comes to a stop.
+_STALL = 20_000
+_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def maybe_yield(plan: int, worker: int) -> None:
+    """Where tests ask for it, gives the core away at one point in eight; and the last worker may
+    stall for long."""
+    header = words(plan, PLAN)
+    if header[RANDOM] == CALM:
+        return
+    me = words(worker, WORKER)
+    x = me[SEED]
+    x ^= x << 13
+    x ^= (x >> 7) & 0x01FFFFFFFFFFFFFF
+    x ^= x << 17
+    me[SEED] = x
+    if x & 7 == 0:
+        _sched_yield()
+    last = worker == worker_at(plan, header[WORKERS] - 1)
+    if header[RANDOM] == STALLING and last and (x >> 8) & 63 == 0:
+        _usleep(_STALL)
+
+
+# -- one input on one lane -------------------------------------------------------------------------
+
+
+@njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
+def begin(plan: int, worker: int, section: int, lane: int, unit: int) -> None:
+    """An input comes to a lane."""
+    u = words(unit, HEADER)
+    enters(plan, section, u[SERIAL], worker + 8 * CLOCK)
+    start_unit(u, u[PORT], 0)
+    at = words(lane, LANE)
+    at[UNIT], at[STATE], at[CODE] = unit, CALL, UNASKED
+    at[CHAIN] = at[CHAIN_END] = 0
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _finish_output(section: int, unit: int, out: int) -> None:
+    """An output unit stands on its own: it keeps what it shows, and has its stragglers itself."""
+    s, o = words(section, SECTION), words(out, HEADER)
+    u = words(unit, HEADER)
+    o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
+    o[FEED], o[BASE] = u[FEED], u[BASE]
+    if s[BORROWS] != 0:
+        o[PARENT] = unit
+        fetch_add(unit + 8 * REFERENCES, 1)
+    if o[STRAGGLERS] > 0 and o[STRAGGLER_ADDRESS] != o[OWN_LATE]:
+        copy_bytes(o[STRAGGLER_ADDRESS], o[OWN_LATE], 8 * STRAGGLER_WORDS * o[STRAGGLERS])
+        o[STRAGGLER_ADDRESS] = o[OWN_LATE]
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def advance(plan: int, section: int, lane: int) -> int:
+    """The lane's input goes on to its end (FINISHED), until its output has no place (SUSPENDED), or
+    until Python is needed (an event). ABANDONED: Python has said that it failed."""
+    s, at = words(section, SECTION), words(lane, LANE)
+    unit = at[UNIT]
+    if at[STATE] == FAILING:
+        return ABANDONED
+    while True:
+        if at[OUTPUT] == 0:
+            free = poll(s[POOL])
+            if free == 0:
+                if s[KIND] == SERIAL_ONE and s[UNITS] >= s[SIZE]:
+                    return SUSPENDED
+                return NEED_UNIT
+            at[OUTPUT] = free
+        out = at[OUTPUT]
+        o = words(out, HEADER)
+        if at[STATE] == CALL:
+            u = words(unit, HEADER)
+            if u[OUT] != out:
+                u[OUT] = out
+                clear_output(o)
+                o[STRAGGLER_ADDRESS] = o[OWN_LATE]
+            if s[ADDRESS] == 0:
+                if at[CODE] == UNASKED:
+                    return PYTHON
+            else:
+                at[CODE] = call_operator(s[ADDRESS], at[DESCRIPTOR], unit)
+            fetch_add(section + 8 * CALLS, 1)
+            code = at[CODE]
+            if code in (NEED, ERROR):
+                at[CODE] = UNASKED
+                return NEEDS if code == NEED else FAILED
+            at[STATE] = GIVE
+            if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
+                _finish_output(section, unit, out)
+        if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
+            if s[KIND] == SERIAL_ONE:
+                if push_downstream(plan, section, out) == 0:
+                    return SUSPENDED
+            else:
+                if at[CHAIN] == 0:
+                    at[CHAIN] = out
+                else:
+                    words(at[CHAIN_END], HEADER)[FOLLOWING] = out
+                at[CHAIN_END] = out
+            at[OUTPUT] = 0
+            fetch_add(section + 8 * MADE, 1)
+        code = at[CODE]
+        at[STATE], at[CODE] = CALL, UNASKED
+        if code == DONE:
+            return FINISHED
+        words(unit, HEADER)[OUT] = 0
+
+
+# -- a slice of a section --------------------------------------------------------------------------
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _take_input(section: int, lane: int) -> int:
+    """Of a stateless section, for any of its workers: a unit, whose serial is the lane's TICKET; 0:
+    nothing can be taken."""
+    s, port = words(section, SECTION), port_at(section, 0)
+    p = words(port, PORT_WORDS)
+    while load_acquire(section + 8 * FAILED_AT) == 0:
+        n = load_acquire(port + 8 * GOT)
+        given = load_acquire(port + 8 * GIVEN)
+        if n >= given or n >= load_acquire(section + 8 * NEXT) + s[SIZE]:
+            return 0
+        # before the place is given up: it may be filled again at once
+        unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
+        if compare_and_swap(port + 8 * GOT, n, n + 1) == n:
+            words(lane, LANE)[TICKET] = n
+            return unit
+    return 0
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _finish(plan: int, section: int, lane: int) -> None:
+    """An input of a lane is done: its outputs leave in their turn."""
+    s, at = words(section, SECTION), words(lane, LANE)
+    unit = at[UNIT]
+    serial = words(unit, HEADER)[SERIAL]
+    at[UNIT] = 0
+    if s[KIND] == SERIAL_ONE:
+        release(unit)
+        store_release(section + 8 * SENT, serial)
+        leaves(plan, section, serial)
+        store_release(section + 8 * NEXT, s[NEXT] + 1)
+        fetch_add(plan + 8 * INSIDE, -1)
+        return
+    first = at[CHAIN]
+    release(unit)
+    send(plan, section, at[TICKET], first, serial)
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _abandon(plan: int, section: int, lane: int) -> None:
+    """The input of a lane has failed: what it gave before leaves in its turn, and nothing of those
+    behind it. (Those before it are at work, or have left.)"""
+    s, at = words(section, SECTION), words(lane, LANE)
+    if s[KIND] == SERIAL_ONE:
+        store_release(section + 8 * SENT, words(at[UNIT], HEADER)[SERIAL])
+        store_release(section + 8 * FAILED_AT, 1)
+        return
+    given, serial = at[CHAIN], 0
+    if s[KIND] == PARTITIONED:  # its other fragments would have to be merged with what it gave
+        given = 0
+        serial = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_UNIT]
+    else:
+        serial = words(at[UNIT], HEADER)[SERIAL]
+    at[UNIT] = 0
+    while True:
+        first = load_acquire(section + 8 * FAILED_AT)
+        if first != 0 and first <= at[TICKET] + 1:
+            return
+        if compare_and_swap(section + 8 * FAILED_AT, first, at[TICKET] + 1) == first:
+            break
+    send(plan, section, at[TICKET], given, serial)
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def _home(plan: int, worker: int, section: int) -> int:
+    """The first of the partitions that a worker prefers: their state is in its cache."""
+    number = (worker - worker_at(plan, 0)) // (8 * WORKER)
+    return number * words(section, SECTION)[PARTS] // words(plan, PLAN)[WORKERS]
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def _work_on_parts(plan: int, worker: int, section: int) -> int:
+    """``consumeInputs`` of figure 7, for a slice: fragments of one partition after the other."""
+    me = words(worker, WORKER)
+    while True:
+        if me[ON] == NOBODY:
+            if me[BUDGET] <= 0 or words(plan, PLAN)[STOP] != 0:
+                return SLICE_OVER
+            me[ON] = claim(plan, section, _home(plan, worker, section))
+            if me[ON] == NOBODY:
+                return SLICE_OVER
+        lane = lane_at(section, me[ON])
+        at = words(lane, LANE)
+        if me[MERGING] == 0:
+            if at[UNIT] == 0:
+                at[TICKET] = next_fragment(section, me[ON])
+                if at[STATE] != FAILING:
+                    unit = fragment_at(section, at[TICKET], me[ON])
+                    begin(plan, worker, section, lane, unit)
+            maybe_yield(plan, worker)
+            event = advance(plan, section, lane)
+            if event == ABANDONED:
+                _abandon(plan, section, lane)
+            elif event != FINISHED:
+                return event
+            at[UNIT] = 0
+            maybe_yield(plan, worker)
+            if event == FINISHED and finish_fragment(section, at[TICKET], me[ON], at[CHAIN]) != 0:
+                me[MERGING] = at[TICKET] + 1
+        if me[MERGING] != 0:
+            serial = me[MERGING] - 1
+            chain = merge(section, worker, serial)
+            if chain < 0:
+                return NEED_MERGED
+            me[MERGING] = 0
+            s = words(section, SECTION)
+            of_unit = words(s[SLOTS] + 8 * SLOT * (serial & (s[SIZE] - 1)), SLOT)[OF_UNIT]
+            send(plan, section, serial, chain, of_unit)
+            dispatch(plan, section)
+        me[BUDGET] -= 1
+        me[DONE_HERE] += 1
+        if keeps(plan, section, me[ON], me[BUDGET]) == 0:
+            me[ON] = NOBODY
+
+
+@njit("int64(int64, int64, int64)", nogil=True, cache=True)
+def _work_on(plan: int, worker: int, section: int) -> int:
+    """Inputs of a section until the slice is over (SLICE_OVER) or Python is needed (an event)."""
+    me, s = words(worker, WORKER), words(section, SECTION)
+    if s[KIND] == PARTITIONED:
+        return _work_on_parts(plan, worker, section)
+    lane = lane_at(section, me[ON])
+    at = words(lane, LANE)
+    while True:
+        if at[UNIT] == 0:
+            if me[BUDGET] <= 0 or words(plan, PLAN)[STOP] != 0:
+                return SLICE_OVER
+            unit = 0
+            if s[KIND] == STATELESS:
+                unit = _take_input(section, lane)
+            else:
+                unit = next_input(plan, section)
+            if unit == 0:
+                return SLICE_OVER
+            me[BUDGET] -= 1
+            begin(plan, worker, section, lane, unit)
+        maybe_yield(plan, worker)
+        event = advance(plan, section, lane)
+        if event == ABANDONED:
+            _abandon(plan, section, lane)
+        if event in (SUSPENDED, ABANDONED):
+            return SLICE_OVER
+        if event != FINISHED:
+            return event
+        maybe_yield(plan, worker)
+        _finish(plan, section, lane)
+        me[DONE_HERE] += 1
+
+
+# -- which section ---------------------------------------------------------------------------------
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _has_room(plan: int, section: int) -> int:
+    """Whether an output could go downstream."""
+    s = words(section, SECTION)
+    for k in range(s[EDGES]):
+        e = words(s[FIRST_EDGE] + 8 * EDGE * k, EDGE)
+        if e[TO_SECTION] < 0:
+            if held(plan + 8 * SINK) + 4 > words(plan, PLAN)[SINK + RING_MASK]:
+                return 0
+            if e[COLLECTORS] != 0 and e[COLLECTING] == 0 and held(e[COLLECTORS]) == 0:
+                return 0
+        else:
+            port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+            if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
+                return 0
+        if s[EDGES] > 1 and held(e[VIEWS]) == 0:
+            return 0
+    return 1
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _waits(plan: int, section: int) -> int:
+    """Inputs of a section that could be worked on now."""
+    s = words(section, SECTION)
+    if load_acquire(section + 8 * ALLOTTED) >= s[MOST]:
+        return 0
+    if s[KIND] == PARTITIONED:
+        return fragments_waiting(section)
+    if load_acquire(section + 8 * FAILED_AT) != 0:
+        return 0
+    if s[KIND] == STATELESS:
+        port = port_at(section, 0)
+        slots = load_acquire(section + 8 * NEXT) + s[SIZE] - load_acquire(port + 8 * GOT)
+        return max(min(waiting(port), slots), 0)
+    at = words(lane_at(section, 0), LANE)
+    can_give = at[OUTPUT] != 0 or held(s[POOL]) > 0 or s[UNITS] < s[SIZE]
+    if not can_give or _has_room(plan, section) == 0:
+        return 0
+    return ready_inputs(plan, section) + (at[UNIT] != 0)
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _ahead(plan: int, section: int) -> int:
+    """Outputs of a section that wait to be read."""
+    s = words(section, SECTION)
+    total = 0
+    for k in range(s[EDGES]):
+        e = words(s[FIRST_EDGE] + 8 * EDGE * k, EDGE)
+        if e[TO_SECTION] < 0:
+            total += held(plan + 8 * SINK)
+        else:
+            total += waiting(port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT]))
+    return total
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _renew_window(plan: int, now: int) -> None:
+    """CT looks at one window of time after the other."""
+    header = words(plan, PLAN)
+    began = load_acquire(plan + 8 * WINDOW_BEGAN)
+    if now - began < header[WINDOW]:
+        return
+    if compare_and_swap(plan + 8 * WINDOW_BEGAN, began, now) == began:
+        for k in range(header[SECTIONS]):
+            words(section_at(plan, k), SECTION)[RECENT] = 0
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def choose(plan: int, worker: int) -> int:
+    """Allots the worker to a section, which it returns; NONE: there is nothing to do."""
+    header, me = words(plan, PLAN), words(worker, WORKER)
+    n = header[SECTIONS]
+    numbers = words(worker + 8 * SCRATCH, OF * n).reshape((n, OF))
+    for k in range(n):
+        section = section_at(plan, k)
+        s = words(section, SECTION)
+        if s[KIND] != SERIAL_ONE and load_acquire(section + 8 * FLAG) == 0:
+            send_pending(plan, section)  # what had no room downstream may have some
+        if s[KIND] == PARTITIONED:
+            dispatch(plan, section)
+        numbers[k, WAITING] = _waits(plan, section)
+        numbers[k, PICK_WORKERS] = s[ALLOTTED]
+        numbers[k, PICK_TIME], numbers[k, PICK_COUNT] = s[TIME], s[COUNT]
+        numbers[k, PICK_MADE], numbers[k, PICK_RECENT] = s[MADE], s[RECENT]
+        numbers[k, AHEAD] = _ahead(plan, section)
+    while True:
+        k = pick(
+            header[POLICY],
+            numbers,
+            header[LEAST],
+            header[CAPACITY],
+            header[SLICE],
+            header[ADMITTED],
+        )
+        if k == NONE:
+            return NONE
+        section = section_at(plan, k)
+        s = words(section, SECTION)
+        if fetch_add(section + 8 * ALLOTTED, 1) < s[MOST]:
+            cost = s[TIME] // max(s[COUNT], 1)
+            me[AT], me[ON] = k, (worker - worker_at(plan, 0)) // (8 * WORKER)
+            if s[KIND] != STATELESS:
+                me[ON] = 0 if s[KIND] == SERIAL_ONE else NOBODY
+            me[BUDGET] = max(header[SLICE] // max(cost, 1), 1) if s[COUNT] > 0 else _UNKNOWN
+            me[DONE_HERE] = 0
+            if header[TIMED] != 0:
+                note_lengths(plan, worker)
+            me[BEGAN] = nanoseconds(worker + 8 * CLOCK)
+            return k
+        fetch_add(section + 8 * ALLOTTED, -1)
+        numbers[k, WAITING] = 0
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _leave(plan: int, worker: int) -> None:
+    """The worker's slice is over."""
+    me = words(worker, WORKER)
+    section = section_at(plan, me[AT])
+    now = nanoseconds(worker + 8 * CLOCK)
+    spent = now - me[BEGAN]
+    fetch_add(section + 8 * TIME, spent)
+    fetch_add(section + 8 * RECENT, spent)
+    fetch_add(section + 8 * COUNT, me[DONE_HERE])
+    me[BUSY] += spent
+    me[AT] = NONE
+    fetch_add(section + 8 * ALLOTTED, -1)
+    _renew_window(plan, now)
+    wake(plan + 8 * SLEEPING)
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def work_once(plan: int, worker: int) -> int:
+    """One slice, or what is left of one: an event, SLICE_OVER, or NONE if there was nothing to
+    do."""
+    me = words(worker, WORKER)
+    if me[AT] == NONE and choose(plan, worker) == NONE:
+        return NONE
+    event = _work_on(plan, worker, section_at(plan, me[AT]))
+    if event == SLICE_OVER:
+        _leave(plan, worker)
+    return event
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def rest(plan: int, worker: int) -> None:
+    """Nothing was found: looks again at once for a while, then sleeps."""
+    me = words(worker, WORKER)
+    me[IDLE] += 1
+    if me[IDLE] < LOOKS:
+        for _ in range(20):
+            pause()
+        return
+    bed = plan + 8 * SLEEPING
+    if me[IDLE] == LOOKS:
+        me[SEEN] = wakes(bed)
+        fetch_add(bed + 8 * SLEEPERS, 1)  # and looks once more
+        return
+    began = nanoseconds(worker + 8 * CLOCK)
+    lie_down(bed, me[SEEN], _SLEEP, worker + 8 * CLOCK)
+    me[ASLEEP] += nanoseconds(worker + 8 * CLOCK) - began
+    me[IDLE] = 0
+    me[SLEPT] += 1
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def found(plan: int, worker: int) -> None:
+    """There was something to do after all."""
+    me = words(worker, WORKER)
+    if me[IDLE] == LOOKS:
+        fetch_add(plan + 8 * SLEEPING + 8 * SLEEPERS, -1)
+    me[IDLE] = 0
+
+
+@njit("void(int64)", nogil=True, cache=True)
+def left(plan: int) -> None:
+    """A result has been taken."""
+    fetch_add(plan + 8 * INSIDE, -1)
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def work(plan: int, number: int) -> int:
+    """A worker other than 0: until Python is needed, or it is to end (LEFT)."""
+    header = words(plan, PLAN)
+    worker = worker_at(plan, number)
+    me = words(worker, WORKER)
+    while True:
+        if me[AT] == NONE and (load_acquire(plan + 8 * STOP) != 0 or number >= header[WANTED]):
+            found(plan, worker)
+            return LEFT
+        event = work_once(plan, worker)
+        if event == NONE:
+            rest(plan, worker)
+        else:
+            found(plan, worker)
+            if event != SLICE_OVER:
+                return event

@@ -1,0 +1,112 @@
+"""A running operator whose rows wait in a slab (``kernels.slab``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cql.executor.kernels import slab as kernel
+from cql.executor.kernels import sort_keys
+from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
+from cql.executor.operators.sort_keys import order_words
+from cql.executor.unit import Unit, stored_dtype
+from cql.model import Schema
+from cql.planner.logical import SortKey
+
+#: The slab grows by a quarter, so that what it takes stays near what it holds.
+STEP = 1024
+
+
+class SlabOperator:
+    """``own`` words of the descriptor stand behind those of the slab. State: ``c<i>`` and ``m<i>``,
+    data and mask of each column of the rows that wait; ``next`` links a row's slot to the next one
+    of its list or of the free slots."""
+
+    #: Arrays of the state by the word that their address is in.
+    addresses: ClassVar[dict[str, int]]
+
+    def __init__(
+        self, name: str, schema: Schema, keys: Sequence[SortKey], own: int, workspace: Workspace
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self.workspace = workspace
+        self.state: State = {}
+        self.descriptor = order_words(schema, keys, kernel.OWN + own)
+        d = self.descriptor
+        d[kernel.FREE] = -1
+        scratch = np.zeros((2, workspace.unit_rows), np.int32)
+        workspace.resize(0, scratch.nbytes, BUFFERS)
+        d[[kernel.PICKED, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
+        self._scratch = scratch
+
+    def _column(self, i: int) -> int:
+        return int(self.descriptor[sort_keys.AT]) + sort_keys.COLUMN_WORDS * i
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def resize(self, name: str, size: int, dtype: np.dtype[Any]) -> None:
+        old = self.state.get(name, np.zeros(0, dtype))
+        self.workspace.resize(old.nbytes, size * dtype.itemsize, self.name)
+        new = np.empty(size, dtype)
+        kept = min(size, old.size)
+        new[:kept] = old[:kept]
+        self.state[name] = new
+
+    def more_slots(self, wanted: int) -> None:
+        """Room for that many rows at the least; the new slots are free."""
+        d, before = self.descriptor, int(self.descriptor[kernel.SLOTS])
+        slots = -(-max(wanted, before + before // 4) // STEP) * STEP
+        self.resize("next", slots, np.dtype(np.int32))
+        links = self.state["next"]
+        links[before:] = np.arange(before + 1, slots + 1)
+        links[-1] = d[kernel.FREE]
+        for i, f in enumerate(self.schema):
+            self.resize(f"c{i}", slots, stored_dtype(f.type.storage))
+            if f.nullable:
+                self.resize(f"m{i}", slots, np.dtype(np.uint8))
+        d[[kernel.SLOTS, kernel.FREE]] = slots, before
+        self.bind()
+
+    def bind(self) -> None:
+        """Tells the kernel where the arrays are now."""
+        d, state = self.descriptor, self.state
+        for name, word in {"next": kernel.NEXT, **self.addresses}.items():
+            d[word] = state[name].ctypes.data if name in state else 0
+        for i in range(len(self.schema)):
+            if f"c{i}" in state:
+                d[self._column(i) + sort_keys.DATA] = state[f"c{i}"].ctypes.data
+            if f"m{i}" in state:
+                d[self._column(i) + sort_keys.MASK] = state[f"m{i}"].ctypes.data
+
+    @property
+    def needs_refresh(self) -> bool:
+        return bool(self.descriptor[sort_keys.TEXTS])
+
+    def refresh(self) -> None:
+        """Before a unit: the order of the texts that are sorted by."""
+        self._rank = self.workspace.dictionary.rank().astype(np.int32, copy=False)
+        self.descriptor[[sort_keys.RANK, sort_keys.RANKS]] = self._rank.ctypes.data, self._rank.size
+
+    @property
+    def state_bytes(self) -> int:
+        return self._scratch.nbytes + sum(a.nbytes for a in list(self.state.values()))
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self.descriptor[sort_keys.RANKS] = 0
+        texts = [i for i, f in enumerate(self.schema) if f.type.is_coded]
+        if not texts or "next" not in self.state:
+            return
+        used = np.ones(int(self.descriptor[kernel.SLOTS]), np.uint8)
+        kernel.mark_free(self.state["next"], int(self.descriptor[kernel.FREE]), used)
+        for i in texts:
+            column = self.state[f"c{i}"]
+            held = np.flatnonzero(used & self.state[f"m{i}"] if f"m{i}" in self.state else used)
+            column[held] = change(column[held])
+
+    # -- what a runtime asks ---------------------------------------------------------------------
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")

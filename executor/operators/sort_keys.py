@@ -1,0 +1,39 @@
+"""Descriptors of the order of rows (``kernels.sort_keys``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cql.executor.kernels import sort_keys as kernel
+from cql.executor.unit import Words, value_bytes
+from cql.model import Schema
+from cql.planner.expr import Column
+from cql.planner.logical import SortKey
+from cql.types import DataType
+
+
+def order_words(schema: Schema, keys: Sequence[SortKey], first: int) -> Words:
+    """A descriptor whose columns stand from word ``first`` on. Keys are columns."""
+    sizes = first + kernel.COLUMN_WORDS * len(schema)
+    behind = sizes + len(schema)
+    d = np.zeros(behind + kernel.KEY_WORDS * len(keys), np.int64)
+    d[[kernel.COLUMNS, kernel.KEYS, kernel.AT]] = len(schema), len(keys), first
+    d[kernel.WIDTH] = d.size
+    d[kernel.TEXTS] = any(k.expr.type.is_text for k in keys)
+    d[sizes:behind] = [value_bytes(f.type) for f in schema]
+    for k, key in enumerate(keys):
+        assert isinstance(key.expr, Column)
+        at = behind + kernel.KEY_WORDS * k
+        words = key.expr.index, _kind(key.expr.type), key.descending, key.nulls_first
+        d[at : at + kernel.KEY_WORDS] = words
+    return d
+
+
+def _kind(kind: DataType) -> int:
+    if kind.is_text:
+        return kernel.TEXT
+    if kind.is_fraction:
+        return kernel.DOUBLE if kind.storage == "float64" else kernel.FLOAT
+    return kernel.INTEGER

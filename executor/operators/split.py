@@ -1,0 +1,190 @@
+"""Splits units by key, for an operator that runs in partitions (ordered-multicore paper, §4): rows
+stay where they are, and each partition is told which are its own. Keys are hashed, or one key goes
+by ranges of equal width (that paper's figure 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cql.executor.codegen import Text
+from cql.executor.columns import Array
+from cql.executor.expressions import Code, emit
+from cql.executor.operators.generated import GeneratedOperator
+from cql.executor.operators.join_keys import hash_of, partition_of
+from cql.executor.operators.native import CodeColumn, Workspace
+from cql.executor.operators.packing import key_expression, pack_keys
+from cql.executor.operators.rowscope import KernelText, RowScope, passes
+from cql.executor.operators.unit_text import unit_columns
+from cql.executor.unit import (
+    EPOCH,
+    INFINITY,
+    OUT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    Unit,
+    data_word,
+    mask_word,
+)
+from cql.executor.written import Kernel, once
+from cql.model import Field, Schema
+from cql.planner.expr import Expr
+from cql.types import BIGINT, INT, SMALLINT, DataType
+
+#: Behind the columns that pass: the rows by partition, where those of each begin, and the partition
+#: of each row.
+LISTS = (
+    Field("rows", INT, False),
+    Field("offsets", BIGINT, False),
+    Field("part", SMALLINT, False),
+)
+
+
+def split_schema(schema: Schema) -> Schema:
+    return Schema((*schema.fields, *LISTS))
+
+
+class SplitOperator(GeneratedOperator):
+    """``keys`` are expressions over ``schema``; ``types`` those that they have on all inputs of the
+    operator that reads this one. Rows for which not all of ``conditions`` hold are left out.
+    ``ranged``: by ranges of the one key (``Bounds``)."""
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        keys: Sequence[Expr],
+        types: Sequence[DataType],
+        parts: int,
+        workspace: Workspace,
+        conditions: Sequence[Expr] = (),
+        *,
+        ranged: bool = False,
+    ) -> None:
+        part = schema, tuple(keys), tuple(types), tuple(conditions), ranged
+        super().__init__(name, workspace, _write(part))
+        self.parts = parts
+        self.set("parts", parts)
+        if ranged:
+            self.divide(0, 0)
+
+    def divide(self, low: int, high: int) -> None:
+        """Into ranges of equal width from ``low`` to ``high``; what is beyond is of the first or of
+        the last one, and NULL of the first."""
+        self.set("low", low)
+        self.set("width", min((high - low) // self.parts + 1, INFINITY))
+
+    def counters(self) -> dict[str, int]:
+        return self.counted()
+
+    def provide(self, unit: Unit) -> None:
+        raise AssertionError(f"{self.name} asks for nothing")
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self.map_constants(change)
+
+
+def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] = ()) -> bool:
+    """Whether a kernel alone finds the partition of every row: no key and no condition can fail,
+    and none is looked up in a table."""
+    types = tuple(key.type for key in keys)
+    kernel = _write((schema, tuple(keys), types, tuple(conditions), False))
+    asks = (kernel.tables, kernel.hosts, kernel.functions, kernel.sites, kernel.zones)
+    return not any(asks) and not kernel.uses_rank
+
+
+@dataclass(slots=True)
+class Bounds:
+    """The ranges of a key, which ``splits`` have in common (those of a join's inputs). ``places``
+    are the (input, column) that values come from; until one has come, no row has a range."""
+
+    splits: list[SplitOperator]
+    places: list[tuple[int, int]]
+    known: bool = False
+
+    def learn(self, source: int, data: Sequence[Array], masks: Sequence[Array | None]) -> None:
+        """Takes them from the first block with a value, that of an input."""
+        for column in () if self.known else {c for k, c in self.places if k == source}:
+            values, mask = data[column], masks[column]
+            if mask is not None:
+                values = values[mask != 0]
+            if len(values):
+                self.known = True
+                for split in self.splits:
+                    split.divide(int(values.min()), int(values.max()))
+
+
+@once
+def _write(
+    part: tuple[Schema, tuple[Expr, ...], tuple[DataType, ...], tuple[Expr, ...], bool],
+) -> Kernel:
+    schema, keys, types, conditions, ranged = part
+    kernel = KernelText()
+    body, width = kernel.body, len(schema)
+    with body.block():
+        for word in (ROWS, SERIAL, SEQUENCE, EPOCH, PUNCTUATIONS):
+            body.line(f"o[{word}] = u[{word}]")
+        for c in range(width):
+            for word in (data_word(c), mask_word(c)):
+                body.line(f"o[{word}] = u[{word}]")
+        said = f"{PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]"
+        body.line(f"said = words(u[{PUNCTUATION_ADDRESS}], {said})")
+        body.line(f"says = words(o[{PUNCTUATION_ADDRESS}], {said})")
+        with body.block(f"for k in range({said}):"):
+            body.line("says[k] = said[k]")
+        kernel.declare("parts", kernel.word("parts"))
+        kernel.declare("part", f"as_i16(o[{data_word(width + 2)}], n)")
+        with body.block("for i in range(n):"):
+            body.line("r = uint64(i)")
+            scope = RowScope(kernel, "r")
+            scope.columns = unit_columns(schema)
+            for condition in conditions:
+                with body.block(f"if not {passes(emit(condition, scope))}:"):
+                    body.lines("part[r] = -1", "continue")
+            codes = [emit(key, scope) for key in keys]
+            if ranged:
+                body.line(f"part[r] = {_range_of(codes[0], kernel)}")
+            else:
+                body.line(f"h = {hash_of(_words(codes, types, body))}")
+                body.line(f"part[r] = {partition_of('h', 'parts')}")
+        body.line(f"split_rows(unit, u[{OUT}], {width}, parts)")
+        passed = "n"
+        if conditions:
+            offsets = f"words(o[{data_word(width + 1)}], parts + 1)"
+            body.lines(f"offsets = {offsets}", "passed = offsets[parts]")
+            passed = "passed"
+            body.line(f"{kernel.counter('filtered_0')} += n - passed")
+        body.line(f"{kernel.counter('rows_in')} += n")
+        body.line(f"{kernel.counter('rows_out')} += {passed}")
+        for counter in kernel.counters:
+            body.line(f"fetch_add_relaxed(desc + {8 * kernel.layout.slot(counter)}, {counter})")
+        body.line("return 0")
+    return kernel.operator(width + len(LISTS))
+
+
+def _range_of(code: Code, kernel: KernelText) -> str:
+    """The range that a key is in; the distance of two of them may take all 64 bits."""
+    low, width = (kernel.declare(name, kernel.word(name)) for name in ("low", "width"))
+    value = f"int64({code.value})"
+    at = f"int64(min(uint64({value} - {low}) // uint64({width}), uint64(parts - 1)))"
+    above = f"{value} > {low}"
+    if code.valid is not None:
+        above = f"{code.valid} and {above}"
+    return f"{at} if {above} else 0"
+
+
+def _words(codes: Sequence[Code], types: Sequence[DataType], body: Text) -> list[str]:
+    """The words of a key; NULL is 0."""
+    parts, count = pack_keys(list(types))
+    words: list[list[str]] = [[] for _ in range(count)]
+    for k, (code, kind, part) in enumerate(zip(codes, types, parts, strict=True)):
+        bits = key_expression(kind, code.value, part)
+        if code.valid is not None:
+            body.line(f"bits{k} = {bits} if {code.valid} else 0")
+            bits = f"bits{k}"
+        words[part.word].append(bits)
+    return [" | ".join(texts) if texts else "0" for texts in words]

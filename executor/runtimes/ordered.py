@@ -1,0 +1,299 @@
+"""The ordered multicore runtime (ordered-multicore paper): any number of workers, and the order of
+one. The workers' loop is compiled (``kernels.workers``); this class answers when one needs Python,
+and is worker 0 itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import ClassVar
+
+from cql.executor.graph import Edge, Graph
+from cql.executor.kernels import admission, handing, picks, rings, sections, sleep, workers
+from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.parted import PartedOperator
+from cql.executor.runtimes.crew import Crew
+from cql.executor.runtimes.paths import depth_first_ranks
+from cql.executor.runtimes.protocol import Failure, Handler, failing_row
+from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.times import Times
+from cql.executor.turns import Turns
+from cql.executor.unit import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, Unit
+from cql.model import Schema
+
+WORKLISTS = {
+    "hybrid": sections.HYBRID,
+    "partitioned": sections.PARTITIONED_QUEUE,
+    "shared": sections.SHARED_QUEUE,
+}
+#: Rows of a unit before anything is known of what they cost.
+_FIRST_ROWS = 256
+POLICIES = {"ct": picks.CT, "lp": picks.LP, "et": picks.ET, "qst": picks.QST}
+
+
+class Ordered:
+    """Takes graphs that ``paths.check`` passes. ``inputs`` are the schemas of the feeds; ``lock``
+    is held while Python answers a worker. ``gather``: the output of such an operator (of
+    ``graph.sinks``) is delivered when it is that many rows, or by ``drain``; if ``live``, also when
+    that of another block comes. ``unit_us``: units take about so many microseconds of work, at most
+    ``unit_rows``; 0: they have as many rows as that. ``timed``: how long worklists are and outputs
+    wait is measured, too."""
+
+    #: Of tests (``sections.CALM``).
+    stress: ClassVar[int] = sections.CALM
+
+    def __init__(
+        self,
+        graph: Graph,
+        handler: Handler,
+        inputs: Sequence[Schema],
+        *,
+        ones: int,
+        unit_rows: int,
+        workers: int,
+        lock: threading.RLock,
+        policy: str = "ct",
+        locked: bool = False,
+        worklist: str = "hybrid",
+        gather: Mapping[int, int] | None = None,
+        live: bool = False,
+        slice_us: int = 1000,
+        unit_us: int = 0,
+        resize: Callable[[int, int, str], None] = lambda before, after, what: None,
+        timed: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.handler = handler
+        self._lock = lock
+        self._sections = Sections(
+            graph,
+            inputs,
+            ones=ones,
+            unit_rows=unit_rows,
+            workers=workers,
+            gather=gather or {},
+            live=live,
+            resize=resize,
+            timed=timed,
+        )
+        plan = self._plan = self._sections.plan
+        plan[sections.POLICY] = POLICIES[policy]
+        plan[sections.LOCKED], plan[sections.RANDOM] = locked, self.stress
+        plan[sections.SCHEME] = WORKLISTS[worklist]
+        plan[sections.SLICE] = 1000 * slice_us
+        plan[sections.WINDOW] = 100 * 1000 * slice_us
+        plan[sections.LEAST], plan[sections.CAPACITY] = 1, 256
+        plan[sections.UNIT_WORK] = 1000 * unit_us
+        plan[sections.UNIT_ROWS], plan[sections.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
+        self._address = self._sections.address
+        self._bed = int(plan[sections.SLEEPING :].ctypes.data)
+        self.workers = workers
+        self._crew: Crew | None = None
+        self._error: BaseException | None = None
+        #: What failed, each with its place in the order of depth first.
+        self._failures: list[tuple[tuple[int, ...], Exception]] = []
+        self._ranks = depth_first_ranks(graph)
+
+    # -- runtimes.protocol.Runtime -----------------------------------------------------------------
+
+    @property
+    def calls(self) -> int:
+        order = self._sections.order
+        return sum(int(self._sections.section(s)[sections.CALLS]) for s in range(len(order)))
+
+    def times(self) -> Times | None:
+        return self._sections.times()
+
+    def admit(self, unit: Unit, edge: Edge) -> None:
+        k = self._sections.entries.index(edge)
+        while not admission.admit(self._address, k, unit.address, 0):
+            self._lead(0)
+
+    def go_on(self, serial: int = INFINITY) -> bool:
+        while serial == INFINITY or not handing.all_through(self._address, serial):
+            event = self._lead(0)
+            if event == workers.QUIET:
+                return False
+            if event in (workers.DELIVER, workers.LOOK):
+                return True
+        return False
+
+    def admit_next(self, turns: Turns) -> bool:
+        while True:
+            event = self._lead(turns.words.ctypes.data)
+            if event == workers.USED_UP:
+                return False
+            if event in (workers.DELIVER, workers.LOOK):
+                return True
+
+    def settle(self) -> None:
+        while self.go_on():
+            pass
+
+    def drain(self) -> None:
+        self.settle()
+        for operator, edge in self._sections.collecting:
+            if address := int(edge[sections.COLLECTING]):
+                unit = self._sections.units[address]
+                self.handler.deliver(unit, operator, int(unit.words[FEED]))
+                rings.offer(int(edge[sections.COLLECTORS]), address)
+                edge[sections.COLLECTING] = 0
+
+    def rebind(self) -> None:
+        for s in range(len(self._sections.order)):
+            self._sections.bind(s)
+        for unit in self._sections.units.values():
+            unit.own_masks()
+
+    def ask(self, *, halt: bool = False) -> None:
+        if halt:
+            self._plan[sections.WANTED] = 1
+        self._tell(sections.ASKED, 1)
+
+    def change(self, workers: int) -> None:
+        """Tables are as large as cores like it, for which nothing may be inside."""
+        if workers != self.workers:
+            self.settle()
+            self.rest()
+            self._sections.change(workers)
+            self.workers = workers
+        elif self._plan[sections.WANTED] != workers:  # halted by who was late to say so
+            self.rest()
+
+    def rest(self) -> None:
+        if self._crew is None:
+            return
+        self._tell(sections.WANTED, 1)
+        while self._sections.worker(0)[sections.AT] >= 0:  # another worker may wait for its lock
+            self._plan[sections.ASKED] = 1
+            self._serve(0, int(admission.lead(self._address, 0)))
+        self._crew.join()
+        self._crew = None
+
+    def close(self) -> None:
+        self._tell(sections.STOP, 1)
+        if self._crew is not None:
+            self._crew.join()
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def _lead(self, turns: int) -> int:
+        """Worker 0 goes on until it has delivered something, or as ``admission.lead`` says."""
+        if self._failures:
+            raise self._first_failure()
+        if self._crew is None:
+            self._plan[sections.WANTED] = self.workers
+            self._crew = Crew(self._work, self.workers)
+            self._crew.start()
+        event = int(admission.lead(self._address, turns))
+        if self._error is not None:
+            raise self._error
+        self._serve(0, event)
+        if self._failures:
+            raise self._first_failure()
+        return event
+
+    def _work(self, w: int) -> None:
+        try:
+            while (event := int(workers.work(self._address, w))) != workers.LEFT:
+                self._serve(w, event)
+        except BaseException as error:  # worker 0 raises it
+            self._error = error
+            self._tell(sections.STOP, 1)
+
+    def _tell(self, word: int, value: int) -> None:
+        """Writes a word of the header, and wakes who waits for it."""
+        self._plan[word] = value
+        sleep.wake(self._bed)
+
+    def _serve(self, w: int, event: int) -> None:
+        """What worker ``w`` needs. An error is not the query's yet: an earlier unit may fail."""
+        if event in (workers.QUIET, workers.USED_UP, workers.LOOK):
+            return
+        if event == workers.DELIVER:
+            self._deliver()
+            return
+        try:
+            self._answer(w, event)
+        except Exception as error:
+            self._failed(w, event, error)
+
+    def _failed(self, w: int, event: int, error: Exception) -> None:
+        """Nothing of what the worker was at, nor of what is behind it, goes on."""
+        worker = self._sections.worker(w)
+        s, on = int(worker[sections.AT]), int(worker[sections.ON])
+        lane = self._sections.lane(s, on)
+        row = phase = -1
+        if event == workers.NEED_MERGED:
+            serial = self._sections.serial_of(s, int(worker[sections.MERGING]) - 1)
+            worker[sections.MERGING], lane[sections.UNIT] = 0, 1
+        else:
+            unit = self._sections.input_at(s, on)
+            serial, phase = int(unit.words[SERIAL]), int(unit.words[PHASE])
+            if event == workers.FAILED:
+                row = failing_row(unit)
+        lane[sections.STATE] = sections.FAILING
+        rank = self._ranks[self._sections.order[s]]
+        place = serial, rank, int(lane[sections.TICKET]), phase, row, on
+        self._failures.append((place, error))
+        self.ask()
+
+    def _first_failure(self) -> Exception:
+        """What depth first would have failed with: all that is before a failure goes through, and
+        may fail, too."""
+        self._tell(sections.WANTED, 1)
+        self._exhaust()
+        if self._crew is not None:
+            self._crew.join()
+            self._crew = None
+        self._exhaust()
+        if self._error is not None:
+            raise self._error
+        return min(self._failures, key=itemgetter(0))[1]
+
+    def _exhaust(self) -> None:
+        while (event := int(admission.exhaust(self._address))) != workers.QUIET:
+            self._serve(0, event)
+
+    def _deliver(self) -> None:
+        ring = self._plan[sections.SINK :].ctypes.data
+        while address := int(rings.poll(ring)):
+            unit = self._sections.units[address]
+            with self._lock:
+                self.handler.deliver(unit, int(unit.words[OPERATOR]), int(unit.words[FEED]))
+            handing.release(address)
+            workers.left(self._address)
+
+    def _answer(self, w: int, event: int) -> None:
+        worker = self._sections.worker(w)
+        s = int(worker[sections.AT])
+        if event == workers.NEED_MERGED:
+            with self._lock:
+                self._sections.new_merged(s)
+            return
+        on = int(worker[sections.ON])
+        lane = self._sections.lane(s, on)
+        operator = self.graph.operators[self._sections.order[s]]
+        if isinstance(operator, PartedOperator):
+            operator = operator.instances[on]
+            if event == workers.NEEDS and isinstance(operator, OopJoinOperator):
+                # it has nothing but its own arrays; the others go on meanwhile
+                operator.provide(self._sections.input_at(s, on))
+                return
+        with self._lock:
+            if event == workers.NEED_UNIT:
+                lane[sections.OUTPUT] = self._sections.new_unit(s).address
+                return
+            unit = self._sections.input_at(s, on)
+            match event:
+                case workers.NEEDS:
+                    operator.provide(unit)
+                case workers.FAILED:
+                    feed = int(unit.words[FEED]), int(unit.words[BASE])
+                    self.handler.failed(Failure.of(operator, unit, feed))
+                case workers.PYTHON:
+                    out = self._sections.units[int(lane[sections.OUTPUT])]
+                    lane[sections.CODE] = operator.call(unit, out)
+                case _:
+                    raise AssertionError(f"unknown event {event}")

@@ -1,0 +1,120 @@
+"""Whether the order of depth first can be kept by operators that run for themselves, and in which
+order one with several inputs reads them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.kernels.handing import PORT_BITS
+from cql.executor.kernels.sections import MOST_SECTIONS
+from cql.executor.operators.native import Operator, StageOperator
+from cql.planner.physical import ProjectExec
+
+#: Ports on the way of an input, at most.
+_LONGEST = 1000
+
+
+def check(graph: Graph) -> None:
+    """ValueError, with the reason, if the order cannot be kept."""
+    topological(graph)
+    if len(graph.operators) > MOST_SECTIONS:
+        raise ValueError(f"it has more than {MOST_SECTIONS} operators")
+    fed = feeders(graph)
+    if max(max(of, default=0) for of in fed) >= 1 << PORT_BITS:
+        raise ValueError(f"an operator has more than {(1 << PORT_BITS) - 1} inputs")
+    for edge in (*graph.entries, *(edge for _, edge in graph.constants)):
+        if edge is not None:
+            path_of(graph, fed, edge)
+
+
+def topological(graph: Graph) -> list[int]:
+    """The operators, each behind all that feed it. ValueError if some feed each other."""
+    feeding = [0] * len(graph.operators)
+    for edges in graph.edges:
+        for edge in edges:
+            if edge.target != SINK:
+                feeding[edge.target] += 1
+    order = [k for k, n in enumerate(feeding) if n == 0]
+    for k in order:  # it grows
+        for edge in graph.edges[k]:
+            if edge.target != SINK:
+                feeding[edge.target] -= 1
+                if feeding[edge.target] == 0:
+                    order.append(edge.target)
+    if len(order) < len(graph.operators):
+        raise ValueError("operators feed each other")
+    return order
+
+
+def depth_first_ranks(graph: Graph) -> list[int]:
+    """Of each operator, its place in the order in which depth first is through with a unit: what
+    an operator feeds comes before it, and what its first edge leads to before the next."""
+    ranks: dict[int, int] = {}
+    waiting = [(k, False) for k in reversed(topological(graph))]
+    while waiting:
+        k, left = waiting.pop()
+        if left:
+            ranks.setdefault(k, len(ranks))
+        elif k not in ranks:
+            waiting.append((k, True))
+            waiting += [(e.target, False) for e in reversed(graph.edges[k]) if e.target != SINK]
+    return [ranks[k] for k in range(len(graph.operators))]
+
+
+def feeders(graph: Graph) -> list[dict[int, int]]:
+    """For each operator and port, the operator that feeds it; -1: an input does."""
+    found: list[dict[int, int]] = [{} for _ in graph.operators]
+    for edge in (*graph.entries, *(edge for _, edge in graph.constants)):
+        if edge is not None:
+            found[edge.target][edge.port] = -1
+    for k, edges in enumerate(graph.edges):
+        for edge in edges:
+            if edge.target != SINK:
+                found[edge.target][edge.port] = k
+    return found
+
+
+def path_of(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> list[tuple[int, int]]:
+    """The ports of operators with several that units of an input come to, in the order in which
+    depth first comes there. ValueError if that is not all of one port before all of the next."""
+    found: list[tuple[int, int]] = []
+    waiting = [edge]
+    while waiting:
+        at = waiting.pop()
+        if at.target == SINK:
+            continue
+        here = at.target, at.port
+        if max(fed[at.target]) > 0 and found[-1:] != [here]:
+            found.append(here)
+        edges = graph.edges[at.target]
+        if len(edges) > 1 and not _gives_one_for_one(graph.operators[at.target]):
+            reached = [_beyond(graph, fed, e) for e in edges]
+            if any(a & b for a, b in combinations(reached, 2)):
+                raise ValueError("what one operator gives in parts comes together again")
+        waiting += reversed(edges)
+        if len(found) > _LONGEST:
+            raise ValueError("an input comes together again in too many ways")
+    if len(set(found)) < len(found):
+        raise ValueError("an input comes to an operator in several ways, in turns")
+    return found
+
+
+def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
+    """The operators with several inputs that an edge leads to."""
+    found, waiting, seen = set(), [edge.target], {SINK}
+    while waiting:
+        k = waiting.pop()
+        if k not in seen:
+            seen.add(k)
+            if max(fed[k]) > 0:
+                found.add(k)
+            waiting += [e.target for e in graph.edges[k]]
+    return found
+
+
+def _gives_one_for_one(operator: Operator) -> bool:
+    """Whether a unit that it gives is one that it was given."""
+    if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
+        return False
+    return all(isinstance(step, ProjectExec) for step in operator.spec.steps)

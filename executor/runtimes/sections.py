@@ -1,0 +1,387 @@
+"""A graph as the tables of the ordered runtime (``kernels.sections``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.egress import view_address
+from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.kernels import reorder, rings, sections, sleep
+from cql.executor.operators.native import BUFFERS, Operator, StageOperator
+from cql.executor.operators.parted import PartedOperator
+from cql.executor.operators.split import LISTS, SplitOperator
+from cql.executor.runtimes.paths import feeders, path_of, topological
+from cql.executor.runtimes.times import OperatorTime, Times, WorkerTime
+from cql.executor.unit import (
+    CAPACITY,
+    HEADER,
+    HOME,
+    OWN_LATE,
+    STRAGGLER_ADDRESS,
+    Unit,
+    Words,
+    value_bytes,
+)
+from cql.model import Schema
+from cql.planner.physical import NumberExec
+
+#: Units that results are copied into.
+COLLECTORS = 4
+#: Units that a section may have.
+_POOL = 1 << 12
+#: Tables have room for that many workers; what is not used costs no memory.
+MOST_WORKERS = 64
+
+
+def depth(workers: int) -> int:
+    """Inputs of a section that may be taken before the first of them has left, units that wait at a
+    port, and units of an input: few, so that they stay in the cache (65 -> 9 ns a row)."""
+    return 1 << (2 * workers).bit_length()
+
+
+_MOST_DEPTH = depth(MOST_WORKERS)
+
+
+def is_stateless(operator: Operator) -> bool:
+    """Whether several threads may run it at once: a kernel without state, which Python computes
+    nothing for."""
+    if isinstance(operator, SplitOperator):
+        return True
+    if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
+        return False
+    kernel = operator.code.kernel
+    needs_python = kernel.hosts or kernel.tables or kernel.uses_rank or kernel.functions
+    return not needs_python and not any(isinstance(s, NumberExec) for s in operator.spec.steps)
+
+
+class Table:
+    """The memory of a table: arrays by address, kept alive."""
+
+    def __init__(self) -> None:
+        self._kept: list[npt.NDArray[np.int64]] = []
+
+    def words(self, n: int) -> Words:
+        """Zeros that begin with a cache line of their own."""
+        raw = np.zeros(n + rings.APART, np.int64)
+        skip = -raw.ctypes.data // 8 % rings.APART
+        self._kept.append(raw)
+        return raw[skip : skip + n]
+
+    def ring(self, size: int) -> int:
+        """The address of an empty ring for ``size`` values, a power of two."""
+        ring, cells = self.words(rings.RING), self.words(rings.CELL * size)
+        rings.open_ring(ring.ctypes.data, cells.ctypes.data, size)
+        return int(ring.ctypes.data)
+
+
+class Sections:
+    """``plan`` is the header. ``resize`` is told of the bytes that units take; ``timed``: what is
+    measured for ``times`` only is. How many ``workers`` share the work may ``change``."""
+
+    #: Of tests: inputs of a section at once, a power of two; 0: as many as its workers need.
+    slots: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Sequence[Schema],
+        *,
+        ones: int,
+        unit_rows: int,
+        workers: int,
+        gather: Mapping[int, int],
+        live: bool,
+        resize: Callable[[int, int, str], None],
+        timed: bool,
+    ) -> None:
+        self.graph = graph
+        self.order = topological(graph)
+        self.place = {k: s for s, k in enumerate(self.order)}  # operator → section
+        self.units: dict[int, Unit] = {}  # all that have columns or are views, by address
+        self._ones, self._rows, self._resize = ones, unit_rows, resize
+        self._depth = self._had = 0  # units at a place; workers so far
+        self._live = live
+        self._views: list[tuple[int, Schema]] = []  # pools of views, of what
+        self._lanes: dict[int, Words] = {}  # by section
+        self._lists: dict[int, Words] = {}
+        self._ports_of: dict[int, Words] = {}
+        self._gather = {k: rows for k, rows in gather.items() if rows > 0}
+        self._table = table = Table()
+        self._lengths: list[Words] = []  # of worklists, as each worker found them
+        count = len(self.order)
+        self.plan = table.words(sections.PLAN)
+        plan = self.plan
+        self._sections = table.words(sections.SECTION * count)
+        self._workers = table.words(sections.WORKER * MOST_WORKERS)
+        plan[sections.SECTIONS] = count
+        plan[sections.FIRST_SECTION] = self._sections.ctypes.data
+        plan[sections.FIRST_WORKER] = self._workers.ctypes.data
+        plan[sections.TIMED] = timed
+        ring, cells = plan[sections.SINK :], table.words(rings.CELL * _POOL)
+        rings.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
+        sleep.make_bed(plan[sections.SLEEPING :].ctypes.data)
+        places = table.words(2 * unit_rows * MOST_WORKERS)
+        apart = 2 * count - 2 * count % -rings.APART
+        lengths = table.words(apart * MOST_WORKERS)
+        for w in range(MOST_WORKERS):
+            self.worker(w)[sections.AT] = -1
+            self.worker(w)[sections.SEED] = 88172645463325252 + 7919 * w
+            self.worker(w)[sections.PLACES] = places[2 * unit_rows * w :].ctypes.data
+            self.worker(w)[sections.LENGTHS] = lengths[apart * w :].ctypes.data
+            self._lengths.append(lengths[apart * w : apart * w + 2 * count])
+        for s in range(count):
+            self._section(s)
+        self._connect(inputs)
+        self.change(workers)
+
+    @property
+    def address(self) -> int:
+        return int(self.plan.ctypes.data)
+
+    def section(self, s: int) -> Words:
+        return self._sections[sections.SECTION * s : sections.SECTION * (s + 1)]
+
+    def worker(self, w: int) -> Words:
+        return self._workers[sections.WORKER * w : sections.WORKER * (w + 1)]
+
+    def lane(self, s: int, lane: int) -> Words:
+        return self._lanes[s][sections.LANE * lane : sections.LANE * (lane + 1)]
+
+    def times(self) -> Times | None:
+        if not self.plan[sections.TIMED]:
+            return None
+        workers = [self.worker(w) for w in range(self._had)]
+        return Times(
+            tuple(self._time_of(self.place[k]) for k in range(len(self.order))),
+            tuple(WorkerTime(int(w[sections.BUSY]), int(w[sections.ASLEEP])) for w in workers),
+        )
+
+    def _time_of(self, s: int) -> OperatorTime:
+        words = self.section(s)
+        noted = sum(int(self.worker(w)[sections.NOTED]) for w in range(self._had))
+        found = self._lengths[: self._had]
+        lengths = [(int(worker[2 * s]), int(worker[2 * s + 1])) for worker in found]
+        reorder = None
+        if words[sections.KIND] != sections.SERIAL_ONE:
+            reorder = int(words[sections.HELD_FOR]) / max(int(words[sections.NEXT]), 1)
+        return OperatorTime(
+            int(words[sections.TIME]),
+            sum(total for total, _ in lengths) / max(noted, 1),
+            max(longest for _, longest in lengths),
+            reorder,
+        )
+
+    def input_at(self, s: int, lane: int) -> Unit:
+        """The unit that a lane is at; of a partition, a fragment."""
+        address, words = int(self.lane(s, lane)[sections.UNIT]), self.section(s)
+        if words[sections.KIND] != sections.PARTITIONED:
+            return self.units[address]
+        view = view_address(address, np.dtype(np.int64), int(words[sections.FRAGMENT]))
+        return Unit(view, [], [], view[:0], None)
+
+    def serial_of(self, s: int, ticket: int) -> int:
+        """The serial number of the unit that has that ticket of a section, until it has left."""
+        words = self.section(s)
+        slot = reorder.SLOT * (ticket & (int(words[sections.SIZE]) - 1))
+        size = slot + reorder.SLOT
+        view = view_address(int(words[sections.SLOTS]), np.dtype(np.int64), size)
+        return int(view[slot + reorder.OF_UNIT])
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def change(self, workers: int) -> None:
+        """So many share what there is to do; nothing is inside, and nobody is at work."""
+        self.plan[sections.WORKERS] = self.plan[sections.WANTED] = workers
+        self._had = max(self._had, workers)
+        self._depth = size = self.slots or depth(workers)
+        for s in range(len(self.order)):
+            words = self.section(s)
+            words[sections.SIZE] = size
+            if words[sections.KIND] != sections.SERIAL_ONE:
+                words[sections.MOST] = min(int(words[sections.LANES]), workers)
+            for port in self.ports(s):
+                port[sections.QUEUE_MASK] = size - 1
+            if words[sections.KIND] == sections.PARTITIONED:
+                self._lists[s][:] = 0  # where each begins depends on the size
+        for pool, schema in self._views:
+            for _ in range(rings.held(pool), size):
+                self._view(schema, pool)
+            for _ in range(size, rings.held(pool)):
+                self._resize(self.units.pop(rings.poll(pool)).nbytes, 0, BUFFERS)
+
+    # -- sections ----------------------------------------------------------------------------------
+
+    def _section(self, s: int) -> None:
+        k, table = self.order[s], self._table
+        operator, words = self.graph.operators[k], self.section(s)
+        kind, lanes = sections.SERIAL_ONE, 1
+        if isinstance(operator, PartedOperator):
+            kind, lanes = sections.PARTITIONED, len(operator.instances)
+        elif is_stateless(operator):
+            kind, lanes = sections.STATELESS, MOST_WORKERS
+        words[sections.KIND], words[sections.MOST] = kind, 1
+        words[sections.NUMBER], words[sections.LANES] = k, lanes
+        self._lanes[s] = table.words(sections.LANE * lanes)
+        words[sections.FIRST_LANE] = self._lanes[s].ctypes.data
+        self._lanes[s][sections.CODE :: sections.LANE] = sections.UNASKED
+        words[sections.POOL] = table.ring(_POOL)
+        words[sections.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
+        passes = isinstance(operator, StageOperator) and operator.code.passes
+        words[sections.BORROWS] = passes or any(d is None for d in self.graph.units[k].data)
+        if isinstance(operator, PartedOperator):
+            self._partitions(s, operator)
+        self.bind(s)
+
+    def _partitions(self, s: int, operator: PartedOperator) -> None:
+        """The queues of partitions, and what merges their outputs."""
+        words, table = self.section(s), self._table
+        parts = len(operator.instances)
+        wide = max(len(schema) for schema in self.graph.inputs[self.order[s]])
+        size = HEADER + 2 * wide
+        size += -size % rings.APART
+        master = 1 << (parts * _MOST_DEPTH).bit_length()
+        words[sections.PARTS], words[sections.FRAGMENT] = parts, size
+        words[sections.FRAGMENTS] = table.words(size * parts * _MOST_DEPTH).ctypes.data
+        self._lists[s] = table.words((sections.FIRST_SERIAL + _MOST_DEPTH) * parts)
+        words[sections.LISTS] = self._lists[s].ctypes.data
+        words[sections.MASTER] = table.words(master).ctypes.data
+        words[sections.MASTER_MASK] = master - 1
+        words[sections.UNDONE] = table.words(_MOST_DEPTH).ctypes.data
+        words[sections.OUTPUTS] = table.words(_MOST_DEPTH * parts).ctypes.data
+        words[sections.MERGED] = table.ring(_POOL)
+        schema = self.graph.schemas[self.order[s]]
+        words[sections.ORDER] = operator.order
+        words[sections.WIDE] = len(schema) - operator.order
+        columns = table.words(2 * len(schema))
+        for c, f in enumerate(schema):
+            columns[2 * c : 2 * c + 2] = value_bytes(f.type), f.nullable
+        words[sections.COLUMNS] = columns.ctypes.data
+
+    def new_merged(self, s: int) -> None:
+        """One more unit to merge outputs of partitions into."""
+        words, schema = self.section(s), self.graph.schemas[self.order[s]]
+        plain = Schema(schema.fields[: int(words[sections.WIDE])])
+        pool = int(words[sections.MERGED])
+        unit = self._own(Unit.allocate(plain, self._rows, ones=self._ones, stragglers=True), pool)
+        rings.offer(pool, unit.address)
+
+    def bind(self, s: int) -> None:
+        """Where the kernel of a section is, and its descriptor."""
+        operator, words = self.graph.operators[self.order[s]], self.section(s)
+        words[sections.ADDRESS] = operator.address
+        running = operator.instances if isinstance(operator, PartedOperator) else (operator,)
+        descriptors = [instance.descriptor.ctypes.data for instance in running]
+        self._lanes[s][sections.DESCRIPTOR :: sections.LANE] = descriptors  # all the same, or each
+
+    def new_unit(self, s: int) -> Unit:
+        """One more output unit of a section; the first is that of the graph."""
+        k, words = self.order[s], self.section(s)
+        model, schema = self.graph.units[k], self.graph.schemas[k]
+        owned = frozenset(c for c, data in enumerate(model.data) if data is not None)
+        masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
+        capacity = int(model.words[CAPACITY])
+        unit = Unit.allocate(
+            schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
+        )
+        words[sections.UNITS] += 1
+        return self._own(unit, int(words[sections.POOL]))
+
+    def _own(self, unit: Unit, home: int) -> Unit:
+        unit.words[HOME] = home
+        unit.words[OWN_LATE] = unit.words[STRAGGLER_ADDRESS]
+        self._resize(0, unit.nbytes, BUFFERS)
+        self.units[unit.address] = unit
+        return unit
+
+    # -- edges -------------------------------------------------------------------------------------
+
+    def _connect(self, inputs: Sequence[Schema]) -> None:
+        graph, table = self.graph, self._table
+        self.collecting: list[tuple[int, Words]] = []  # operator and edge
+        self.entries: list[Edge] = [e for e in graph.entries if e is not None]
+        feeds = [k for k, e in enumerate(graph.entries) if e is not None]
+        self.entries += [edge for _, edge in graph.constants]
+        self.schemas = [inputs[k] for k in feeds] + [node.schema for node, _ in graph.constants]
+        fed = feeders(graph)
+        for k, of in enumerate(fed):
+            ports = {port: -1 if j < 0 else self.place[j] for port, j in of.items()}
+            self._ports(self.place[k], ports)
+        for k, edges in enumerate(graph.edges):
+            self._edges(self.place[k], edges)
+        records = table.words(sections.INPUT * len(self.entries))
+        self.plan[sections.INPUTS] = len(self.entries)
+        self.plan[sections.FIRST_INPUT] = records.ctypes.data
+        for i, (edge, schema) in enumerate(zip(self.entries, self.schemas, strict=True)):
+            record = records[sections.INPUT * i : sections.INPUT * (i + 1)]
+            path = [(self.place[k], port) for k, port in path_of(graph, fed, edge)]
+            places = table.words(2 * len(path) + 1)
+            for p, (s, port) in enumerate(path):
+                places[2 * p : 2 * p + 2] = s, port
+            record[sections.PATH], record[sections.PATHS] = places.ctypes.data, len(path)
+            record[sections.TARGET] = self.place[edge.target]
+            record[sections.TARGET_PORT] = edge.port
+            record[sections.ENTRY_POOL] = pool = table.ring(2 * _MOST_DEPTH)
+            self._views.append((pool, schema))
+
+    def ports(self, s: int) -> list[Words]:
+        """The ports of a section."""
+        size, ports = sections.PORT_WORDS, self._ports_of[s]
+        return [ports[size * port : size * (port + 1)] for port in range(ports.size // size)]
+
+    def _ports(self, s: int, of: dict[int, int]) -> None:
+        words, table = self.section(s), self._table
+        count = max(of, default=0) + 1
+        self._ports_of[s] = table.words(sections.PORT_WORDS * count)
+        words[sections.PORTS], words[sections.FIRST_PORT] = count, self._ports_of[s].ctypes.data
+        for port, record in enumerate(self.ports(s)):
+            record[sections.QUEUE] = table.words(_MOST_DEPTH).ctypes.data
+            record[sections.FROM] = of.get(port, -1)
+            operator = self.graph.operators[self.order[s]]
+            if isinstance(operator, PartedOperator):
+                columns = len(self.graph.inputs[self.order[s]][port])
+                record[sections.SPLIT] = columns - len(LISTS) if operator.split else -1
+        if count > 1:
+            words[sections.TURNS] = table.words(_MOST_DEPTH).ctypes.data
+            words[sections.TURNS_MASK] = _MOST_DEPTH - 1
+
+    def _edges(self, s: int, edges: Sequence[Edge]) -> None:
+        words, table = self.section(s), self._table
+        records = table.words(sections.EDGE * len(edges) + 1)
+        words[sections.EDGES], words[sections.FIRST_EDGE] = len(edges), records.ctypes.data
+        for k, edge in enumerate(edges):
+            record = records[sections.EDGE * k : sections.EDGE * (k + 1)]
+            to = -1 if edge.target == SINK else self.place[edge.target]
+            record[sections.TO_SECTION], record[sections.TO_PORT] = to, edge.port
+            if edge.target == SINK and self.order[s] in self._gather:
+                self._collectors(s, record)
+            if len(edges) > 1:
+                record[sections.VIEWS] = pool = table.ring(2 * _MOST_DEPTH)
+                self._views.append((pool, self.graph.schemas[self.order[s]]))
+
+    def _collectors(self, s: int, record: Words) -> None:
+        """Units that small results are copied into, so that few of them go to Python."""
+        parted = int(self.section(s)[sections.ORDER])
+        fields = self.graph.schemas[self.order[s]].fields
+        schema = Schema(fields[: len(fields) - parted])
+        sizes = self._table.words(len(schema) + 1)
+        sizes[: len(schema)] = [value_bytes(f.type) for f in schema]
+        record[sections.COLLECTED] = sizes.ctypes.data
+        record[sections.COLLECTED_COLUMNS], record[sections.BY_BLOCK] = len(schema), self._live
+        record[sections.COLLECTORS] = pool = self._table.ring(2 * COLLECTORS)
+        self.collecting.append((self.order[s], record))
+        for _ in range(COLLECTORS):
+            rows = self._gather[self.order[s]]
+            unit = Unit.allocate(schema, rows, ones=self._ones, masks=True)
+            rings.offer(pool, self._own(unit, pool).address)
+
+    def _view(self, schema: Schema, pool: int) -> None:
+        """A unit that shows columns of others."""
+        unit = Unit.allocate(
+            schema, self._rows, ones=self._ones, owned=frozenset(), stragglers=True
+        )
+        self._own(unit, pool)
+        rings.offer(pool, unit.address)

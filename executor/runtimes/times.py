@@ -1,0 +1,62 @@
+"""How long operators and workers took, for who wants to know (EXPLAIN ANALYZE)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from cql.executor.kernels.clock import SCRATCH
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """``queue`` and ``longest``: units that waited to be worked on, on average and at most,
+    whenever a worker took a slice of time. ``reorder``: nanoseconds that the outputs of a unit
+    waited on average for those of the units before it. None where nothing waits."""
+
+    nanoseconds: int
+    queue: float | None = None
+    longest: int | None = None
+    reorder: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """Nanoseconds at operators, and asleep for want of work."""
+
+    busy: int
+    asleep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """``operators`` are in the order of the graph."""
+
+    operators: tuple[OperatorTime, ...]
+    workers: tuple[WorkerTime, ...] = ()
+
+
+class OperatorClock:
+    """The table of ``kernels.clock`` for the runtimes of one thread; ``address`` is 0 if nobody
+    asked for times."""
+
+    def __init__(self, operators: int, timed: bool) -> None:
+        self._table = np.zeros(SCRATCH + operators, np.int64)
+        self.address = int(self._table.ctypes.data) if timed else 0
+
+    @contextmanager
+    def of(self, operator: int) -> Iterator[None]:
+        """While Python works for an operator."""
+        began = time.perf_counter_ns()
+        yield
+        self._table[SCRATCH + operator] += time.perf_counter_ns() - began
+
+    def times(self) -> Times | None:
+        """None if nobody asked."""
+        if not self.address:
+            return None
+        return Times(tuple(OperatorTime(int(t)) for t in self._table[SCRATCH:]))

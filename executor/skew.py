@@ -1,0 +1,140 @@
+"""Into how many partitions groups are split where nobody says it: as few as give each worker its
+share of the rows, by a sample of keys (ordered-multicore paper, §4: finer partitions even out skew,
+but no partition is smaller than its heaviest key)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.columns import Array
+from cql.executor.ingest import Feed
+from cql.executor.operators.packing import KeyPart, pack_keys
+from cql.planner.cost import runs_by_key
+from cql.planner.partitioning import origins
+from cql.planner.physical import Physical, WidAggregateExec, walk
+from cql.types import DataType, Kind
+
+#: Rows of the first block of an input that are looked at; less say little.
+SAMPLE, LEAST = 1 << 14, 1 << 10
+#: The largest partition may have so many times the share of a worker; and partitions in all.
+EVEN, MOST = 1.2, 64
+#: Finer partitions that take less than this off the largest one are not worth it.
+_BETTER = 0.95
+
+_Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``parts``, the largest of which had the share ``largest`` of a sample of ``rows``."""
+
+    parts: int
+    largest: float
+    rows: int
+
+    @property
+    def why(self) -> str:
+        many = f"{self.parts} partition{'' if self.parts == 1 else 's'}"
+        return f"{many}: the largest had {self.largest:.0%} of {self.rows:,} rows, a sample"
+
+
+def partitions(counts: Sequence[int], workers: int) -> Measured:
+    """By the rows of a sample in each of ``workers`` · 2ⁿ partitions by hash, the finest that there
+    may be: two neighbours are one of the next coarser. The fewest of which the largest has at most
+    ``EVEN`` times the share of a worker; where a few keys are too heavy for that, the fewest that
+    are about as even as any."""
+    rows = max(sum(counts), 1)
+    found = []
+    while len(counts) >= workers:
+        found.append(Measured(len(counts), max(counts) / rows, sum(counts)))
+        if len(counts) % 2:
+            break
+        counts = [a + b for a, b in zip(counts[::2], counts[1::2], strict=True)]
+    found.reverse()
+    for measured in found:
+        if measured.largest <= EVEN / workers:
+            return measured
+    least = min(measured.largest for measured in found)
+    return next(m for m in found if m.largest * _BETTER <= least)
+
+
+def measure(roots: Sequence[Physical], feeds: Sequence[Feed], workers: int) -> dict[int, Measured]:
+    """By the id of an aggregate: into how many partitions it is split. Not those whose keys come
+    from an input that has no block yet, or are computed."""
+    places = {id(feed.source): feed for feed in feeds}
+    found = {}
+    for node in {id(n): n for root in roots for n in walk(root)}.values():
+        if isinstance(node, WidAggregateExec) and runs_by_key(node) and not node.partitioning:
+            counts = _counts(node, places, _finest(workers))
+            if counts is not None and counts.sum() >= LEAST:
+                found[id(node)] = partitions(counts.tolist(), workers)
+    return found
+
+
+def read_by(roots: Sequence[Physical]) -> set[int]:
+    """The ids of sources that keys of aggregates come from as they are."""
+    nodes = (n for root in roots for n in walk(root))
+    asked = (n for n in nodes if isinstance(n, WidAggregateExec) and runs_by_key(n))
+    return {id(s) for n in asked for key in n.keys for s, _ in origins(n.input, key)}
+
+
+def _finest(workers: int) -> int:
+    parts = workers
+    while 2 * parts <= MOST:
+        parts *= 2
+    return parts
+
+
+def _counts(
+    node: WidAggregateExec, feeds: dict[int, Feed], parts: int
+) -> npt.NDArray[np.int64] | None:
+    """The rows of a sample in each of the partitions."""
+    keys = [origins(node.input, key) for key in node.keys]
+    if not all(keys) or len({len(places) for places in keys}) > 1:
+        return None
+    types = [key.type for key in node.keys]
+    counts = np.zeros(parts, np.int64)
+    for places in zip(*keys, strict=True):  # the columns of one input
+        loaded = feeds[id(places[0][0])].pending
+        if loaded is None or len({id(source) for source, _ in places}) > 1:
+            return None
+        columns = [(loaded.data[c][:SAMPLE], loaded.masks[c]) for _, c in places]
+        hashed = hash_of(columns, types)
+        at = ((hashed >> np.uint64(32)) & np.uint64(0x7FFFFFFF)) * np.uint64(parts)
+        counts += np.bincount((at >> np.uint64(31)).astype(np.int64), minlength=parts)
+    return counts
+
+
+def hash_of(columns: Sequence[tuple[Array, Array | None]], types: Sequence[DataType]) -> _Words:
+    """The hashes of keys, as the kernel of a split computes them (``kernels.hashing``)."""
+    layout, count = pack_keys(list(types))
+    words = [np.zeros(len(columns[0][0]), np.uint64) for _ in range(count)]
+    for (data, mask), kind, part in zip(columns, types, layout, strict=True):
+        bits = _bits(data, kind, part)
+        if mask is not None:
+            bits = np.where(mask[: len(bits)] != 0, bits, np.uint64(0))
+        words[part.word] |= bits
+    h = words[0] * np.uint64(0x9E3779B97F4A7C15)
+    h ^= h >> np.uint64(29)
+    for word in words[1:]:
+        h = (h + word) * np.uint64(0xBF58476D1CE4E5B9)
+        h ^= h >> np.uint64(31)
+    return h >> np.uint64(1)
+
+
+def _bits(data: Array, kind: DataType, part: KeyPart) -> _Words:
+    if kind.is_fraction:
+        values = data.astype(np.float64) + 0.0
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.uint64)
+    elif kind.kind is Kind.BOOLEAN:
+        bits = (data != 0).astype(np.uint64)
+    else:
+        bits = data.astype(np.int64).view(np.uint64)
+    if part.bits < 64:
+        bits = bits & np.uint64((1 << part.bits) - 1)
+    return bits << np.uint64(part.shift)

@@ -1,0 +1,329 @@
+"""What a plan costs: nanoseconds on one thread for each row that it reads, and how much of that
+several workers can do at once.
+
+The figures were measured (the design's section 4, and EXPLAIN ANALYZE of queries like them). They
+decide between one core and several, where a factor of two either way changes little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, walk
+from cql.planner.physical import (
+    ArrivalExec,
+    BucketExec,
+    ChangeAggregateExec,
+    FilterExec,
+    LateRowsExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    TopExec,
+    UnionExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowOperator,
+    inputs,
+    sources,
+)
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    UnnestExec,
+)
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.window import WindowKind
+
+
+class Share(IntEnum):
+    """How far workers can share an operator; of two in one kernel the lesser one holds."""
+
+    ALONE = 0  # one of them at a time, in order, or Python, which lets one run at a time
+    KEYS = 1  # each on partitions of its keys
+    UNITS = 2  # each on units of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """``rows`` are those that a plan reads, None if nobody knows or has asked. For each of them, in
+    nanoseconds: ``row`` on one thread, ``shared`` of it by operators that workers share, which
+    then take ``more`` (they split rows by key, and put their outputs in order)."""
+
+    rows: int | None
+    row: float
+    shared: float
+    more: float
+    keys: bool  # whether some operator runs in partitions
+    joins: bool  # and whether a join does, which looks for the rows of each among all
+
+    def among(self, workers: int) -> float:
+        """Nanoseconds for a row where ``workers`` share it (Amdahl's law)."""
+        if workers == 1:
+            return self.row
+        return self.row - self.shared + (self.shared + self.more) / workers
+
+
+#: Rows of an input of which nothing is known, beside others.
+_ROWS = 1_000_000
+#: The share of rows that a filter keeps, as for the order of joins; and groups for each row.
+_KEPT, _GROUPS = 1 / 3, 0.1
+#: To cut a row off a block; to find the code of a text; to hand a row to Python.
+_READ, _ENCODE, _GIVE = 1.0, 18.0, 1.0
+_SIMPLE, _FUNCTION, _TEXT, _PYTHON = 0.7, 5.0, 3.0, 1000.0
+_SLOW = frozenset(("acos", "asin", "atan", "atan2", "cbrt", "cos", "cosh", "exp", "ln", "log10"))
+_SLOW |= {"log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh", "date_format", "to_timestamp"}
+#: Of (row, group) pairs, by how many groups there are; and of each aggregate.
+_GROUPED = ((10_000, 3.0), (300_000, 12.0), (1 << 62, 43.0))
+_CALL, _VALUES, _SESSION = 0.8, 130.0, 60.0
+#: To hand a row on between workers; to split it by key (partitions, whose units have few rows, find
+#: groups half as fast); to look for the rows of each partition of a join.
+_UNIT, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
+_OTHERS: dict[type, float] = {
+    SlackExec: 4.0,
+    LateRowsExec: 2.0,
+    LookupExec: 4.0,
+    UnionExec: 0.1,
+    MergeUnionExec: 20.0,
+    PunctuatedSortExec: 45.0,
+    TableJoinExec: 15.0,
+    UnnestExec: 6.0,
+    AsofJoinExec: 25.0,
+    WindowJoinExec: 60.0,
+    RelationJoinExec: 60.0,
+    SortExec: 180.0,
+    RelationExec: 50.0,
+    ChangeAggregateExec: 60.0,
+    SetOperationExec: 100.0,
+    SubqueryJoinExec: 15.0,
+    TopExec: 60.0,
+    RowNumberExec: 60.0,
+    StreamExec: 20.0,
+}
+#: To keep a row and look for its partners; for each pair; pairs for each row.
+_JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
+#: Steps that run in the kernel of what they stand on, or of the aggregate above them.
+_STEPS = FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec | NumberExec
+
+
+def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
+    """Of plans that run as one: what several of them hold counts once. ``asks`` for statistics of
+    their inputs, which may be read from many files; else these are taken for equally large."""
+    estimate = _Estimate(asks)
+    for plan in plans:
+        estimate.give(plan)
+    found = sources(*plans)
+    known = [s.relation.statistics.rows if asks else None for s in found]
+    read = max(sum(estimate.rows_of(s) for s in found), 1.0)
+    return Cost(
+        None if None in known else sum(n or 0 for n in known),
+        estimate.total / read,
+        estimate.shared / read,
+        estimate.more / read,
+        estimate.keys,
+        estimate.joins,
+    )
+
+
+def runs_by_key(node: WidAggregateExec) -> bool:
+    """Whether groups may be spread over partitions: their windows leave when progress says so,
+    whatever is in them."""
+    if not node.keys or node.by is not None or node.adaptive:
+        return False
+    windows = (WindowKind.SLIDING, WindowKind.EARLY, WindowKind.SESSION)
+    if node.window is not None and node.window.kind not in windows:
+        return False
+    kinds = (WindowOperator.WID, WindowOperator.PANES)
+    return type(node) is WidAggregateExec and node.operator in kinds
+
+
+def joins_by_key(node: OopJoinExec) -> bool:
+    """Whether rows may be spread over partitions: no row shows for want of a partner."""
+    return node.kind == "inner" and bool(node.keys)
+
+
+class _Estimate:
+    """Adds up nanoseconds, node by node."""
+
+    def __init__(self, asks: bool) -> None:
+        self._asks = asks
+        self.total = self.shared = self.more = 0.0
+        self.keys = self.joins = False
+        self._known: dict[int, float] = {}
+
+    def give(self, root: Physical) -> None:
+        """The results of a plan."""
+        self._add(self.rows_of(root), _GIVE, Share.ALONE)
+
+    def rows_of(self, node: Physical) -> float:
+        """The rows that a node gives."""
+        if id(node) not in self._known:
+            self._known[id(node)] = self._visit(node)
+        return self._known[id(node)]
+
+    def _add(self, rows: float, each: float, share: Share, more: float = 0.0) -> None:
+        self.total += rows * each
+        if share is not Share.ALONE:
+            self.shared += rows * each
+            self.more += rows * more
+
+    def _visit(self, node: Physical) -> float:
+        match node:
+            case SourceExec():
+                known = node.relation.statistics.rows if self._asks else None
+                rows = float(_ROWS if known is None else max(known, 1))
+                texts = sum(f.type.is_text for f in node.schema)
+                self._add(rows, _READ + _ENCODE * texts, Share.ALONE)
+                return rows
+            case ValuesExec():
+                return float(len(node.rows))
+            case OopJoinExec():
+                return self._join(node)
+            case _ if isinstance(node, _STEPS | WidAggregateExec):
+                return self._stage(node)
+            case _:
+                rows = sum(self.rows_of(child) for child in inputs(node))
+                self._add(rows, _OTHERS[type(node)], Share.ALONE)
+                return rows
+
+    def _join(self, node: OopJoinExec) -> float:
+        share = Share.KEYS if joins_by_key(node) else Share.ALONE
+        self.joins |= share is Share.KEYS
+        self.keys |= self.joins
+        rows = sum(self.rows_of(child) for child in inputs(node))
+        each, _ = _expressions(node.rest)
+        each += _JOIN + _PAIR * _MET
+        self._add(rows, each, share, _SPLIT + _JOIN_APART)
+        return rows * _MET
+
+    def _stage(self, node: Physical) -> float:
+        """Steps that share a kernel: above an aggregate they are its own, below it too, unless it
+        runs in partitions."""
+        above: list[Physical] = []
+        while isinstance(node, _STEPS):
+            above.insert(0, node)
+            node = node.input
+        if not isinstance(node, WidAggregateExec):
+            return self._steps(above, self.rows_of(node), Share.UNITS)
+        if runs_by_key(node):
+            self.keys = True
+            rows = self._aggregate(node, self.rows_of(node.input), Share.KEYS)
+            return self._steps(above, rows, Share.KEYS)
+        aggregate, below = node, node.input
+        steps: list[Physical] = []
+        while isinstance(below, FilterExec | ProjectExec | NumberExec):
+            steps.insert(0, below)
+            below = below.input
+        rows = self._steps(steps, self.rows_of(below), Share.ALONE)
+        return self._steps(above, self._aggregate(aggregate, rows, Share.ALONE), Share.ALONE)
+
+    def _aggregate(self, node: WidAggregateExec, rows: float, share: Share) -> float:
+        each, asked = _expressions(_read_by(node))
+        find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
+        each += find
+        for call in node.calls:
+            each += _PYTHON if call.function is not None else _CALL
+            if call.beside is not None:  # values are sorted when the window closes, by Python
+                each, asked = each + _VALUES, Share.ALONE
+        window = node.window
+        if window is not None and window.kind is WindowKind.SESSION:
+            each += _SESSION
+        pairs = window is not None and window.kind is WindowKind.SLIDING and node.pane is None
+        if pairs and window is not None:
+            each *= max(window.overlap, 1)
+        self._add(rows, each, min(share, asked), _SPLIT + find)
+        return rows * _GROUPS
+
+    def _groups(self, node: WidAggregateExec, rows: float) -> float:
+        """That there are at a time: by the statistics of plain columns, else a tenth of a million
+        at most."""
+        groups = 1.0
+        for key in node.keys:
+            distinct = _distinct(node.input, key) if self._asks else None
+            groups *= min(rows * _GROUPS, 1e5) if distinct is None else distinct
+        return min(groups, rows)
+
+    def _steps(self, steps: Sequence[Physical], rows: float, share: Share) -> float:
+        """One kernel: what one of its steps cannot share, none can."""
+        costs: list[tuple[float, float]] = []
+        for step in steps:
+            match step:
+                case FilterExec():
+                    each, asked = _expressions((step.condition,))
+                    costs.append((rows, each + _SIMPLE))
+                    rows *= _KEPT
+                case ProjectExec():
+                    each, asked = _expressions(step.exprs)
+                    costs.append((rows, each))
+                case BucketExec():
+                    asked, rows = share, rows * max(step.window.overlap, 1)
+                    costs.append((rows, 3.0))
+                case NumberExec():
+                    asked = Share.ALONE
+                    costs.append((rows, _SIMPLE))
+                case _:
+                    asked = share
+                    costs.append((rows, _SIMPLE))
+            share = min(share, asked)
+        for taken, each in costs:
+            self._add(taken, each, share, _UNIT)
+        return rows
+
+
+def _read_by(node: WidAggregateExec) -> Iterable[Expr]:
+    yield from node.keys
+    for call in node.calls:
+        yield from call.args
+        if call.where is not None:
+            yield call.where
+
+
+def _distinct(node: Physical, key: Expr) -> float | None:
+    while isinstance(node, FilterExec) and isinstance(key, Column):
+        node = node.input
+    if not (isinstance(key, Column) and isinstance(node, SourceExec)):
+        return None
+    return node.relation.statistics.distinct.get(node.schema[key.index].name)
+
+
+def _expressions(given: Iterable[Expr]) -> tuple[float, Share]:
+    """Nanoseconds for a row, and who can compute them: what looks texts up, or calls functions of
+    the user's, has state in common."""
+    each, share = 0.0, Share.UNITS
+    for part in given:
+        for expr in walk(part):
+            if isinstance(expr, Column | Literal):
+                continue
+            if isinstance(expr, Call) and expr.function is not None:
+                each, share = each + _PYTHON, Share.ALONE
+            elif _reads_texts(expr):
+                each, share = each + _TEXT, Share.ALONE
+            elif isinstance(expr, Call) and expr.fn in _SLOW:
+                each += _FUNCTION
+            else:
+                each += _SIMPLE
+    return each, share
+
+
+def _reads_texts(expr: Expr) -> bool:
+    """Whether it needs more of texts than whether they are the same."""
+    if isinstance(expr, Call) and expr.fn in ("eq", "ne", "is_null", "coalesce"):
+        return False
+    coded = any(part.type.is_coded for part in (expr, *children(expr)))
+    return isinstance(expr, Call | Cast) and coded

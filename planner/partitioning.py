@@ -1,0 +1,230 @@
+"""What PARTITION BY asks of a plan: which operators it splits, what cannot be split, and where keys
+come from, whose lowest and highest values divide a range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cql.errors import NotSupportedError, PlanError, Position
+from cql.planner.cost import joins_by_key, runs_by_key
+from cql.planner.expr import Cast, Column, Expr
+from cql.planner.join_condition import Terms
+from cql.planner.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
+from cql.planner.physical import (
+    FilterExec,
+    LateRowsExec,
+    MergeUnionExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    PunctuatedSortExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    UnionExec,
+    WidAggregateExec,
+    WindowOperator,
+    walk,
+)
+from cql.planner.physical_joins import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
+from cql.planner.properties import looks_up
+from cql.planner.relations import is_relation
+from cql.planner.show import show
+from cql.planner.trees import replace
+from cql.window import WindowKind
+
+Split = WidAggregateExec | OopJoinExec
+
+
+def of_join(node: Join, terms: Terms, kept: list[int]) -> Partitioning | None:
+    """That of a join, by its ``terms``, of which ``kept`` are the keys of the operator."""
+    split, width = node.partitioning, len(node.left.schema)
+    if split is None:
+        return None
+    places = []
+    for column in split.keys:
+        at = [
+            k
+            for k, term in enumerate(kept)
+            if _is(terms.keys[term][0], column) or _is(terms.keys[term][1], column - width)
+        ]
+        if not at:
+            pairs = (f"{show(terms.keys[k][0])} = {show(terms.keys[k][1])}" for k in kept)
+            said = ", ".join(pairs) or "it has none"
+            name = node.schema[column].name
+            raise PlanError(
+                f"{name} is not among the keys of this join ({said})",
+                position=split.pos,
+                hint="rows are split by what ON or WHERE says to be equal in both inputs",
+            )
+        places.append(at[0])
+    return replace(split, keys=tuple(places))
+
+
+def without(split: Partitioning | None, at: int) -> Partitioning | None:
+    """That of an aggregate without key ``at``, which closes its groups."""
+    if split is None:
+        return None
+    if at in split.keys:
+        raise PlanError(
+            "a key that rises and closes groups splits none: those of a time are together",
+            position=split.pos,
+            hint="PARTITION BY another key of GROUP BY",
+        )
+    return replace(split, keys=tuple(k - (k > at) for k in split.keys))
+
+
+def check(logical: Logical, root: Physical, settings: Mapping[str, Any]) -> None:
+    """NotSupportedError for what PARTITION BY cannot split in a plan for ``logical``."""
+    found = [n for n in walk(root) if isinstance(n, Split) and n.partitioning is not None]
+    kept = {n.partitioning.pos for n in found if n.partitioning is not None}
+    for node in _asking(logical):
+        if node.partitioning is not None and node.partitioning.pos not in kept:
+            raise _refusal(*_lost(node, settings), node.partitioning.pos)
+    for split in found:
+        assert split.partitioning is not None
+        whole = _whole(split)
+        if whole is not None:
+            raise _refusal(*whole, split.partitioning.pos)
+        if split.partitioning.scheme == "RANGE":
+            _check_range(split, split.partitioning)
+
+
+def _asking(node: Logical) -> Iterator[Aggregate | Join]:
+    if isinstance(node, Aggregate | Join) and node.partitioning is not None:
+        yield node
+    for child in inputs(node):
+        yield from _asking(child)
+
+
+def _lost(node: Aggregate | Join, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """What an operator is that has nothing to split, and a remedy."""
+    whole = "leave the clause out: it only says how work is shared"
+    if isinstance(node, Aggregate):
+        return "an aggregate of a relation that changes", whole
+    if looks_up(node):
+        return "a join with a table", whole
+    if node.kind in ASOF:
+        return "an ASOF join", whole
+    if is_relation(node):
+        return "a join of relations that change", whole
+    return f"the operator of SET join_operator = '{settings['join_operator']}'", (
+        "SET join_operator = 'oop_join'"
+    )
+
+
+def _whole(node: Split) -> tuple[str, str] | None:
+    """What an operator is that is not split, and a remedy; None: it is."""
+    whole = "leave the clause out: it only says how work is shared"
+    if isinstance(node, OopJoinExec):
+        if joins_by_key(node):
+            return None
+        if node.keys:
+            return f"{_article(node.kind)} {node.kind} join", whole
+        return "a join without keys", "ON a.k = b.k says what is equal in both inputs"
+    if runs_by_key(node):
+        return None
+    if not node.keys:
+        return "an aggregate without keys beside the one that closes its groups", whole
+    if node.by is not None:
+        return "an aggregate with progress of each value (PUNCTUATE BY)", whole
+    if node.adaptive:
+        return "windows of SET adaptive_windows = on", "SET adaptive_windows = off"
+    kind = node.window.kind if node.window is not None else None
+    if kind is WindowKind.SESSION:
+        return "session windows", whole
+    if kind is WindowKind.CUMULATE:
+        return "windows with CUMULATE", whole
+    if node.operator is not WindowOperator.WID:
+        return f"windows by {node.operator}", "SET window_operator = 'panes'"
+    return "this aggregate", whole
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
+
+
+def _check_range(node: Split, split: Partitioning) -> None:
+    if all(origins(below, key) for below, key in ranged(node, split)):
+        return
+    raise NotSupportedError(
+        "PARTITION BY RANGE of a key that no input has as it is, is not supported: nothing is known"
+        " of its lowest and highest value",
+        position=split.pos,
+        hint="PARTITION BY HASH(…)",
+    )
+
+
+def ranged(node: Split, split: Partitioning) -> list[tuple[Physical, Expr]]:
+    """The key of a RANGE over each input of the operator."""
+    (at,) = split.keys
+    if isinstance(node, WidAggregateExec):
+        return [(node.input, node.keys[at])]
+    sides = zip((node.left, node.right), node.keys[at], strict=True)
+    return [
+        (side, Column(c, side.schema[c].name, side.schema[c].type, side.schema[c].nullable))
+        for side, c in sides
+    ]
+
+
+def origins(node: Physical, key: Expr) -> list[tuple[SourceExec, int]]:
+    """The sources, and which columns of them, that all values of a key come from as they are; none
+    if some do not. A whole number may have become wider."""
+    if isinstance(key, Cast) and key.type.is_integer and key.arg.type.is_integer:
+        key = key.arg
+    if not isinstance(key, Column):
+        return []
+    match node:
+        case SourceExec():
+            return [(node, key.index)]
+        case FilterExec() | SlackExec() | LateRowsExec() | OnTimeExec() | SortExec():
+            return origins(node.input, key)
+        case PunctuatedSortExec():
+            return origins(node.input, key)
+        case ProjectExec():
+            return origins(node.input, node.exprs[key.index])
+        case UnionExec() | MergeUnionExec():
+            found = [origins(child, key) for child in node.inputs]
+            return [place for places in found for place in places] if all(found) else []
+        case LookupExec():
+            return origins(node.input, key) if key.index < node.width else []
+        case TableJoinExec() | UnnestExec():
+            place = node.columns[key.index]
+            inside = place < len(node.input.schema)
+            return origins(node.input, replace(key, index=place)) if inside else []
+        case OopJoinExec():
+            place, width = node.columns[key.index], len(node.left.schema)
+            if place < width:
+                return origins(node.left, replace(key, index=place))
+            if place < width + len(node.right.schema):
+                return origins(node.right, replace(key, index=place - width))
+            return []
+        case WidAggregateExec() if key.index < len(node.keys):
+            return origins(node.input, node.keys[key.index])
+        case _:
+            return []
+
+
+def text(node: Split, runtime: str) -> str | None:
+    """How an operator is split, for EXPLAIN; None without PARTITION BY."""
+    split = node.partitioning
+    if split is None:
+        return None
+    if runtime != "ordered":
+        return f"not split: {runtime} (PARTITION BY)"
+    if isinstance(node, WidAggregateExec):
+        named = [show(key) for key in node.keys]
+    else:
+        named = [node.left.schema[a].name for a, _ in node.keys]
+    chosen = [named[k] for k in split.keys] or named
+    many = f"{split.parts} part{'' if split.parts == 1 else 's'}"
+    return f"{many} by {split.scheme.lower()} of {', '.join(chosen)} (PARTITION BY)"
+
+
+def _is(expr: Expr, column: int) -> bool:
+    return isinstance(expr, Column) and expr.index == column
+
+
+def _refusal(what: str, remedy: str, pos: Position | None) -> NotSupportedError:
+    return NotSupportedError(f"PARTITION BY of {what} is not supported", position=pos, hint=remedy)

@@ -1,0 +1,117 @@
+"""Who runs a plan: one core, or several (the ordered-multicore paper), and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cql.planner.cost import Cost, cost
+from cql.planner.physical import Physical, RuntimeChoice, bounded, inputs
+
+#: Nanoseconds for a row, under which plans stay on one core; over endless input, where what a query
+#: has to do is not known.
+LIGHT, HEAVY = 50, 500
+#: The least share that several workers can do at once, and how much faster they must be.
+SHARED, FASTER = 0.4, 1.25
+#: Seconds that they must save: they are there after some milliseconds, but the kernels of a plan in
+#: partitions are others, which compile when a query is new.
+SAVED = 0.1
+#: For each worker, so that one with many rows leaves work for the others, where no sample of keys
+#: says how many do that (``executor.skew``); and in all.
+_PARTITIONS, _MOST_PARTITIONS = 4, 64
+#: Up to so many partitions a join's look for their rows among all, which costs less than to list
+#: them first: a row is hashed once more for each, and is read by the core that needs it.
+LOOKING = 4
+#: One more worker is not worth it for less.
+_GAIN = 1.05
+
+
+def choose_runtime(
+    plans: Sequence[Physical], settings: Mapping[str, Any], cores: int
+) -> RuntimeChoice:
+    """For plans that run as one, by the settings runtime, workers and partitions; ``cores`` are
+    those that the process may use."""
+    wanted = str(settings["runtime"])
+    if wanted not in ("auto", "ordered"):
+        return RuntimeChoice(wanted, f"SET runtime = '{wanted}'")
+    found, asked = cost(plans, asks=False), int(settings["workers"])
+    if wanted == "auto" and found.row >= LIGHT:
+        found = cost(plans, asks=True)
+    workers = asked or (cores if wanted == "ordered" else _workers(found, cores))
+    partitions, few = int(settings["partitions"]), found.joins and workers <= LOOKING
+    many = f"{workers} worker{'' if workers == 1 else 's'}"
+    if not partitions and workers > 1 and found.keys and not few:
+        partitions = min(_PARTITIONS * workers, _MOST_PARTITIONS)
+        many += ", partitions by skew"
+    elif not partitions and workers > 1 and found.keys:
+        partitions = workers
+        many += f", {partitions} partitions"
+    elif partitions:
+        many += f", {partitions} partition{'' if partitions == 1 else 's'}"
+    if wanted == "ordered":
+        return RuntimeChoice(wanted, f"SET runtime = 'ordered': {many}", workers, partitions)
+    if against := _against(plans, found, asked, workers, cores):
+        return RuntimeChoice("depth_first", against)
+    share = f"{found.shared / found.row:.0%} of it in parallel"
+    return RuntimeChoice("ordered", f"{many}: {_about(found)}, {share}", workers, partitions)
+
+
+def _against(
+    roots: Sequence[Physical], found: Cost, asked: int, workers: int, cores: int
+) -> str | None:
+    """Why not several workers. What depends on the machine comes last. Who ``asked`` for workers
+    is not asked how many rows there are."""
+    if asked == 1:
+        return "SET workers = 1"
+    about = _about(found)
+    if found.row < LIGHT:
+        return f"{about}: under {LIGHT}"
+    if found.shared < SHARED * found.row:
+        return f"{about}, {found.shared / found.row:.0%} of it in parallel: under {SHARED:.0%}"
+    if _in_several_ways(roots):
+        return f"{about}, but some part of the plan is read by several others"
+    if not asked and (short := _short(roots, found, found.shared)):
+        return short
+    if not asked and cores == 1:
+        return f"{about}, and one core"
+    if found.row < FASTER * found.among(asked or cores):
+        return f"{about}, which {asked or cores} workers would not take {FASTER} times as fast"
+    return None if asked else _short(roots, found, found.row - found.among(workers))
+
+
+def _short(roots: Sequence[Physical], found: Cost, spared: float) -> str | None:
+    """Why too little is known to come, where so many nanoseconds are spared for each row."""
+    about = _about(found)
+    if not all(map(bounded, roots)):
+        return f"{about}, without an end: under {HEAVY}" if found.row < HEAVY else None
+    if found.rows is None:
+        return f"{about}, of how many rows is not known"
+    soon = found.rows * spared < 1e9 * SAVED
+    return (
+        f"{about}, {found.rows:,} row{'' if found.rows == 1 else 's'}: soon done" if soon else None
+    )
+
+
+def _about(found: Cost) -> str:
+    return f"about {float(f'{found.row:.2g}'):,.0f} ns a row"
+
+
+def _workers(found: Cost, cores: int) -> int:
+    """As few as are about as fast as any number."""
+    best = min(found.among(w) for w in range(1, cores + 1))
+    return next(w for w in range(1, cores + 1) if found.among(w) <= _GAIN * best)
+
+
+def _in_several_ways(roots: Sequence[Physical]) -> bool:
+    """Whether some node is read by several: not every order of reading can be kept then
+    (``executor.runtimes.paths``)."""
+    readers: Counter[int] = Counter(id(root) for root in roots)
+    waiting, seen = list(roots), set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            readers.update(id(child) for child in inputs(node))
+            waiting += inputs(node)
+    return max(readers.values()) > 1

@@ -1,0 +1,187 @@
+"""Small tables of the ordered runtime (``kernels.sections``) in the memory of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interleave import Model
+
+from cql.executor import unit as of_unit
+from cql.executor.kernels import sections as of
+from cql.executor.kernels.handing import PORT_BITS, push
+from cql.executor.kernels.reorder import SLOT
+from cql.executor.kernels.rings import CELL, RING, offer, open_ring
+from cql.executor.kernels.sections import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
+
+#: Words of a unit, with three columns.
+UNIT = of_unit.HEADER + 6
+
+
+def named(module: object, values: Mapping[str, int]) -> dict[int, int]:
+    return {getattr(module, name): value for name, value in values.items()}
+
+
+class Tables:
+    """``plan`` is the address of the header. Sections are added one after the other; words of a
+    record are given by their names."""
+
+    def __init__(self, model: Model, count: int, *, workers: int = 0, **header: int) -> None:
+        self.model = model
+        self.plan = model.words(PLAN)
+        self._sections, self._count = model.words(SECTION * count), 0
+        self._workers = model.words(WORKER * workers)
+        model.run(open_ring, self.plan + 8 * of.SINK, model.words(CELL * 16), 16)
+        values = {
+            "SECTIONS": count,
+            "FIRST_SECTION": self._sections,
+            "FIRST_WORKER": self._workers,
+            "WORKERS": workers,
+            "WANTED": workers,
+            "FIRST_INPUT": model.words(4 * INPUT),
+        }
+        model.put(self.plan, named(of, {**values, **header}))
+        for w in range(workers):
+            model.put(self.worker(w), {of.AT: -1})
+
+    def section(
+        self,
+        kind: int,
+        *,
+        size: int = 2,
+        ports: Sequence[int] = (-1,),
+        edges: Sequence[tuple[int, int]] = (),
+        queue: int = 4,
+        lanes: int = 1,
+        parts: int = 0,
+        views: int = 0,
+    ) -> int:
+        """The address of one more section. ``ports``: the section that feeds each; ``edges``:
+        section and port; ``queue``: places of a port; ``views``: free views of each edge."""
+        model = self.model
+        address = self._sections + 8 * SECTION * self._count
+        values = {
+            "KIND": kind,
+            "NUMBER": self._count,
+            "SIZE": size,
+            "SLOTS": model.words(SLOT * size),
+            "PORTS": len(ports),
+            "FIRST_PORT": model.words(PORT_WORDS * len(ports)),
+            "EDGES": len(edges),
+            "FIRST_EDGE": model.words(EDGE * len(edges)),
+            "LANES": lanes,
+            "FIRST_LANE": model.words(LANE * max(lanes, parts)),
+            "TURNS": model.words(8),
+            "TURNS_MASK": 7,
+        }
+        self._count += 1
+        model.put(address, named(of, values))
+        for k, source in enumerate(ports):
+            port = {
+                "QUEUE": model.words(queue),
+                "QUEUE_MASK": queue - 1,
+                "FROM": source,
+                "SPLIT": 0,
+            }
+            model.put(self.port(address, k), named(of, port))
+        for k, (target, port_number) in enumerate(edges):
+            edge = {"TO_SECTION": target, "TO_PORT": port_number, "VIEWS": self.pool(views)}
+            model.put(values["FIRST_EDGE"] + 8 * EDGE * k, named(of, edge))
+        if parts:
+            self._parts(address, size, parts)
+        return address
+
+    def _parts(self, section: int, size: int, parts: int) -> None:
+        model, master = self.model, 1 << (parts * size - 1).bit_length()  # as few as will do
+        values = {
+            "PARTS": parts,
+            "FRAGMENT": UNIT,
+            "FRAGMENTS": model.words(UNIT * parts * size),
+            "LISTS": model.words((of.FIRST_SERIAL + size) * parts),
+            "MASTER": model.words(master),
+            "MASTER_MASK": master - 1,
+            "UNDONE": model.words(size),
+            "OUTPUTS": model.words(size * parts),
+        }
+        model.put(section, named(of, values))
+
+    def port(self, section: int, port: int = 0) -> int:
+        return self.model.get(section, of.FIRST_PORT) + 8 * PORT_WORDS * port
+
+    def lane(self, section: int, lane: int = 0) -> int:
+        return self.model.get(section, of.FIRST_LANE) + 8 * LANE * lane
+
+    def part(self, section: int, part: int) -> int:
+        """The queue of a partition."""
+        size = self.model.get(section, of.SIZE)
+        return self.model.get(section, of.LISTS) + 8 * (of.FIRST_SERIAL + size) * part
+
+    def views(self, section: int, edge: int) -> int:
+        return self.model.get(self.model.get(section, of.FIRST_EDGE) + 8 * EDGE * edge, of.VIEWS)
+
+    def worker(self, w: int) -> int:
+        return self._workers + 8 * WORKER * w
+
+    def ring(self, size: int, values: Sequence[int] = ()) -> int:
+        """The address of a ring that has these values."""
+        ring = self.model.words(RING)
+        self.model.run(open_ring, ring, self.model.words(CELL * size), size)
+        for value in values:
+            self.model.run(offer, ring, value)
+        return ring
+
+    def pool(self, n: int) -> int:
+        """The address of a ring with so many units of its own; 0 for none."""
+        if n == 0:
+            return 0
+        ring = self.ring(4)
+        for _ in range(n):
+            self.model.run(offer, ring, self.unit(0, HOME=ring, REFERENCES=0))
+        return ring
+
+    def unit(self, serial: int, **words: int) -> int:
+        """The address of a unit with one row."""
+        address = self.model.words(UNIT)
+        values = {"SERIAL": serial, "ROWS": 1, "WIDTH": UNIT, "REFERENCES": 1}
+        self.model.put(address, named(of_unit, {**values, **words}))
+        return address
+
+    def split_unit(self, serial: int, rows: Sequence[int], home: int) -> int:
+        """A unit that has so many rows for each partition."""
+        offsets = [sum(rows[:q]) for q in range(len(rows) + 1)] + [0] * (len(rows) + 1)
+        address = self.unit(serial, ROWS=sum(rows), HOME=home)
+        self.model.put(address, {of_unit.data_word(1): self.list_of(offsets)})
+        return address
+
+    def give(self, section: int, units: Sequence[int], port: int = 0) -> None:
+        """Units that wait before anything begins."""
+        for unit in units:
+            self.model.run(push, self.plan, self.port(section, port), unit)
+
+    def turns(self, section: int, turns: Sequence[tuple[int, int]]) -> None:
+        """Whose turn it is at a section with several ports: pairs of serial number and port."""
+        at = self.model.get(section, of.TURNS)
+        self.model.put(at, [serial << PORT_BITS | port for serial, port in turns])
+        self.model.put(section, {of.TURN_PUT: len(turns)})
+
+    def input(
+        self, k: int, target: int, port: int, path: Sequence[tuple[int, int]], pool: int
+    ) -> None:
+        """``path``: section and port."""
+        values = {
+            "ENTRY_POOL": pool,
+            "PATH": self.list_of([word for pair in path for word in pair]),
+            "PATHS": len(path),
+            "TARGET": target,
+            "TARGET_PORT": port,
+        }
+        address = self.model.get(self.plan, of.FIRST_INPUT) + 8 * INPUT * k
+        self.model.put(address, named(of, values))
+
+    def list_of(self, values: Sequence[int]) -> int:
+        """The address of so many words."""
+        address = self.model.words(len(values))
+        self.model.put(address, values)
+        return address
+
+    def values(self, address: int, n: int) -> list[int]:
+        return [self.model.get(address, k) for k in range(n)]

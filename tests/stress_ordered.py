@@ -1,0 +1,127 @@
+"""Random plans under the ordered runtime, whose threads give their cores away at random points,
+whose buffers have a slot or a few, and of whose workers one stalls: each gives what depth first
+gives, row for row, and its ledgers count the same.
+
+::
+
+    python tests/stress_ordered.py --plans 10000 --kernels FOLDER
+    python tests/stress_ordered.py --plan join/3:17        # one again
+
+Shapes and data are those of ``count_cases``; each of them is run under ``TOGETHER`` settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import random_cases
+from count_cases import data_set, is_sure, join_names, known_nulls, names, profiles, sure_columns
+from random_cases import MORSELS, Case, run_engine
+
+from cql.errors import CqlError
+from cql.executor.kernels.sections import CALM, STALLING, YIELDING
+from cql.executor.runtimes.ordered import Ordered
+from cql.executor.runtimes.sections import Sections
+
+TOGETHER = 5
+WORKERS, PARTITIONS, SLOTS = (1, 2, 3, 4, 8), (0, 2, 3, 8, 64), (0, 0, 1, 2, 4)
+#: A stall takes as long as everything else.
+STRESS = (*(YIELDING,) * 15, STALLING)
+
+
+def drawn(rng: random.Random) -> dict[str, Any]:
+    """Settings of the ordered runtime."""
+    return {
+        "runtime": "ordered",
+        "workers": rng.choice(WORKERS),
+        "partitions": rng.choice(PARTITIONS),
+        "scheduler": rng.choice(("ct", "lp", "et", "qst")),
+        "worklist": rng.choice(("hybrid", "partitioned", "shared")),
+        "reorder": rng.choice(("non_blocking", "lock_based")),
+    }
+
+
+def outcome(case: Case) -> tuple[Any, ...]:
+    """What a user sees: rows in their order, and what was counted; or that the query fails."""
+    try:
+        return run_engine(case)
+    except CqlError as error:
+        return (type(error).__name__,)
+
+
+def shown(outcome: tuple[Any, ...]) -> list[str]:
+    """Also NaN is equal to itself."""
+    return [repr(part.to_pylist() if isinstance(part, pa.Table) else part) for part in outcome]
+
+
+def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
+    """One plan under several settings."""
+    counts: Counter[str] = Counter()
+    rng = random.Random(f"stress {name} {seed}")
+    base = data_set(name, seed)
+    own = rng.choice(profiles(name, base.shape))
+    if (morsel := rng.choice(MORSELS)) is not None:
+        own = {**own, "morsel_rows": morsel}
+    with known_nulls(sure_columns(name) if is_sure(seed) else frozenset()):
+        wanted = outcome(replace(base, settings={**own, "runtime": "depth_first"}))
+        for _ in range(TOGETHER):
+            settings = {**own, **drawn(rng)}
+            Ordered.stress, Sections.slots = rng.choice(STRESS), rng.choice(SLOTS)
+            found = outcome(replace(base, settings=settings))
+            same = shown(found) == shown(wanted)
+            counts["equal" if same else "DIFFERENT"] += 1
+            counts["failed as they must"] += same and len(found) == 1
+            if not same:
+                tell(f"{name}:{seed} {settings} stress {Ordered.stress} slots {Sections.slots}")
+    Ordered.stress, Sections.slots = CALM, 0
+    return counts
+
+
+def main(args: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plans", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plan", help="SHAPE:SEED")
+    parser.add_argument("--kernels", type=Path, help="keeps the machine code, all of it")
+    given = parser.parse_args(args)
+    faulthandler.enable()
+    if given.kernels is not None:
+        from cql.executor import codegen
+
+        mock.patch.object(codegen, "prune", return_value=None).start()
+        random_cases.EVERYWHERE["kernel_cache"] = str(given.kernels)
+    if given.plan:
+        name, seed = given.plan.split(":")
+        print(dict(compared(name, int(seed), print)))
+        return 0
+    shapes = [*names(), *join_names()]
+    random.Random(given.seed).shuffle(shapes)
+    counts: Counter[str] = Counter()
+    started = time.monotonic()
+    for k in range(given.plans):
+        # shapes take turns of a few data sets each, as every one compiles kernels of its own
+        turn, within = divmod(k, 4 * len(shapes))
+        name, seed = shapes[within // 4], given.seed + 4 * turn + within % 4
+        counts += compared(name, seed, lambda text: print(text, flush=True))
+        if k % 100 == 99:
+            print(k + 1, dict(counts), f"{time.monotonic() - started:.0f} s", flush=True)
+            gc.collect()
+            gc.freeze()  # machine code stays
+    print(given.plans, "plans", dict(counts))
+    return 1 if counts["DIFFERENT"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,271 @@
+"""How units change hands, under all schedules of a few threads (``interleave``): rings, worklists,
+and units that several read. Each check is also made on a source with a mistake, which it must
+find; ``--full`` has more threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from interleave import Model, Scenario, explored, problem
+from lowered import Change
+from modelled_memory import require
+from ordered_tables import Tables
+
+from cql.executor.kernels import sections as of
+from cql.executor.kernels.atomics import fetch_add, load_acquire, pause
+from cql.executor.kernels.handing import next_input, push, push_downstream, release, show, waiting
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.rings import CELL, RING, offer, open_ring, poll
+from cql.executor.kernels.sections import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
+from cql.executor.kernels.workers import _take_input
+from cql.executor.unit import HEADER, PARENT
+
+MODES = pytest.mark.parametrize("mode", ["races", "x86"])
+
+
+# -- rings -----------------------------------------------------------------------------------------
+
+
+def produces(ring: int, first: int, n: int) -> None:
+    k = 0
+    while k < n:
+        k += offer(ring, first + k)
+
+
+def consumes(ring: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        value = poll(ring)
+        if value != 0:
+            words(seen, n)[k] = value
+            k += 1
+
+
+def ring_of_two(producers: int, consumers: int, each: int, **options: Any) -> Scenario:
+    """``each``: values of a producer."""
+    model = Model(**options)
+    ring = model.words(RING)
+    model.run(open_ring, ring, model.words(CELL * 2), 2)
+    for p in range(producers):
+        model.start(produces, ring, 10 * p + 10, each)
+    takes = producers * each // consumers
+    seen = [model.words(takes) for _ in range(consumers)]
+    for at in seen:
+        model.start(consumes, ring, at, takes)
+
+    def final() -> None:
+        taken = [[model.get(at, k) for k in range(takes)] for at in seen]
+        given = [10 * p + 10 + k for p in range(producers) for k in range(each)]
+        require(sorted(v for values in taken for v in values) == given, f"taken: {taken}")
+        for values in taken:
+            for p in range(producers):
+                of_one = [v for v in values if v // 10 == p + 1]
+                require(of_one == sorted(of_one), f"out of order: {taken}")
+        require(model.run(poll, ring) == 0, "it is not empty")
+        answers = [model.run(offer, ring, value) for value in (1, 2, 3)]
+        require(answers == [1, 1, 0], "it takes more or less than two")
+        answers = [model.run(poll, ring) for _ in range(3)]
+        require(answers == [1, 2, 0], "what is in it does not come out")
+
+    return model, final
+
+
+@MODES
+@pytest.mark.parametrize("sizes", [(1, 1, 4), (2, 1, 2), (1, 2, 4), (2, 2, 1)], ids=str)
+def test_rings(sizes: tuple[int, int, int], mode: str) -> None:
+    explored(ring_of_two(*sizes, mode=mode))
+
+
+@MODES
+def test_rings_of_more_values_and_threads(mode: str, full: bool) -> None:
+    if full or mode == "x86":
+        explored(ring_of_two(2, 2, 2, mode=mode))
+    explored(ring_of_two(3, 1, 2 if full else 1, mode=mode))
+    if full:
+        explored(ring_of_two(3, 3, 1, mode=mode))
+
+
+BAD_RINGS = {
+    "the turn is given before the value": (
+        offer,
+        "words(cell, CELL)[1] = value\n                store_release(cell, at + 1)",
+        "store_release(cell, at + 1)\n                words(cell, CELL)[1] = value",
+    ),
+    "the value is read after the turn was given": (
+        poll,
+        "value: Any = words(cell, CELL)[1]\n                store_release(cell, at + mask + 1)",
+        "store_release(cell, at + mask + 1)\n                value: Any = words(cell, CELL)[1]",
+    ),
+    "the turn is stored without release": (offer, "store_release", "store_relaxed"),
+    "the turn is read without acquire": (poll, "load_acquire", "load_relaxed"),
+    "who claims does not look": (
+        poll,
+        "if compare_and_swap(ring + 8 * HEAD, at, at + 1) == at:",
+        "if fetch_add(ring + 8 * HEAD, 1) >= 0:",
+    ),
+    "a cell is free too late": (poll, "at + mask + 1)", "at + mask + 2)"),
+    "an empty cell counts as full": (poll, "if turn == at + 1:", "if turn >= at:"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_RINGS)
+def test_mistakes_of_rings(mistake: str) -> None:
+    assert problem(ring_of_two(1, 2, 4, changes=[Change(*BAD_RINGS[mistake])]))
+
+
+# -- a worklist is filled while several read it ----------------------------------------------------
+
+
+def gives(plan: int, port: int, units: int, n: int) -> None:
+    """Fills a worklist whenever it has room."""
+    for k in range(n):
+        while waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
+            pause()
+        push(plan, port, words(units, n)[k])
+
+
+def takes(section: int, lane: int, seen: int, total: int) -> None:
+    while load_acquire(section + 8 * NEXT) < total:
+        unit = _take_input(section, lane)
+        if unit == 0:
+            pause()
+            continue
+        words(seen, total)[words(lane, TICKET + 1)[TICKET]] = unit
+        fetch_add(section + 8 * NEXT, 1)
+
+
+def worklist(threads: int, total: int, places: int, **options: Any) -> Scenario:
+    """Workers of a stateless section whose worklist has few places. Each output is told by its
+    ticket; that of input k is the k-th unit."""
+    model = Model(**options)
+    tables = Tables(model, 1)
+    section = tables.section(of.STATELESS, size=2, queue=places, lanes=threads)
+    units = tables.list_of([tables.unit(k) for k in range(total)])
+    seen = model.words(total)
+    model.start(gives, tables.plan, tables.port(section), units, total)
+    for k in range(threads):
+        model.start(takes, section, tables.lane(section, k), seen, total)
+
+    def final() -> None:
+        require(tables.values(seen, total) == tables.values(units, total), "lost or doubled")
+
+    return model, final
+
+
+@MODES
+@pytest.mark.parametrize("places", [1, 2])
+def test_worklists(places: int, mode: str, full: bool) -> None:
+    explored(worklist(2, 3, places, mode=mode))
+    if full:
+        explored(worklist(3, 3, places, mode=mode))
+
+
+BAD_WORKLISTS = {
+    "the place is given up before it is read": (
+        _take_input,
+        "unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n"
+        "        if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n",
+        "if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n"
+        "            unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n",
+    ),
+    "a plain read of a place that may be filled again": (
+        _take_input,
+        "load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))",
+        "words(p[QUEUE], 8)[n & p[QUEUE_MASK]]",
+    ),
+    "given before it is there": (
+        push,
+        "store_relaxed(p",
+        "store_release(port + 8 * GIVEN, at + 1)\n    store_relaxed(p",
+    ),
+    "more than there is room for": (gives, "> words", "> 1 + words"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_WORKLISTS)
+def test_mistakes_of_worklists(mistake: str) -> None:
+    mode = "races" if "plain" in mistake else "values"
+    assert problem(worklist(2, 3, 1, mode=mode, changes=[Change(*BAD_WORKLISTS[mistake])]))
+
+
+# -- a unit that several read is free when none does -----------------------------------------------
+
+
+def fills(plan: int, section: int, total: int) -> None:
+    """As ``advance``: outputs are written to free units."""
+    pool = words(section, of.SECTION)[of.POOL]
+    for k in range(total):
+        unit = poll(pool)
+        while unit == 0:
+            pause()
+            unit = poll(pool)
+        words(unit, HEADER + 1)[HEADER] = k
+        while push_downstream(plan, section, unit) == 0:
+            pause()
+
+
+def reads(plan: int, section: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        unit = next_input(plan, section)
+        if unit == 0:
+            pause()
+        else:
+            words(seen, n)[k] = words(words(unit, HEADER)[PARENT], HEADER + 1)[HEADER]
+            release(unit)
+            k += 1
+
+
+def two_readers(total: int, units: int, views: int, **options: Any) -> Scenario:
+    """Outputs of a section that two others read, each through views of its own."""
+    model = Model(**options)
+    tables = Tables(model, 3)
+    above = tables.section(of.SERIAL_ONE, edges=[(1, 0), (2, 0)], views=views)
+    below = [tables.section(of.SERIAL_ONE, ports=[0]) for _ in range(2)]
+    pool = tables.pool(units)
+    model.put(above, {of.POOL: pool})
+    model.start(fills, tables.plan, above, total)
+    seen = [model.words(total) for _ in below]
+    for section, at in zip(below, seen, strict=True):
+        model.start(reads, tables.plan, section, at, total)
+
+    def final() -> None:
+        for at in seen:
+            require(tables.values(at, total) == list(range(total)), "not what was written")
+        for ring, n in ((pool, units), *((tables.views(above, k), views) for k in range(2))):
+            free = {model.run(poll, ring) for _ in range(n)}
+            require(0 not in free and len(free) == n, "one is not free")
+            require(model.run(poll, ring) == 0, "one is free twice")
+
+    return model, final
+
+
+@MODES
+def test_units_of_several_readers(mode: str, full: bool) -> None:
+    explored(two_readers(2, 2, 1, mode=mode))
+    if full:
+        explored(two_readers(3, 1, 2, mode=mode))
+        explored(two_readers(3, 2, 1, mode=mode))
+
+
+ONE_UNIT, ONE_VIEW = (1, 2), (2, 1)
+BAD_READERS = {
+    "free when the first has read it": (ONE_UNIT, release, ") != 1", ") != 2"),
+    "one reader too few": (ONE_UNIT, push_downstream, "u[REFERENCES] = edges", "u[REFERENCES] = 1"),
+    "what a view shows is not released": (ONE_UNIT, release, "unit = parent", "unit = 0"),
+    "free before its parent is noted": (
+        ONE_VIEW,
+        release,
+        "    parent: Any = u[PARENT]\n        u[PARENT] = 0\n        offer(u[HOME], unit)\n",
+        "    offer(u[HOME], unit)\n        parent: Any = u[PARENT]\n        u[PARENT] = 0\n",
+    ),
+    "a view on its way back is not waited for": (ONE_VIEW, push_downstream, "poll_held", "poll"),
+    "a view without a reader": (ONE_VIEW, show, "v[REFERENCES], v[FOLLOWING] = 1, 0", "pass"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_READERS)
+def test_mistakes_of_readers(mistake: str) -> None:
+    free, *change = BAD_READERS[mistake]
+    assert problem(two_readers(2, *free, changes=[Change(*change)]))

@@ -1,0 +1,247 @@
+"""Which section a worker takes: each policy against a plain reading of the ordered-multicore
+paper's section 6 (equations 1-3), on random tables, and the cases that its text describes."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from interleave import Model
+from ordered_tables import Tables
+
+from cql.executor.kernels import picks, sections
+from cql.executor.kernels.picks import (
+    AHEAD,
+    COUNT,
+    CT,
+    ET,
+    LP,
+    MADE,
+    NONE,
+    QST,
+    RECENT,
+    TIME,
+    WAITING,
+    WORKERS,
+)
+from cql.executor.kernels.workers import _waits
+
+SLICE = 100_000
+CAPACITY = 64
+TABLES = 2_000
+
+
+def table(*rows: dict[int, int]) -> Any:
+    numbers = np.zeros((len(rows), picks.OF), np.int64)
+    for s, row in enumerate(rows):
+        for k, value in row.items():
+            numbers[s, k] = value
+    return numbers
+
+
+def pick(policy: int, numbers: Any, *, least: int = 1, admitted: int = 1) -> int:
+    return int(picks.pick(policy, numbers, least, CAPACITY, SLICE, admitted))
+
+
+def pipeline(rng: random.Random) -> tuple[Any, int]:
+    """Sections one after the other, each of which has read all that the one before has made; and
+    how many units were admitted. One section in four cannot be scheduled."""
+    count = admitted = rng.randint(1_000_000, 9_000_000)
+    rows = []
+    for _ in range(rng.randint(1, 6)):
+        made = int(count * rng.choice((0.1, 0.5, 1, 1, 3, 50)))
+        rows.append(
+            {
+                WAITING: rng.choice((0, rng.randint(1, 9), rng.randint(1, 99), 200)),
+                WORKERS: rng.randint(0, 4),
+                TIME: count * rng.randint(200, 90_000),
+                COUNT: count,
+                MADE: made,
+                RECENT: rng.choice((0, rng.randint(1, 10**7))),
+                AHEAD: rng.randint(0, CAPACITY),
+            }
+        )
+        count = made
+    return table(*rows), admitted
+
+
+# -- the equations ---------------------------------------------------------------------------------
+
+
+def schedulable(numbers: Any) -> list[int]:
+    return [s for s in range(len(numbers)) if numbers[s, WAITING] > 0]
+
+
+def cost(numbers: Any, s: int) -> Fraction:
+    """c: of an input."""
+    return Fraction(int(numbers[s, TIME]), int(numbers[s, COUNT]))
+
+
+def cumulative(numbers: Any, s: int) -> Fraction:
+    """cs: the product of the selectivities since ingress."""
+    product = Fraction(1)
+    for k in range(s + 1):
+        product *= Fraction(int(numbers[k, MADE]), int(numbers[k, COUNT]))
+    return product
+
+
+def threshold(numbers: Any, s: int) -> Fraction:
+    """Equation 1."""
+    total = sum(cumulative(numbers, k) for k in range(len(numbers)))
+    return CAPACITY * cumulative(numbers, s) / total
+
+
+def priority(numbers: Any, s: int) -> Fraction:
+    """Equation 2, of a section that can be scheduled."""
+    return int(numbers[s, WAITING]) * cost(numbers, s) / int(numbers[s, WORKERS] + 1)
+
+
+def effective(numbers: Any, s: int) -> Fraction:
+    """Equation 3."""
+    time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
+    return time / (cost(numbers, s) * cumulative(numbers, s))
+
+
+#: What counts of a million differ by, for a policy adds one to them.
+NEAR = Fraction(1, 10_000)
+
+
+def test_ct_takes_the_lowest_normalised_throughput(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(TABLES):
+        numbers, admitted = pipeline(rng)
+        picked = pick(CT, numbers, admitted=admitted)
+        among = {s: effective(numbers, s) for s in schedulable(numbers)}
+        if not among:
+            assert picked == NONE
+        else:
+            assert among[picked] <= min(among.values()) * (1 + NEAR), numbers
+
+
+def test_et_takes_the_worklist_that_would_take_longest(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(TABLES):
+        numbers, _ = pipeline(rng)
+        picked = pick(ET, numbers)
+        among = {s: priority(numbers, s) for s in schedulable(numbers)}
+        if not among:
+            assert picked == NONE
+        else:
+            assert among[picked] >= max(among.values()) * (1 - NEAR), numbers
+
+
+def test_qst_takes_the_earliest_below_its_threshold(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(TABLES):
+        numbers, admitted = pipeline(rng)
+        picked = pick(QST, numbers, admitted=admitted)
+        among = schedulable(numbers)
+        limits = {s: threshold(numbers, s) for s in among}
+        if any(abs(limits[s] - int(numbers[s, AHEAD])) < NEAR for s in among):
+            continue  # floats may differ
+        below = [s for s in among if numbers[s, AHEAD] < limits[s]]
+        expected = below[0] if below else among[-1] if among else NONE
+        assert picked == expected, numbers
+
+
+@pytest.mark.parametrize("least", [1, 2, 64])
+def test_lp_takes_the_latest_that_waits(least: int, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(TABLES):
+        numbers, _ = pipeline(rng)
+        among = schedulable(numbers)
+        enough = [s for s in among if numbers[s, WAITING] >= least]
+        assert pick(LP, numbers, least=least) == (enough or among or [NONE])[-1], numbers
+
+
+# -- what the text says ----------------------------------------------------------------------------
+
+POLICIES = {"ct": CT, "et": ET, "lp": LP, "qst": QST}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_is_taken_where_nothing_waits(policy: str) -> None:
+    busy = {WAITING: 0, COUNT: 9, TIME: 900, MADE: 9}
+    assert pick(POLICIES[policy], table(busy, busy), admitted=9) == NONE
+    assert pick(POLICIES[policy], table(busy, {**busy, WAITING: 1}, busy), admitted=9) == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_first_unit_is_taken_before_anything_is_known(policy: str) -> None:
+    assert pick(POLICIES[policy], table({WAITING: 1}, {}, {}), admitted=0) == 0
+
+
+def test_lp_goes_upstream_where_worklists_are_shorter_than_the_minimum() -> None:
+    numbers = table({WAITING: 5}, {WAITING: 4}, {WAITING: 1})
+    assert [pick(LP, numbers, least=least) for least in (1, 2, 4, 5)] == [2, 1, 1, 0]
+    assert pick(LP, numbers, least=6) == 2  # what is left at the end of the input
+
+
+def test_qst_stops_at_the_threshold() -> None:
+    """Two sections of equal selectivity: each has half the capacity."""
+    known = {WAITING: 1, COUNT: 10, MADE: 10}
+    for ahead, picked in ((0, 0), (CAPACITY // 2 - 1, 0), (CAPACITY // 2, 1)):
+        assert pick(QST, table({**known, AHEAD: ahead}, known), admitted=10) == picked
+
+
+def test_qst_goes_on_where_all_are_above_their_thresholds() -> None:
+    full = {WAITING: 1, COUNT: 10, MADE: 10, AHEAD: CAPACITY}
+    assert pick(QST, table(full, full, {**full, WAITING: 0}), admitted=10) == 1
+
+
+def test_qst_lets_what_emits_next_to_nothing_emit_one() -> None:
+    """Its threshold is below one output, but above none."""
+    rare = {WAITING: 1, COUNT: 1000, MADE: 1}
+    often = {WAITING: 1, COUNT: 1000, MADE: 50_000}
+    assert pick(QST, table(rare, often), admitted=1000) == 0
+    assert pick(QST, table({**rare, AHEAD: 1}, often), admitted=1000) == 1
+
+
+def test_et_shares_a_worklist_among_the_workers_at_it() -> None:
+    one = {WAITING: 6, COUNT: 1000, TIME: 10**6}
+    assert pick(ET, table(one, {**one, WAITING: 4})) == 0
+    assert pick(ET, table({**one, WORKERS: 1}, {**one, WAITING: 4})) == 1
+    assert pick(ET, table({**one, WORKERS: 1}, {**one, WAITING: 4, WORKERS: 1})) == 0
+
+
+def test_et_compares_by_length_what_has_no_cost_yet() -> None:
+    assert pick(ET, table({WAITING: 1}, {WAITING: 9}, {WAITING: 8})) == 1
+
+
+def test_ct_counts_the_slices_of_the_workers_at_it() -> None:
+    one = {WAITING: 1, COUNT: 1000, TIME: 10**6, MADE: 1000, RECENT: SLICE}
+    more = {**one, RECENT: 2 * SLICE - 1}
+    assert pick(CT, table(one, more), admitted=1000) == 0
+    assert pick(CT, table({**one, WORKERS: 1}, more), admitted=1000) == 1
+
+
+@pytest.mark.parametrize("count", [9, 999])
+def test_ct_divides_by_no_zero(count: int) -> None:
+    """A section that has emitted nothing counts as if the next input gave its first output."""
+    other = {WAITING: 1, COUNT: 999, TIME: 999_000, MADE: 999}
+    silent = {WAITING: 1, COUNT: count, TIME: 1000 * count, MADE: 0, RECENT: SLICE}
+    once = {WAITING: 1, COUNT: count + 1, TIME: 1000 * (count + 1), MADE: 1, RECENT: SLICE}
+    for recent, picked in ((500 * SLICE, 1), (2000 * SLICE, 0)):
+        for row in (silent, once):
+            assert pick(CT, table(row, {**other, RECENT: recent}), admitted=999) == picked
+    assert pick(CT, table({**silent, RECENT: 0}, {**other, RECENT: 1}), admitted=999) == 0
+
+
+# -- what can be scheduled -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [sections.STATELESS, sections.SERIAL_ONE, sections.PARTITIONED])
+def test_a_section_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
+    """w < M of equation 2 (M is 1, the partitions, or the workers)."""
+    most = 1 if kind == sections.SERIAL_ONE else 3
+    for at_it in range(most + 1):
+        model = Model()
+        tables = Tables(model, 1)
+        section = tables.section(kind, parts=3 if kind == sections.PARTITIONED else 0)
+        limits = {sections.MOST: most, sections.ALLOTTED: at_it}
+        model.put(section, {**limits, sections.MASTER_PUT: 1, sections.POOL: tables.pool(1)})
+        tables.give(section, [tables.unit(0)])
+        assert model.run(_waits, tables.plan, section) == (1 if at_it < most else 0)

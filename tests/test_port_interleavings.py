@@ -1,0 +1,177 @@
+"""A section with several ports reads units in the order in which they were admitted, under all
+schedules of those that fill its ports (``interleave``). Each check is also made on a source with a
+mistake, which it must find; ``--full`` has more workers and units."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from interleave import Model, Scenario, explored, problem
+from lowered import Change
+from modelled_memory import require
+from ordered_tables import Tables
+
+from cql.executor.kernels import sections as of
+from cql.executor.kernels.admission import admit
+from cql.executor.kernels.atomics import pause
+from cql.executor.kernels.handing import is_through, next_input, release
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.reorder import send
+from cql.executor.kernels.sections import TICKET
+from cql.executor.kernels.workers import _take_input
+from cql.executor.unit import FOLLOWING, HEADER, SERIAL
+
+MODES = pytest.mark.parametrize("mode", ["races", "x86"])
+
+
+# -- both ports come from sections -----------------------------------------------------------------
+
+
+def sends_of_port(plan: int, section: int, lane: int, outputs: int, port: int) -> None:
+    """A worker of a stateless section, of whose inputs the serial numbers are even or odd."""
+    while _take_input(section, lane) != 0:
+        ticket = words(lane, TICKET + 1)[TICKET]
+        send(plan, section, ticket, words(outputs, ticket + 1)[ticket], 2 * ticket + port)
+
+
+def reads(plan: int, section: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        unit = next_input(plan, section)
+        if unit == 0:
+            pause()
+        else:
+            words(seen, n)[k] = unit
+            k += 1
+
+
+def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
+    """Two stateless sections, whose inputs were admitted in turns, feed a section with two ports;
+    input k has so many ``outputs``. ``senders``: workers of each."""
+    model = Model(**options)
+    tables = Tables(model, 3)
+    above = [
+        tables.section(of.STATELESS, size=2, edges=[(2, port)], lanes=senders) for port in (0, 1)
+    ]
+    below = tables.section(of.SERIAL_ONE, ports=[0, 1])
+    firsts: list[list[int]] = [[], []]
+    expected = []
+    for k, n in enumerate(outputs):
+        tables.give(above[k % 2], [tables.unit(k)])
+        chain = [tables.unit(k) for _ in range(n)]
+        for one, other in pairwise(chain):
+            model.put(one, {FOLLOWING: other})
+        firsts[k % 2].append((*chain, 0)[0])
+        expected += chain
+    tables.turns(below, [(k, k % 2) for k in range(len(outputs))])
+    for port in (0, 1):
+        given = tables.list_of(firsts[port])
+        for k in range(senders):
+            lane = tables.lane(above[port], k)
+            model.start(sends_of_port, tables.plan, above[port], lane, given, port)
+    seen = model.words(len(expected))
+    model.start(reads, tables.plan, below, seen, len(expected))
+
+    def final() -> None:
+        require(tables.values(seen, len(expected)) == expected, "not as they were admitted")
+
+    return model, final
+
+
+@MODES
+@pytest.mark.parametrize("outputs", [[1, 1, 1], [2, 0, 1], [0, 1, 2]], ids=str)
+def test_ports_are_read_in_turn(outputs: list[int], mode: str, full: bool) -> None:
+    explored(ports(1, outputs, mode=mode))
+    if full:
+        explored(ports(1, [1, *outputs, 1], mode=mode))
+        explored(ports(2, outputs[:2], mode=mode))
+
+
+OVER = "over = is_through(plan, p[FROM], serial)"
+BEFORE = f"        {OVER}  # before one looks whether anything has come\n"
+MISTAKES = {
+    "looks before it asks whether all has come": (
+        next_input,
+        f"{BEFORE}        if waiting(port) > 0:\n",
+        f"        came = waiting(port)\n        {OVER}\n        if came > 0:\n",
+    ),
+    "whatever waits is taken": (next_input, "[SERIAL] <= serial", "[SERIAL] >= 0"),
+    "through when its last output is not": (is_through, ") > serial", ") >= serial"),
+    "through while inputs wait": (
+        is_through,
+        "return 1 if load_acquire(section + 8 * NEXT) == given else 0",
+        "return 1 if load_acquire(section + 8 * NEXT) <= given else 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(mistake: str) -> None:
+    assert problem(ports(1, [1, 1, 1, 1], mode="values", changes=[Change(*MISTAKES[mistake])]))
+
+
+# -- one port is an input --------------------------------------------------------------------------
+
+
+def admits(plan: int, units: int, n: int) -> None:
+    for k in range(n):
+        while admit(plan, k % 2, words(units, n)[k], 0) == 0:
+            pause()
+
+
+def passes_on(plan: int, section: int, lane: int, n: int) -> None:
+    k = 0
+    while k < n:
+        unit = _take_input(section, lane)
+        if unit == 0:
+            pause()
+        else:
+            send(plan, section, k, unit, words(unit, HEADER)[SERIAL])
+            k += 1
+
+
+def reads_serials(plan: int, section: int, seen: int, n: int) -> None:
+    k = 0
+    while k < n:
+        unit = next_input(plan, section)
+        if unit == 0:
+            pause()
+        else:
+            words(seen, n)[k] = words(unit, HEADER)[SERIAL]
+            release(unit)
+            k += 1
+
+
+def admitting(n: int, **options: Any) -> Scenario:
+    """Units of two inputs are admitted in turns: one comes at once, the other through a section
+    that passes what it is given."""
+    model = Model(**options)
+    tables = Tables(model, 2)
+    above = tables.section(of.STATELESS, edges=[(1, 1)])
+    below = tables.section(of.SERIAL_ONE, ports=[-1, 0])
+    for k, (target, port, path) in enumerate(((1, 0, [(1, 0)]), (0, 0, [(1, 1)]))):
+        tables.input(k, target, port, path, tables.pool(2))
+    units = tables.list_of([tables.unit(k) for k in range(n)])
+    model.start(admits, tables.plan, units, n)
+    model.start(passes_on, tables.plan, above, tables.lane(above), n // 2)
+    seen = model.words(n)
+    model.start(reads_serials, tables.plan, below, seen, n)
+
+    def final() -> None:
+        require(tables.values(seen, n) == list(range(n)), "not as they were admitted")
+
+    return model, final
+
+
+@MODES
+def test_ports_of_inputs_are_read_in_turn(mode: str, full: bool) -> None:
+    explored(admitting(5 if full else 4 if mode == "x86" else 3, mode=mode))
+
+
+def test_a_turn_is_told_after_its_unit_has_come() -> None:
+    comes = "    push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)\n"
+    told = "    fetch_add(plan + 8 * ADMITTED, 1)\n"
+    changes = [Change(admit, comes, ""), Change(admit, told, comes + told)]
+    assert problem(admitting(3, changes=changes))

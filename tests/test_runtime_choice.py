@@ -1,0 +1,254 @@
+"""Who runs a plan: what plans are taken to cost, one core or several, and how EXPLAIN says why."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from test_runtimes import stream
+
+from cql import recipes
+from cql.planner import cost as costs
+from cql.planner.cost import Cost, cost
+from cql.planner.physical import Physical, RuntimeChoice
+from cql.planner.runtime import LIGHT, choose_runtime
+from cql.session import Session
+
+#: Some twenty functions of doubles: much to compute for a row.
+HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))
+PLANS = {
+    "light": "SELECT key, value * 2 AS v FROM {} WHERE value > 0.5",
+    "counted": "SELECT key, count(*) AS n FROM {} [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY key",
+    "heavy": f"SELECT key, {HEAVY} AS v FROM {{}}",
+    "heavy, counted": (
+        f"SELECT key, sum(v) AS n FROM (SELECT ts, key, {HEAVY} AS v FROM {{}}) AS h"
+        " [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY key"
+    ),
+    "many windows": (
+        "SELECT /*+ window_operator(wid) */ key, sum(value) AS v"
+        " FROM {} [RANGE 1 HOUR SLIDE 1 MINUTE] GROUP BY key"
+    ),
+    "joined": (
+        "SELECT a.key, a.value, b.value AS other FROM {} AS a JOIN others AS b"
+        " ON a.key = b.key AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' SECOND"
+        " AND sin(a.value) * cos(b.value) + exp(a.value) * ln(b.value)"
+        " > pow(a.value, b.value) + sqrt(b.value)"
+    ),
+    "sorted": "SELECT key, value FROM {} ORDER BY value LIMIT 7",
+    "in one group": f"SELECT sum({HEAVY}) AS v FROM {{}} [RANGE 1 MINUTE SLIDE 1 MINUTE]",
+    "read twice": (
+        f"WITH h AS (SELECT ts, key, count(*) AS n, sum({HEAVY}) AS v FROM {{}}"
+        " [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY key, ts)"
+        " SELECT a.key, a.n, b.v FROM h AS a, h AS b WHERE a.key = b.key AND a.ts = b.ts"
+    ),
+}
+
+
+MANY = "rows '100000000'"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(False)
+    for name, rows in {"many": MANY, "others": MANY, "few": "rows '700'", "endless": ""}.items():
+        options = f"OPTIONS ({rows})" if rows else ""
+        session.sql(f"CREATE STREAM {name} USING rate {options} ORDERED BY ts")
+    batches = pa.RecordBatchReader.from_batches(
+        pa.schema({"ts": pa.timestamp("us"), "key": pa.int64(), "value": pa.float64()}), iter(())
+    )
+    session.create_stream("unknown", batches, ordered_by="ts")
+    return session
+
+
+def root(session: Session, plan: str, stream: str = "many") -> Physical:
+    return session.sql(PLANS[plan].format(stream)).plan.root
+
+
+def chosen(session: Session, plan: str, stream: str, cores: int, **settings: Any) -> RuntimeChoice:
+    wanted = {"runtime": "auto", "workers": 0, "partitions": 0, **settings}
+    return choose_runtime([root(session, plan, stream)], wanted, cores)
+
+
+@pytest.mark.parametrize(
+    ("plan", "stream", "cores", "settings", "expected"),
+    [
+        ("light", "many", 8, {}, ("depth_first", 1, 0)),
+        ("counted", "many", 8, {}, ("depth_first", 1, 0)),
+        ("heavy", "many", 1, {}, ("depth_first", 1, 0)),
+        ("heavy", "many", 2, {}, ("ordered", 2, 0)),
+        ("heavy", "many", 8, {}, ("ordered", 8, 0)),
+        ("heavy, counted", "many", 2, {}, ("ordered", 2, 8)),
+        ("heavy, counted", "many", 8, {}, ("ordered", 8, 32)),
+        ("heavy, counted", "many", 8, {"partitions": 5}, ("ordered", 8, 5)),
+        ("many windows", "many", 2, {}, ("ordered", 2, 8)),
+        ("joined", "many", 2, {}, ("ordered", 2, 2)),
+        ("joined", "many", 8, {}, ("ordered", 8, 32)),
+        ("read twice", "many", 8, {}, ("depth_first", 1, 0)),
+        ("sorted", "many", 8, {}, ("depth_first", 1, 0)),
+        ("in one group", "many", 8, {}, ("depth_first", 1, 0)),
+        ("heavy", "few", 8, {}, ("depth_first", 1, 0)),
+        ("heavy", "unknown", 8, {}, ("depth_first", 1, 0)),
+        ("heavy", "endless", 8, {}, ("depth_first", 1, 0)),
+        ("heavy", "few", 8, {"workers": 2}, ("ordered", 2, 0)),
+        ("heavy", "unknown", 8, {"workers": 2}, ("ordered", 2, 0)),
+        ("heavy", "endless", 1, {"workers": 2}, ("ordered", 2, 0)),
+        ("heavy", "many", 8, {"workers": 1}, ("depth_first", 1, 0)),
+        ("light", "many", 8, {"workers": 2}, ("depth_first", 1, 0)),
+        ("light", "few", 2, {"runtime": "ordered"}, ("ordered", 2, 0)),
+        ("counted", "few", 2, {"runtime": "ordered"}, ("ordered", 2, 8)),
+        ("counted", "few", 1, {"runtime": "ordered"}, ("ordered", 1, 0)),
+        ("counted", "few", 8, {"runtime": "ordered", "workers": 3}, ("ordered", 3, 12)),
+        ("counted", "few", 8, {"runtime": "ordered", "workers": 64}, ("ordered", 64, 64)),
+        ("heavy", "many", 8, {"runtime": "depth_first"}, ("depth_first", 1, 0)),
+        ("heavy", "many", 8, {"runtime": "fifo"}, ("fifo", 1, 0)),
+    ],
+)
+def test_what_is_chosen(
+    session: Session,
+    plan: str,
+    stream: str,
+    cores: int,
+    settings: dict[str, Any],
+    expected: tuple[str, int, int],
+) -> None:
+    found = chosen(session, plan, stream, cores, **settings)
+    assert (found.name, found.workers, found.partitions) == expected, found.why
+
+
+@pytest.mark.parametrize(
+    ("plan", "stream", "cores", "settings", "why"),
+    [
+        ("light", "many", 8, {}, "about 3 ns a row: under 50"),
+        ("sorted", "many", 8, {}, "about 180 ns a row, 0% of it in parallel: under 40%"),
+        ("heavy", "few", 1, {}, "about 130 ns a row, 700 rows: soon done"),
+        ("heavy", "unknown", 8, {}, "about 130 ns a row, of how many rows is not known"),
+        ("heavy", "endless", 8, {}, "about 130 ns a row, without an end: under 500"),
+        ("heavy", "many", 1, {}, "about 130 ns a row, and one core"),
+        ("heavy", "many", 2, {"workers": 1}, "SET workers = 1"),
+        ("heavy", "many", 2, {}, "2 workers: about 130 ns a row, 98% of it in parallel"),
+        (
+            "joined",
+            "many",
+            2,
+            {},
+            "2 workers, 2 partitions: about 51 ns a row, 98% of it in parallel",
+        ),
+        (
+            "read twice",
+            "many",
+            8,
+            {},
+            "about 350 ns a row, but some part of the plan is read by several others",
+        ),
+        (
+            "heavy, counted",
+            "many",
+            2,
+            {},
+            "2 workers, partitions by skew: about 140 ns a row, 99% of it in parallel",
+        ),
+        ("heavy", "many", 2, {"runtime": "fifo"}, "SET runtime = 'fifo'"),
+        ("heavy", "few", 2, {"runtime": "ordered"}, "SET runtime = 'ordered': 2 workers"),
+        (
+            "counted",
+            "few",
+            1,
+            {"runtime": "ordered", "partitions": 1},
+            "SET runtime = 'ordered': 1 worker, 1 partition",
+        ),
+    ],
+)
+def test_why(
+    session: Session, plan: str, stream: str, cores: int, settings: dict[str, Any], why: str
+) -> None:
+    assert chosen(session, plan, stream, cores, **settings).why == why
+
+
+def test_explain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipes, "cores", lambda: 2)
+    text = PLANS["heavy, counted"].format("many")
+    explained = str(session.sql(f"EXPLAIN {text}")).split("\n")
+    why = "2 workers, partitions by skew: about 140 ns a row, 99% of it in parallel"
+    assert f"runtime: ordered ({why})" in explained
+    forced = str(session.sql(f"EXPLAIN {text.replace('SELECT', 'SELECT /*+ workers(1) */', 1)}"))
+    assert "runtime: depth_first (SET workers = 1)" in forced.split("\n")
+
+
+def test_statistics_are_asked_for_only_where_they_decide(session: Session) -> None:
+    """They may be read from many files."""
+    asked: list[str] = []
+
+    def watch(plan: str) -> list[str]:
+        found = root(session, plan)
+        for source in costs.sources(found):
+            kept = source.relation
+            object.__setattr__(source, "relation", _Watched(kept, asked))
+        asked.clear()
+        choose_runtime([found], {"runtime": "auto", "workers": 0, "partitions": 0}, 8)
+        return asked
+
+    assert watch("counted") == []
+    assert watch("heavy") != []
+
+
+class _Watched:
+    def __init__(self, relation: Any, asked: list[str]) -> None:
+        self._relation, self._asked = relation, asked
+
+    @property
+    def statistics(self) -> Any:
+        self._asked.append("statistics")
+        return self._relation.statistics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._relation, name)
+
+
+def test_what_was_chosen_runs(seed: int) -> None:
+    text = """
+        SELECT k, count(*) AS n, sum(x) AS total, window_end
+        FROM a [RANGE 40 SLIDE 1 WA ts] GROUP BY k"""
+    with Session(False) as session:
+        session.create_stream("a", stream(seed, [0, 1, 2]), ordered_by="ts", slack=5)
+        session.set("window_operator", "wid")
+        alone = session.sql(text)
+        session.set("workers", 2)
+        shared = session.sql(text)
+        assert (alone.plan.runtime.name, shared.plan.runtime.name) == ("depth_first", "ordered")
+        assert shared.to_arrow().equals(alone.to_arrow())
+        assert [e["partitions"] for e in shared.metrics() if "partitions" in e] == [8]
+        assert not any("partitions" in entry for entry in alone.metrics())
+
+
+# --------------------------------------------------------------------------- costs
+
+
+def test_every_operator_costs_something() -> None:
+    steps = typing.get_args(costs._STEPS)
+    own = (costs.SourceExec, costs.ValuesExec, costs.WidAggregateExec, costs.OopJoinExec)
+    for node in typing.get_args(Physical):
+        assert node in costs._OTHERS or issubclass(node, (*steps, *own)), node
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_shares_are_shares(session: Session, plan: str) -> None:
+    found = cost([root(session, plan)], asks=True)
+    assert 0 <= found.shared <= found.row
+    assert found.more >= 0
+    assert found.rows == (200_000_000 if plan == "joined" else 100_000_000)
+
+
+def test_costs_grow_with_what_there_is_to_do(session: Session) -> None:
+    row = {plan: cost([root(session, plan)], asks=False).row for plan in PLANS}
+    assert row["light"] < row["heavy"] < row["heavy, counted"]
+    assert row["counted"] < LIGHT < row["many windows"]
+
+
+def test_more_workers_are_faster_where_they_share() -> None:
+    """Amdahl's law, with what sharing costs."""
+    half = Cost(None, 100, 50, 0, keys=False, joins=False)
+    assert [half.among(w) for w in (1, 2, 5)] == [100, 75, 60]
+    split = Cost(None, 100, 100, 100, keys=True, joins=False)
+    assert [split.among(w) for w in (1, 2, 4)] == [100, 100, 50]

@@ -1,0 +1,279 @@
+"""Atomics, rings, counts of references and the bed of the ordered runtime under real threads:
+nothing is lost, doubled or left sleeping. (Small cases under all schedules: ``interleave``.)"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from cql.executor.kernels import rings
+from cql.executor.kernels.atomics import (
+    compare_and_swap,
+    exchange,
+    fetch_add,
+    load_acquire,
+    load_relaxed,
+    store_release,
+)
+from cql.executor.kernels.handing import release, show
+from cql.executor.kernels.memory import words
+from cql.executor.kernels.rings import offer, poll
+from cql.executor.kernels.sleep import BED, SLEEPERS, lie_down, make_bed, wake, wakes
+from cql.executor.unit import HEADER, HOME, PARENT, REFERENCES, WIDTH
+
+THREADS = 4
+
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+
+
+def in_threads(*calls: Callable[[], Any]) -> None:
+    """All at once; what one raises is raised."""
+    raised: list[BaseException] = []
+
+    def run(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except BaseException as problem:
+            raised.append(problem)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+def address(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+class Memory:
+    """Zeros by address, kept alive."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def words(self, n: int) -> Any:
+        """Zeros that begin with a cache line of their own."""
+        raw = np.zeros(n + rings.APART, np.int64)
+        self._kept.append(raw)
+        skip = -address(raw) // 8 % rings.APART
+        return raw[skip : skip + n]
+
+    def ring(self, size: int) -> int:
+        ring, cells = self.words(rings.RING), self.words(rings.CELL * size)
+        rings.open_ring(address(ring), address(cells), size)
+        return address(ring)
+
+
+def emptied(ring: int) -> list[int]:
+    return list(iter(lambda: poll(ring), 0))
+
+
+# -- atomics ---------------------------------------------------------------------------------------
+
+
+@njit("void(int64, int64[::1], int64)", nogil=True)
+def adds(word: int, seen: Any, apart: int) -> None:
+    """To one word by ``fetch_add``, to another one by ``compare_and_swap``, and to a third one that
+    ``exchange`` guards."""
+    for k in range(seen.size):
+        seen[k] = fetch_add(word, 1)
+        other = word + 8 * apart
+        while True:
+            old = load_relaxed(other)
+            if compare_and_swap(other, old, old + 1) == old:
+                break
+        lock = other + 8 * apart
+        while exchange(lock, 1) != 0:
+            _sched_yield()
+        words(lock, 2)[1] += 1
+        store_release(lock, 0)
+
+
+def test_additions_are_not_lost() -> None:
+    memory, n = Memory(), 50_000
+    shared = memory.words(3 * rings.APART)
+    seen = [np.zeros(n, np.int64) for _ in range(THREADS)]
+    in_threads(*(partial(adds, address(shared), mine, rings.APART) for mine in seen))
+    total = n * THREADS
+    assert sorted(np.concatenate(seen).tolist()) == list(range(total))
+    for mine in seen:
+        assert (np.diff(mine) > 0).all()
+    apart = rings.APART
+    assert [shared[0], shared[apart], shared[2 * apart + 1]] == [total, total, total]
+
+
+# -- rings -----------------------------------------------------------------------------------------
+
+
+@njit("void(int64, int64, int64)", nogil=True)
+def produces(ring: int, first: int, n: int) -> None:
+    for k in range(n):
+        while offer(ring, first + k) == 0:
+            _sched_yield()
+
+
+@njit("void(int64, int64[::1])", nogil=True)
+def consumes(ring: int, seen: Any) -> None:
+    for k in range(seen.size):
+        value = poll(ring)
+        while value == 0:
+            _sched_yield()
+            value = poll(ring)
+        seen[k] = value
+
+
+def test_rings_of_several_producers_and_consumers() -> None:
+    memory, n, first = Memory(), 50_000, 1_000_000
+    for size in (2, 64):
+        ring = memory.ring(size)
+        seen = [np.zeros(n, np.int64) for _ in range(THREADS)]
+        giving = [partial(produces, ring, first * (p + 1), n) for p in range(THREADS)]
+        in_threads(*giving, *(partial(consumes, ring, mine) for mine in seen))
+        given = [first * (p + 1) + k for p in range(THREADS) for k in range(n)]
+        assert sorted(np.concatenate(seen).tolist()) == given
+        for mine in seen:
+            for p in range(THREADS):
+                assert (np.diff(mine[mine // first == p + 1]) > 0).all()
+        assert poll(ring) == 0
+        assert rings.held(ring) == 0
+
+
+# -- units -----------------------------------------------------------------------------------------
+
+VALUE = HEADER + 2  # behind the columns that views share
+
+
+@njit("void(int64, int64, int64, int64, int64)", nogil=True)
+def shows(units: int, views: int, readers: int, count: int, n: int) -> None:
+    """Units become free, are written, and shown to each of ``count`` readers."""
+    for k in range(n):
+        unit = poll(units)
+        while unit == 0:
+            _sched_yield()
+            unit = poll(units)
+        words(unit, VALUE + 1)[VALUE] = k
+        words(unit, HEADER)[REFERENCES] = count
+        for r in range(count):
+            view = poll(views)
+            while view == 0:
+                _sched_yield()
+                view = poll(views)
+            show(unit, view)
+            words(view, HEADER)[PARENT] = unit
+            while offer(words(readers, count)[r], view) == 0:
+                _sched_yield()
+
+
+@njit("void(int64, int64[::1])", nogil=True)
+def reads(ring: int, seen: Any) -> None:
+    for k in range(seen.size):
+        view = poll(ring)
+        while view == 0:
+            _sched_yield()
+            view = poll(ring)
+        seen[k] = words(words(view, HEADER)[PARENT], VALUE + 1)[VALUE]
+        release(view)
+
+
+def test_units_are_free_when_nobody_reads_them() -> None:
+    memory, n, readers = Memory(), 50_000, 3
+    units, views = memory.ring(4), memory.ring(8)
+    free: dict[int, list[int]] = {units: [], views: []}
+    for home, count in ((units, 2), (views, 5)):
+        for _ in range(count):
+            unit = memory.words(VALUE + 1)
+            unit[HOME], unit[WIDTH] = home, HEADER + 2
+            free[home].append(address(unit))
+            offer(home, address(unit))
+    given = [memory.ring(8) for _ in range(readers)]
+    of_reader = np.array(given, np.int64)
+    seen = [np.zeros(n, np.int64) for _ in given]
+    in_threads(
+        partial(shows, units, views, address(of_reader), readers, n),
+        *(partial(reads, ring, mine) for ring, mine in zip(given, seen, strict=True)),
+    )
+    for mine in seen:
+        assert (mine == np.arange(n)).all()
+    for home, all_of_it in free.items():
+        assert sorted(emptied(home)) == sorted(all_of_it)
+
+
+# -- sleep -----------------------------------------------------------------------------------------
+
+#: Words of a sleeper's record: what it has found, and how often the clock has woken it in vain.
+FOUND, FORGOTTEN, SCRATCH = 0, 1, 2
+#: Of a sleep, in nanoseconds; so many in a row, and the sleeper has been forgotten.
+_LONG, _MANY = 900_000_000, 100
+
+
+@njit("void(int64, int64, int64)", nogil=True)
+def sleeps(bed: int, ring: int, me: int) -> None:
+    """Takes values until one of them is 1; sleeps whenever there is none."""
+    mine = words(me, SCRATCH)
+    while mine[FORGOTTEN] == 0:
+        value = poll(ring)
+        if value == 0:
+            seen = wakes(bed)
+            fetch_add(bed + 8 * SLEEPERS, 1)
+            value = poll(ring)
+            if value != 0:
+                fetch_add(bed + 8 * SLEEPERS, -1)
+            else:
+                in_vain = 0
+                lie_down(bed, seen, _LONG, me + 8 * SCRATCH)
+                while wakes(bed) == seen and mine[FORGOTTEN] == 0:
+                    in_vain += 1
+                    if in_vain == _MANY:
+                        mine[FORGOTTEN] = 1
+                    fetch_add(bed + 8 * SLEEPERS, 1)
+                    lie_down(bed, seen, _LONG, me + 8 * SCRATCH)
+        if value == 1:
+            return
+        if value != 0:
+            fetch_add(me + 8 * FOUND, 1)
+
+
+@njit("int64(int64, int64, int64[::1], int64)", nogil=True)
+def wakes_all(bed: int, ring: int, sleepers: Any, n: int) -> int:
+    """Gives one value after the other, each when the one before has been found; 0: one was not."""
+    for k in range(n):
+        offer(ring, 2)
+        wake(bed)
+        found = 0
+        while found <= k:
+            _sched_yield()
+            found = 0
+            for me in sleepers:
+                found += load_acquire(me + 8 * FOUND)
+                if load_acquire(me + 8 * FORGOTTEN) != 0:
+                    return 0
+    for _ in sleepers:
+        offer(ring, 1)
+        wake(bed)
+    return 1
+
+
+def test_nobody_is_left_sleeping() -> None:
+    memory, n, sleepers = Memory(), 10_000, 3
+    bed, ring = memory.words(BED), memory.ring(8)
+    make_bed(address(bed))
+    records = [memory.words(rings.APART) for _ in range(sleepers)]
+    addresses = np.array([address(r) for r in records], np.int64)
+    answers: list[int] = []
+    in_threads(
+        lambda: answers.append(wakes_all(address(bed), ring, addresses, n)),
+        *(partial(sleeps, address(bed), ring, address(record)) for record in records),
+    )
+    assert answers == [1]
+    assert sum(int(r[FOUND]) for r in records) == n
+    assert bed[SLEEPERS] == 0
+    assert poll(ring) == 0
