@@ -311,53 +311,61 @@ def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
             byte[k] = as_u8(words(p[2 * k], word)[source], 1 << 40)[p[2 * k + 1]]
 
 
-@njit("void(int64[::1], int64, int64)", nogil=True, cache=True)
-def _step(head: Any, at: int, order: int) -> None:
-    """The next row of a chain; its unit is 0 behind the last."""
-    head[1] += 1
-    while head[0] != 0 and head[1] >= words(head[0], HEADER)[ROWS]:
-        head[0], head[1] = words(head[0], HEADER)[FOLLOWING], 0
-    if head[0] != 0:
-        u = words(head[0], at + 2 * order)
-        head[2] = 0 if order == 1 else words(u[at], head[1] + 1)[head[1]]
-        head[3] = words(u[at + 2 * order - 2], head[1] + 1)[head[1]]
+@njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
+def _step(heads: Any, part: int, at: int, order: int) -> None:
+    """The next row of a partition's chain; its unit is 0 behind the last."""
+    unit, row = heads[4 * part], heads[4 * part + 1] + 1
+    while unit != 0 and row >= words(unit, HEADER)[ROWS]:
+        unit, row = words(unit, HEADER)[FOLLOWING], 0
+    heads[4 * part], heads[4 * part + 1] = unit, row
+    if unit != 0:
+        u = words(unit, at + 2 * order)
+        heads[4 * part + 2] = 0 if order == 1 else words(u[at], row + 1)[row]
+        heads[4 * part + 3] = words(u[at + 2 * order - 2], row + 1)[row]
+
+
+@njit(inline="always")
+def _earlier(heads: Any, x: int, y: int) -> Any:
+    """Of two partitions the one whose row comes first."""
+    a, b = 4 * x, 4 * y
+    if heads[b] == 0:
+        return x
+    if heads[a] == 0 or heads[b + 2] < heads[a + 2]:
+        return y
+    return y if heads[b + 2] == heads[a + 2] and heads[b + 3] < heads[a + 3] else x
 
 
 @njit("void(int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
-    """Fills the chain of units with all rows of the chains ``outputs``."""
+    """Fills the chain of units with all rows of the chains ``outputs``, by a tournament of their
+    heads: node k has the earlier one of nodes 2k and 2k + 1, the last ``parts`` are the heads."""
     s = words(section, SECTION)
     parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
     places = words(worker, WORKER)[PLACES]
-    heads = words(worker + 8 * SCRATCH, 4 * parts)  # unit, row, and its place in the order
+    scratch = words(worker + 8 * SCRATCH, 6 * parts)
+    heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]  # unit, row, and its place in order
     at = HEADER + 2 * wide
-    width = at + 2 * order
     for q in range(parts):
         heads[4 * q], heads[4 * q + 1] = outputs[q], -1
-        _step(heads[4 * q : 4 * q + 4], at, order)
+        _step(heads, q, at, order)
+        nodes[parts + q] = q
+    for k in range(parts - 1, 0, -1):
+        nodes[k] = _earlier(heads, nodes[2 * k], nodes[2 * k + 1])
     columns = words(s[COLUMNS], 2 * wide)
     unit = first
     while unit != 0:
-        o = words(unit, width)
+        o = words(unit, at)
         p = words(places, 2 * o[CAPACITY])
-        n = 0
-        while n < o[CAPACITY]:
-            best = -1
-            for q in range(parts):
-                if heads[4 * q] == 0:
-                    continue
-                a, b = heads[4 * q + 2], heads[4 * q + 3]
-                if (
-                    best < 0
-                    or a < heads[4 * best + 2]
-                    or (a == heads[4 * best + 2] and b < heads[4 * best + 3])
-                ):
-                    best = q
-            if best < 0:
-                break
+        n, best = 0, nodes[1]
+        while n < o[CAPACITY] and heads[4 * best] != 0:
             p[2 * n], p[2 * n + 1] = heads[4 * best], heads[4 * best + 1]
             n += 1
-            _step(heads[4 * best : 4 * best + 4], at, order)
+            _step(heads, best, at, order)
+            k = (parts + best) >> 1
+            while k > 0:
+                best = _earlier(heads, nodes[2 * k], nodes[2 * k + 1])
+                nodes[k] = best
+                k >>= 1
         for c in range(wide):
             word = HEADER + 2 * c
             _gather(word, o[word], columns[2 * c], places, n)
