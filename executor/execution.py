@@ -33,13 +33,15 @@ from cql.executor.protocols import BLOCK_ROWS, Reader, Source
 from cql.executor.query_run import BadRow, QueryRun
 from cql.executor.rereading import Rereading
 from cql.executor.runtimes.depth_first import DepthFirst
-from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
 from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
 from cql.executor.unit import INFINITY, PHASE, ROWS, SEQUENCE, SERIAL, Unit
+from cql.executor.user_errors import TIME_LIMIT
 from cql.planner.choose import duration
 from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources, waits
+from cql.watch import SETTING
 
 #: Rows of a unit at most, where several workers share what there is to do.
 ORDERED_ROWS = 4096
@@ -567,7 +569,8 @@ class Execution:
     def _refresh(self) -> None:
         """Dictionary tables cover the codes of the block that comes next."""
         for operator in self._refreshing:
-            operator.refresh()
+            with at_work(operator.name):
+                operator.refresh()
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
@@ -587,6 +590,8 @@ class Execution:
             nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
+            if failure.site.kind in ("function", TIME_LIMIT):
+                where = f", in {failure.operator}{where}"
             raise RunError(
                 f"{failure.site.message}{where}",
                 position=failure.site.pos or (source.pos if source else None),
@@ -688,6 +693,8 @@ def _told_at(node: SourceExec) -> Iterator[None]:
 
 
 def _remedy(failure: Failure) -> str:
+    if failure.site.kind == TIME_LIMIT:
+        return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
     if failure.site.kind == "rows":
         return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
     if failure.fatal and failure.site.again is not None:

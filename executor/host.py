@@ -15,6 +15,7 @@ from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
 from cql.planner.expr import Expr, Value
 from cql.types import DataType, Kind
+from cql.watch import TimeLimitError
 
 __all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
 
@@ -29,6 +30,9 @@ def _entry(expr: Expr, row: Sequence[Value], dictionary: Dictionary) -> tuple[An
         value = evaluate(expr, row)
     except HostError:
         return 0, ERROR
+    except TimeLimitError as error:
+        error.position = error.position or expr.pos
+        raise
     if value is None:
         return 0, NULL
     if isinstance(value, str | bytes):

@@ -39,7 +39,7 @@ from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
-from cql.executor.user_errors import explained, function_codes, raise_interrupt
+from cql.executor.user_errors import explained, function_codes
 from cql.executor.written import Kernel
 from cql.model import Schema
 from cql.planner.expr import Literal
@@ -422,10 +422,7 @@ class StageOperator:
 
     def error(self, unit: Unit) -> ErrorSite:
         site = self.code.kernel.sites[int(unit.words[DETAIL])]
-        if site.again is None:
-            return site
-        raise_interrupt(self._functions)
-        return explained(site, site.again, self.descriptor, self.workspace.dictionary)
+        return explained(site, self._functions, self.descriptor, self.workspace.dictionary)
 
     def is_fatal(self, unit: Unit) -> bool:
         return int(unit.words[DETAIL]) in self.code.fatal
