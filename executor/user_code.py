@@ -90,6 +90,8 @@ def why_in_python(function: Called) -> str | None:
 
 def _refusal(function: Called) -> str | None:
     """What the declaration alone says."""
+    if not function.parallel:
+        return "parallel=False lets one thread run it at a time"
     if function.sees_null:
         return "null_handling='call' hands None over"
     for kind in (*flat(function.shape), *function.results):

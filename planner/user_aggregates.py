@@ -18,7 +18,7 @@ from cql.planner.expr import Expr, Value
 from cql.planner.logical import AggregateCall
 from cql.planner.python_values import from_python, to_python
 from cql.planner.signature import Builder, Signature, argument
-from cql.planner.user_functions import CATEGORY, called
+from cql.planner.user_functions import CATEGORY, Lock, called
 from cql.types import BOOLEAN, DataType
 from cql.watch import Limit
 
@@ -37,6 +37,11 @@ class UserMethod:
     gives_tuple: bool
     sees_null: bool = False
     limit: Limit | None = None  # for one call
+    lock: Lock | None = None  # one for all functions of an aggregate; see ``UserFunction``
+
+    @property
+    def parallel(self) -> bool:
+        return self.lock is None
 
     def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
         """Its results for flat stored arguments; None is NULL. Raises EvaluationError."""
@@ -47,7 +52,7 @@ class UserMethod:
                 given.append(tuple(to_python(rest.pop(0), kind) for kind in part))
             else:
                 given.append(to_python(rest.pop(0), part))
-        made = called(self.name, self.function, *given, limit=self.limit)
+        made = called(self.name, self.function, *given, limit=self.limit, lock=self.lock)
         if not self.gives_tuple:
             (kind,) = self.results
             return None if made is None else (from_python(made, kind, f"{self.name} returned"),)
@@ -101,6 +106,11 @@ class UserAggregate:
                 final=replace(self.final, limit=limit),
             )
         return self._limited[limit]
+
+    @property
+    def parallel(self) -> bool:
+        """Whether its functions may run in several threads at once."""
+        return self.update.lock is None
 
     @property
     def methods(self) -> tuple[UserMethod, ...]:

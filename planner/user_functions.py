@@ -7,8 +7,10 @@ all where nobody reads it. How a kernel calls one is the executor's business (``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from threading import RLock
+from typing import Any, TypeAlias
 
 from cql.errors import Position
 from cql.planner.evaluation_error import EvaluationError
@@ -18,6 +20,8 @@ from cql.planner.signature import Signature, argument
 from cql.types import DataType
 from cql.watch import Limit, TimeLimitError, within
 
+#: Of functions that must not run in several threads at once.
+Lock: TypeAlias = "RLock"
 #: The category of SHOW FUNCTIONS.
 CATEGORY = "user"
 
@@ -26,7 +30,8 @@ CATEGORY = "user"
 class UserFunction:
     """A scalar function. Two declarations are never equal: a plan keeps the one that it was made
     with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call.
-    ``limit``: how long a call may take."""
+    ``limit``: how long a call may take. ``lock`` is held while it runs in Python, if it must not
+    run in several threads at once."""
 
     name: str
     function: Callable[..., Any]
@@ -35,6 +40,7 @@ class UserFunction:
     sees_null: bool = False
     help: str = ""
     limit: Limit | None = None
+    lock: Lock | None = None
     _limited: dict[Limit, UserFunction] = field(init=False, repr=False, default_factory=dict)
     __wrapped__: Callable[..., Any] = field(init=False, repr=False)
 
@@ -53,6 +59,10 @@ class UserFunction:
         if limit not in self._limited:
             self._limited[limit] = replace(self, limit=limit)
         return self._limited[limit]
+
+    @property
+    def parallel(self) -> bool:
+        return self.lock is None
 
     @property
     def types(self) -> tuple[DataType, ...]:
@@ -90,7 +100,7 @@ class UserFunction:
         if not self.sees_null and any(v is None for v in values):
             return None
         given = [to_python(v, kind) for v, kind in zip(values, self.types, strict=True)]
-        made = called(self.name, self.function, *given, limit=self.limit)
+        made = called(self.name, self.function, *given, limit=self.limit, lock=self.lock)
         return from_python(made, self.returns, f"{self.name} returned")
 
     def build(self, args: tuple[Expr, ...], pos: Position | None) -> Expr:
@@ -107,12 +117,17 @@ class UserFunction:
 
 
 def called(
-    name: str, function: Callable[..., Any], *args: object, limit: Limit | None = None
+    name: str,
+    function: Callable[..., Any],
+    *args: object,
+    limit: Limit | None = None,
+    lock: Lock | None = None,
 ) -> object:
-    """``function(*args)``; what it raises becomes an EvaluationError that names it. Raises
-    TimeLimitError if it takes longer than its limit."""
+    """``function(*args)``, with the ``lock`` held; what it raises becomes an EvaluationError that
+    names it. Raises TimeLimitError if it takes longer than its limit."""
     try:
-        return function(*args) if limit is None else within(limit, name, function, *args)
+        with lock or nullcontext():
+            return function(*args) if limit is None else within(limit, name, function, *args)
     except (EvaluationError, TimeLimitError):
         raise
     except (Exception, SystemExit) as error:

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import admission, handing, picks, rings, sections, sleep, workers
-from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.parted import PartedOperator
+from cql.executor.operators.instances import Instances
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
@@ -275,10 +274,9 @@ class Ordered:
         on = int(worker[sections.ON])
         lane = self._sections.lane(s, on)
         operator = self.graph.operators[self._sections.order[s]]
-        if isinstance(operator, PartedOperator):
-            operator = operator.instances[on]
-            if event == workers.NEEDS and isinstance(operator, OopJoinOperator):
-                # it has nothing but its own arrays; the others go on meanwhile
+        if isinstance(operator, Instances):
+            alone, operator = operator.provides_alone, operator.instances[on]
+            if event == workers.NEEDS and alone:
                 with at_work(operator.name):
                     operator.provide(self._sections.input_at(s, on))
                 return
