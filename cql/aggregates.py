@@ -47,7 +47,7 @@ def aggregate(
     args: Sequence[Type] | None = None,
     name: str | None = None,
     null_handling: str = "default",
-    parallel: bool = True,
+    parallel: bool | None = None,
 ) -> Any:
     """Declares a class of Python functions as an aggregate of SQL.
 
@@ -84,7 +84,7 @@ def declare_aggregate(
     args: Sequence[Type] | None,
     returns: Type | None,
     null_handling: str,
-    parallel: bool,
+    parallel: bool | None,
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
     from cql.functions import check_null_handling, check_spelling, checked_name
@@ -109,7 +109,7 @@ def declare_aggregate(
                 f"{label}: an aggregate takes and gives numbers, booleans and times, no {kind}",
                 hint="hand over a number that says what matters of it: length(x), hash(x), a CASE",
             )
-    sees_null, lock = null_handling == "call", None if parallel else RLock()
+    sees_null, lock = null_handling == "call", RLock() if parallel is False else None
 
     def method(role: str, shape: Any, results: tuple[DataType, ...], *, row: bool) -> Any:
         function = functions[role]

@@ -70,16 +70,17 @@ def function(
     args: Sequence[Type] | None = None,
     name: str | None = None,
     null_handling: str = "default",
-    parallel: bool = True,
+    parallel: bool | None = None,
 ) -> Any:
     """Declares a Python function as one of SQL; the decorated name stays callable.
 
     ``returns`` and ``args`` are SQL types (``"bigint"``, ``"decimal(10,2)"``) or Python ones;
     what is not given comes from the annotations (int is bigint, float double, str string).
     ``null_handling``: "default" gives NULL for a NULL argument, without a call; "call" hands None
-    over. ``parallel=False``: it must not run in several threads at once, nor be compiled. Raises
-    BindError for a type that is missing or that no column can have, and for a name that a function
-    of the engine has."""
+    over. ``parallel``: several threads may be in it at once, and True says that this is faster, for
+    it lets go of the interpreter (numpy does in large operations); False, that they must not, nor
+    is it compiled. Raises BindError for a type that is missing or that no column can have, and for
+    a name that a function of the engine has."""
     if callable(returns) and not isinstance(returns, type):
         return declare(returns, name, args, None, null_handling, parallel)
     result: Type | None = returns
@@ -96,7 +97,7 @@ def declare(
     args: Sequence[Type] | None,
     returns: Type | None,
     null_handling: str,
-    parallel: bool = True,
+    parallel: bool | None = None,
 ) -> Declared:
     """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
     from cql.aggregates import declare_aggregate, is_definition
@@ -131,7 +132,8 @@ def declare(
         result,
         null_handling == "call",
         doc or "A function of yours.",
-        lock=None if parallel else RLock(),
+        parallel=parallel,
+        lock=RLock() if parallel is False else None,
     )
     check_spelling(called, len(names))
     return declared

@@ -400,7 +400,7 @@ class Session:
         args: Sequence[Type] | None = None,
         name: str | None = None,
         null_handling: str = "default",
-        parallel: bool = True,
+        parallel: bool | None = None,
     ) -> Any:
         """``cql.function`` that also registers: a decorator for functions of this session."""
         from cql.functions import function as declaring
@@ -419,7 +419,7 @@ class Session:
         args: Sequence[Type] | None = None,
         name: str | None = None,
         null_handling: str = "default",
-        parallel: bool = True,
+        parallel: bool | None = None,
     ) -> Any:
         """``cql.aggregate`` that also registers: a decorator for aggregates of this session."""
         from cql.aggregates import aggregate, is_definition
@@ -439,7 +439,7 @@ class Session:
         returns: Type | None = None,
         *,
         null_handling: str = "default",
-        parallel: bool = True,
+        parallel: bool | None = None,
     ) -> None:
         """Makes a Python function (or a class that is an aggregate: ``cql.aggregate``) known to the
         queries that follow, as ``name``; one of that name is replaced, and queries that were made

@@ -90,7 +90,7 @@ def why_in_python(function: Called) -> str | None:
 
 def _refusal(function: Called) -> str | None:
     """What the declaration alone says."""
-    if not function.parallel:
+    if function.parallel is False:
         return "parallel=False lets one thread run it at a time"
     if function.sees_null:
         return "null_handling='call' hands None over"

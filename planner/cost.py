@@ -147,7 +147,7 @@ def runs_by_key(node: WidAggregateExec) -> bool:
     whatever is in them."""
     if not node.keys or node.by is not None or node.adaptive:
         return False
-    if not all(call.function is None or call.function.parallel for call in node.calls):
+    if not all(call.function is None or call.function.parallel is not False for call in node.calls):
         return False
     windows = (WindowKind.SLIDING, WindowKind.EARLY, WindowKind.SESSION)
     if node.window is not None and node.window.kind not in windows:
@@ -314,8 +314,8 @@ def _distinct(node: Physical, key: Expr) -> float | None:
 
 class _Read(NamedTuple):
     """Nanoseconds for a row, and who can compute them. ``held`` more are those of Python, which
-    lets one thread run at a time (but for functions that let go of it while they run in C, of which
-    nobody knows here)."""
+    lets one thread run at a time: every function of a user counts that is not declared parallel,
+    for whether it can be compiled is not known here."""
 
     each: float
     held: float
@@ -328,9 +328,10 @@ def _expressions(given: Iterable[Expr]) -> _Read:
         for expr in walk(part):
             if isinstance(expr, Column | Literal):
                 continue
-            if isinstance(expr, Call) and expr.function is not None:
-                held += _PYTHON
-                share = share if expr.function.parallel else Share.ALONE
+            if isinstance(expr, Call) and (function := expr.function) is not None:
+                each += _PYTHON if function.parallel else 0.0
+                held += 0.0 if function.parallel else _PYTHON
+                share = Share.ALONE if function.parallel is False else share
             elif not _reads_texts(expr):
                 each += _FUNCTION if isinstance(expr, Call) and expr.fn in _SLOW else _SIMPLE
             elif _is_looked_up(expr):

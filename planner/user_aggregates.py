@@ -40,8 +40,9 @@ class UserMethod:
     lock: Lock | None = None  # one for all functions of an aggregate; see ``UserFunction``
 
     @property
-    def parallel(self) -> bool:
-        return self.lock is None
+    def parallel(self) -> bool | None:
+        """See ``UserFunction``."""
+        return None if self.lock is None else False
 
     def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
         """Its results for flat stored arguments; None is NULL. Raises EvaluationError."""
@@ -108,9 +109,9 @@ class UserAggregate:
         return self._limited[limit]
 
     @property
-    def parallel(self) -> bool:
-        """Whether its functions may run in several threads at once."""
-        return self.update.lock is None
+    def parallel(self) -> bool | None:
+        """Whether several threads may be in its functions at once; see ``UserFunction``."""
+        return self.update.parallel
 
     @property
     def methods(self) -> tuple[UserMethod, ...]:

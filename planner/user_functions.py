@@ -30,8 +30,8 @@ CATEGORY = "user"
 class UserFunction:
     """A scalar function. Two declarations are never equal: a plan keeps the one that it was made
     with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call.
-    ``limit``: how long a call may take. ``lock`` is held while it runs in Python, if it must not
-    run in several threads at once."""
+    ``limit``: how long a call may take. ``parallel``: whether several threads may be in it at once
+    while it runs in Python (None: they may, and gain nothing); ``lock`` is held if not."""
 
     name: str
     function: Callable[..., Any]
@@ -40,6 +40,7 @@ class UserFunction:
     sees_null: bool = False
     help: str = ""
     limit: Limit | None = None
+    parallel: bool | None = None
     lock: Lock | None = None
     _limited: dict[Limit, UserFunction] = field(init=False, repr=False, default_factory=dict)
     __wrapped__: Callable[..., Any] = field(init=False, repr=False)
@@ -59,10 +60,6 @@ class UserFunction:
         if limit not in self._limited:
             self._limited[limit] = replace(self, limit=limit)
         return self._limited[limit]
-
-    @property
-    def parallel(self) -> bool:
-        return self.lock is None
 
     @property
     def types(self) -> tuple[DataType, ...]:

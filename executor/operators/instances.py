@@ -129,11 +129,15 @@ def is_shared(operator: Operator) -> bool:
 
 
 def can_replicate(operator: Operator) -> bool:
-    """Whether several threads may run instances of it at once: its functions allow it."""
+    """Whether several threads run instances of it at once: its functions allow it, and none that is
+    called for each row holds the interpreter. (Threads that hand it to each other at every row take
+    twice the time of one.)"""
     if not (is_stateless(operator) and _needs_python(operator)):
         return False
     assert isinstance(operator, StageOperator)
-    return all(function.parallel for function in functions_of(operator.code.kernel))
+    if any(function.parallel is False for function in _functions_of(operator.code.kernel)):
+        return False
+    return all(function.parallel for function in operator.python_functions)
 
 
 def _needs_python(operator: Operator) -> bool:
@@ -143,7 +147,7 @@ def _needs_python(operator: Operator) -> bool:
     return bool(kernel.hosts or kernel.tables or kernel.uses_rank or kernel.functions)
 
 
-def functions_of(kernel: Kernel) -> Iterator[Called]:
+def _functions_of(kernel: Kernel) -> Iterator[Called]:
     """The functions of users that a kernel calls, itself or through Python."""
     yield from kernel.functions
     for expr in (*(t.expr for t in kernel.tables), *(h.call for h in kernel.hosts)):

@@ -21,6 +21,7 @@ from cql.errors import RunError
 from cql.executor import codegen
 from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
+from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels import windows
@@ -229,6 +230,12 @@ class StageOperator:
             self._functions = function_codes(kernel.functions)
             for k, code in enumerate(self._functions):
                 self._set(f"function {k}", code.address)
+
+    @property
+    def python_functions(self) -> list[Called]:
+        """The functions of users that its kernel calls and that run in Python."""
+        called = zip(self.code.kernel.functions, self._functions, strict=True)
+        return [function for function, code in called if code.why is not None]
 
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
