@@ -13,6 +13,7 @@ import pytest
 from function_fixtures import FUNCTIONS
 
 import cql
+from cql.catalog import blocks
 from cql.errors import RunError
 from cql.executor import compaction
 from cql.executor.execution import Execution
@@ -301,12 +302,10 @@ def test_tables_of_instances_survive_compaction(monkeypatch: pytest.MonkeyPatch,
     answers = []
     for settings in ({"runtime": "depth_first"}, {"runtime": "ordered", "workers": 2}):
         for least in (compaction.LEAST, 2_000):
+            monkeypatch.setattr(blocks, "BLOCK_ROWS", 50)
             monkeypatch.setattr(compaction, "LEAST", least)
             with cql.connect(spark=False, functions=FUNCTIONS, partitions=3, **settings) as session:
-                blocks = [table().slice(at, 50) for at in range(0, ROWS, 50)]
-                session.create_stream(
-                    "s", [b for t in blocks for b in t.to_batches()], ordered_by="ts"
-                )
+                session.create_stream("s", table(), ordered_by="ts")
                 answers.append(session.sql(FORGETTING[name]).to_arrow())
     assert answers[0].num_rows > 0
     assert all(answer.equals(answers[0]) for answer in answers)
