@@ -26,7 +26,7 @@ from cql.executor.kernels.atomics import fetch_add
 from cql.executor.kernels.clock import nanoseconds
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.workers import LOOKS
-from cql.executor.operators.parted import PartedOperator
+from cql.executor.operators.instances import PartedOperator
 from cql.executor.runtimes import ordered
 from cql.executor.runtimes.sections import Sections
 from cql.executor.unit import Words

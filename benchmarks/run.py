@@ -18,6 +18,7 @@ from benchmarks import (
     figure,
     first,
     flush,
+    function_calls,
     harness,
     join_skew,
     joins,
@@ -51,6 +52,7 @@ BENCHMARKS: dict[str, Sequence[Make]] = {
     "several": (sliding.several,),
     "first": (first.first,),
     "tpcxbb-scaling": tuple(partial(tpcxbb_scaling.scaling, n) for n in tpcxbb_scaling.KERNELS),
+    "calls": tuple(partial(function_calls.calls, kind) for kind in function_calls.FUNCTIONS),
     "engine": tuple(partial(engine_bench.engine, n) for n in engine_bench.SIZES),
     "passchain": tuple(partial(engine_bench.passchain, n) for n in engine_bench.CHAIN_SIZES),
 }

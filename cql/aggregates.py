@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from cql import types as t
@@ -46,6 +47,7 @@ def aggregate(
     args: Sequence[Type] | None = None,
     name: str | None = None,
     null_handling: str = "default",
+    parallel: bool | None = None,
 ) -> Any:
     """Declares a class of Python functions as an aggregate of SQL.
 
@@ -56,12 +58,13 @@ def aggregate(
 
     Types and names: see ``cql.function``; what is not given comes from the annotations of
     ``update`` and ``final``. ``null_handling``: "default" leaves out rows with a NULL argument;
-    "call" hands None over. Raises BindError for what cannot be declared."""
+    "call" hands None over. ``parallel=False``: not in several threads at once. Raises BindError for
+    what cannot be declared."""
     if is_definition(returns):
-        return declare_aggregate(returns, name, args, None, null_handling)
+        return declare_aggregate(returns, name, args, None, null_handling, parallel)
 
     def decorate(made: Any) -> UserAggregate:
-        return declare_aggregate(made, name, args, returns, null_handling)
+        return declare_aggregate(made, name, args, returns, null_handling, parallel)
 
     return decorate
 
@@ -81,6 +84,7 @@ def declare_aggregate(
     args: Sequence[Type] | None,
     returns: Type | None,
     null_handling: str,
+    parallel: bool | None,
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
     from cql.functions import check_null_handling, check_spelling, checked_name
@@ -105,7 +109,7 @@ def declare_aggregate(
                 f"{label}: an aggregate takes and gives numbers, booleans and times, no {kind}",
                 hint="hand over a number that says what matters of it: length(x), hash(x), a CASE",
             )
-    sees_null = null_handling == "call"
+    sees_null, lock = null_handling == "call", RLock() if parallel is False else None
 
     def method(role: str, shape: Any, results: tuple[DataType, ...], *, row: bool) -> Any:
         function = functions[role]
@@ -114,7 +118,8 @@ def declare_aggregate(
         if role != "update":
             _check_count(f"{label}.{role}", function, len(shape))
         tuple_ = role != "final"
-        return UserMethod(f"{label}.{role}", function, shape, results, tuple_, row and sees_null)
+        nulls = row and sees_null
+        return UserMethod(f"{label}.{role}", function, shape, results, tuple_, nulls, lock=lock)
 
     update: UserMethod = method("update", (state, *kinds), state, row=True)
     final: UserMethod = method("final", (state,), (result,), row=False)

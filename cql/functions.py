@@ -25,6 +25,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from threading import RLock
 from types import ModuleType, UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -69,20 +70,23 @@ def function(
     args: Sequence[Type] | None = None,
     name: str | None = None,
     null_handling: str = "default",
+    parallel: bool | None = None,
 ) -> Any:
     """Declares a Python function as one of SQL; the decorated name stays callable.
 
     ``returns`` and ``args`` are SQL types (``"bigint"``, ``"decimal(10,2)"``) or Python ones;
     what is not given comes from the annotations (int is bigint, float double, str string).
     ``null_handling``: "default" gives NULL for a NULL argument, without a call; "call" hands None
-    over. Raises BindError for a type that is missing or that no column can have, and for a name
-    that a function of the engine has."""
+    over. ``parallel``: several threads may be in it at once, and True says that this is faster, for
+    it lets go of the interpreter (numpy does in large operations); False, that they must not, nor
+    is it compiled. Raises BindError for a type that is missing or that no column can have, and for
+    a name that a function of the engine has."""
     if callable(returns) and not isinstance(returns, type):
-        return declare(returns, name, args, None, null_handling)
+        return declare(returns, name, args, None, null_handling, parallel)
     result: Type | None = returns
 
     def decorate(made: Callable[..., Any]) -> Declared:
-        return declare(made, name, args, result, null_handling)
+        return declare(made, name, args, result, null_handling, parallel)
 
     return decorate
 
@@ -93,13 +97,14 @@ def declare(
     args: Sequence[Type] | None,
     returns: Type | None,
     null_handling: str,
+    parallel: bool | None = None,
 ) -> Declared:
     """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
     from cql.aggregates import declare_aggregate, is_definition
     from cql.planner.user_functions import UserFunction
 
     if is_definition(made):
-        return declare_aggregate(made, name, args, returns, null_handling)
+        return declare_aggregate(made, name, args, returns, null_handling, parallel)
     if isinstance(made, UserFunction):
         made = made.function
     if not callable(made):
@@ -127,6 +132,8 @@ def declare(
         result,
         null_handling == "call",
         doc or "A function of yours.",
+        parallel=parallel,
+        lock=RLock() if parallel is False else None,
     )
     check_spelling(called, len(names))
     return declared
@@ -292,7 +299,7 @@ def _collect(functions: Functions) -> Iterator[Declared]:
             if is_declared(made):
                 kinds, result = [k for _, k in made.parameters], made.returns
                 nulls = "call" if made.sees_null else "default"
-                yield declare(made, name, kinds, result, nulls)
+                yield declare(made, name, kinds, result, nulls, made.parallel)
             else:
                 yield declare(made, name, None, None, "default")
         return

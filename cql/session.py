@@ -400,11 +400,14 @@ class Session:
         args: Sequence[Type] | None = None,
         name: str | None = None,
         null_handling: str = "default",
+        parallel: bool | None = None,
     ) -> Any:
         """``cql.function`` that also registers: a decorator for functions of this session."""
         from cql.functions import function as declaring
 
-        made = declaring(returns, args=args, name=name, null_handling=null_handling)
+        made = declaring(
+            returns, args=args, name=name, null_handling=null_handling, parallel=parallel
+        )
         if callable(returns) and not isinstance(returns, type):
             return self._register(made)
         return lambda function: self._register(made(function))
@@ -416,11 +419,14 @@ class Session:
         args: Sequence[Type] | None = None,
         name: str | None = None,
         null_handling: str = "default",
+        parallel: bool | None = None,
     ) -> Any:
         """``cql.aggregate`` that also registers: a decorator for aggregates of this session."""
         from cql.aggregates import aggregate, is_definition
 
-        made = aggregate(returns, args=args, name=name, null_handling=null_handling)
+        made = aggregate(
+            returns, args=args, name=name, null_handling=null_handling, parallel=parallel
+        )
         if is_definition(returns):
             return self._register(made)
         return lambda definition: self._register(made(definition))
@@ -433,13 +439,14 @@ class Session:
         returns: Type | None = None,
         *,
         null_handling: str = "default",
+        parallel: bool | None = None,
     ) -> None:
         """Makes a Python function (or a class that is an aggregate: ``cql.aggregate``) known to the
         queries that follow, as ``name``; one of that name is replaced, and queries that were made
-        before keep the one that they have. Types and NULLs: see ``cql.function``."""
+        before keep the one that they have. The rest: see ``cql.function``."""
         from cql.functions import declare as declared
 
-        self._register(declared(function, name, args, returns, null_handling))
+        self._register(declared(function, name, args, returns, null_handling, parallel))
 
     def register_functions(self, functions: Functions) -> None:
         """All functions of a list, a mapping, a module or a Python file; see ``connect``."""

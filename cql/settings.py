@@ -434,6 +434,12 @@ class Settings(Mapping[str, Any]):
     time_zone: str = _choice(
         "UTC", "Time zone of dates, of printed times, and of windows without TIME ZONE."
     )
+    function_timeout: str = _setting(
+        SettingType.TIME,
+        "off",
+        "How long one call of a function of yours, or of an aggregate, may take; then it is ended, "
+        "and the query fails.",
+    )
     max_state: int = _setting(
         SettingType.BYTES,
         4_000_000_000,

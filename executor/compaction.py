@@ -32,8 +32,8 @@ def is_due(workspace: Workspace) -> bool:
 def compact(
     workspace: Workspace, operators: Sequence[Operator], others: Sequence[Values | Turns] = ()
 ) -> None:
-    """Forgets every text to which no operator refers, nor one of ``others``. Only while no unit is
-    inside."""
+    """Forgets every text to which no operator refers, nor one of ``others``; ``operators`` are all
+    that run, instances each by itself. Only while no unit is inside."""
     dictionary = workspace.dictionary
     live = np.zeros(len(dictionary), bool)
     live[0] = True
@@ -46,7 +46,8 @@ def compact(
     for state in states:
         state.map_codes(keep)
     held = live.copy()
-    tables = [op.tables for op in operators if isinstance(op, StageOperator)]
+    stages = [op for op in operators if isinstance(op, StageOperator)]
+    tables = list(dict.fromkeys(op.tables for op in stages))  # instances may share them
     for table in tables:
         live[table.results(held)] = True
     renumbered = dictionary.compact(live)

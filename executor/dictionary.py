@@ -115,6 +115,16 @@ class Dictionary:
         self.encode(pa.array(values, pa.binary()), out)
         return out
 
+    def add_result(self, value: bytes, depth: int = 0) -> int:
+        """The code of a text that was computed, so many tables away from a row; safe from any
+        thread."""
+        with self.lock:
+            before = self.used
+            code = int(self.encode_values([value])[0])
+            if self.used > before:
+                self.depths[code] = depth
+            return code
+
     def _grow(self, wanted: int) -> None:
         from cql.executor.kernels import dictionary as kernel
 
@@ -180,7 +190,12 @@ class Dictionary:
         return self.values(arrow).take(indices).cast(arrow)
 
     def rank(self) -> Codes:
-        """rank()[code] orders codes as their bytes; made anew when codes were added."""
+        """rank()[code] orders codes as their bytes; made anew when codes were added. Safe from any
+        thread."""
+        with self.lock:
+            return self._ranks()
+
+    def _ranks(self) -> Codes:
         if self._ranked != self.used:
             order = pc.sort_indices(self.values(pa.binary())).to_numpy()
             rank = np.empty(self.used, np.int32)

@@ -23,6 +23,7 @@ from cql.executor.holding import Holding
 from cql.executor.ingest import Feed, Loaded, narrow_schema
 from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
+from cql.executor.operators.instances import first_of
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
@@ -33,13 +34,15 @@ from cql.executor.protocols import BLOCK_ROWS, Reader, Source
 from cql.executor.query_run import BadRow, QueryRun
 from cql.executor.rereading import Rereading
 from cql.executor.runtimes.depth_first import DepthFirst
-from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
 from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
 from cql.executor.unit import INFINITY, PHASE, ROWS, SEQUENCE, SERIAL, Unit
+from cql.executor.user_errors import TIME_LIMIT
 from cql.planner.choose import duration
 from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources, waits
+from cql.watch import SETTING
 
 #: Rows of a unit at most, where several workers share what there is to do.
 ORDERED_ROWS = 4096
@@ -94,7 +97,7 @@ class Execution:
         self.finished: float | None = None
         self._readers: list[Reader] = []
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
-        self._refreshing: list[StageOperator | SlabOperator] = []
+        self._looks_up = False  # whether kernels have tables or ranks of texts
         self._clock = clock
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
@@ -138,7 +141,7 @@ class Execution:
             if isinstance(operator, StageOperator):
                 operator.release()
         self.graph = self._runtime = self._turns = None
-        self.feeds, self._readers, self._refreshing = [], [], []
+        self.feeds, self._readers = [], []
         self.rereading.end()
         self._results.clear()
         self._egress = {}
@@ -220,11 +223,7 @@ class Execution:
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots), most)
         self._runtime = self._make_runtime(self.graph)
-        self._refreshing = [
-            op
-            for op in self.graph.running()
-            if isinstance(op, StageOperator | SlabOperator) and op.needs_refresh
-        ]
+        self._looks_up = any(self._refreshing())
         self._refresh()
         self.control.begin(self._runtime, self._turns)
 
@@ -324,7 +323,7 @@ class Execution:
             return {}
         found, most = {}, min(int(self._settings["morsel_rows"]), BLOCK_ROWS)
         for q, egress in self._egress.values():
-            last = graph.operators[graph.sinks[q]]
+            last = first_of(graph.operators[graph.sinks[q]])
             fills = isinstance(last, StageOperator) and not (last.code.by_ref or last.code.passes)
             copies = self._driver == "ordered" or fills or isinstance(last, OopJoinOperator)
             if copies and not egress.carried:
@@ -531,7 +530,7 @@ class Execution:
         assert runtime is not None
         assert turns is not None
         contradicted = graph.contradicted([f.nulls for f in self.feeds])
-        if contradicted or self._refreshing or self._driver != "ordered":
+        if contradicted or self._looks_up or self._driver != "ordered":
             yield from self._through()
             runtime.settle()
         else:
@@ -561,13 +560,21 @@ class Execution:
         self._runtime.drain()
         values = [feed.values for feed in self.feeds if feed.values is not None]
         assert self._turns is not None
-        compact(self.workspace, self.graph.operators, [*values, self._turns])
+        compact(self.workspace, list(self.graph.running()), [*values, self._turns])
         self._refresh()
+
+    def _refreshing(self) -> Iterator[StageOperator | SlabOperator]:
+        """The operators that look texts up."""
+        assert self.graph is not None
+        for operator in self.graph.running():
+            if isinstance(operator, StageOperator | SlabOperator) and operator.needs_refresh:
+                yield operator
 
     def _refresh(self) -> None:
         """Dictionary tables cover the codes of the block that comes next."""
-        for operator in self._refreshing:
-            operator.refresh()
+        for operator in self._refreshing() if self._looks_up else ():
+            with at_work(operator.name):
+                operator.refresh()
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
@@ -587,6 +594,8 @@ class Execution:
             nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
             source, offset = (None, None) if nobody else self._origin(failure)
             where = f", in the row at offset {offset} of {source.name}" if source else ""
+            if failure.site.kind in ("function", TIME_LIMIT):
+                where = f", in {failure.operator}{where}"
             raise RunError(
                 f"{failure.site.message}{where}",
                 position=failure.site.pos or (source.pos if source else None),
@@ -664,7 +673,7 @@ class Execution:
             edge = waiting.pop()
             if edge is None or edge.target == SINK:
                 continue
-            operator = self.graph.operators[edge.target]
+            operator = first_of(self.graph.operators[edge.target])
             if isinstance(operator, StageOperator) and operator.name == name:
                 return operator
             if isinstance(operator, StageOperator):
@@ -688,6 +697,8 @@ def _told_at(node: SourceExec) -> Iterator[None]:
 
 
 def _remedy(failure: Failure) -> str:
+    if failure.site.kind == TIME_LIMIT:
+        return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
     if failure.site.kind == "rows":
         return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
     if failure.fatal and failure.site.again is not None:

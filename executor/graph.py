@@ -11,13 +11,19 @@ from cql.errors import NotSupportedError
 from cql.executor.expressions import host_sites
 from cql.executor.operators.asof_join import asof_operator
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.instances import (
+    Instances,
+    PartedOperator,
+    ReplicatedOperator,
+    can_replicate,
+    first_of,
+)
 from cql.executor.operators.join_code import Rows as JoinRows
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.parted import PartedOperator
 from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.row_number import RowNumberOperator
@@ -125,9 +131,9 @@ class Graph:
     bounds: list[Bounds] = field(default_factory=list)  # of ranges that operators are split by
 
     def running(self) -> Iterator[Operator]:
-        """The operators, and in the place of one in partitions its instances."""
+        """The operators, and in the place of one with instances these."""
         for operator in self.operators:
-            if isinstance(operator, PartedOperator):
+            if isinstance(operator, Instances):
                 yield from operator.instances
             else:
                 yield operator
@@ -153,7 +159,7 @@ class Graph:
         """Operators whose kernels assume a column without NULLs in which one was seen; which."""
         found = {}
         for k, columns in self.fed.items() if any(nulls) else ():
-            operator = self.operators[k]
+            operator = first_of(self.operators[k])
             assert isinstance(operator, StageOperator)
             seen = {c for c, places in columns.items() if any(p[1] in nulls[p[0]] for p in places)}
             if wrong := seen & operator.spec.assume_valid:
@@ -163,9 +169,10 @@ class Graph:
     def reassume(self, contradicted: dict[int, set[int]]) -> None:
         """Rebuilds these kernels (``contradicted``)."""
         for k, wrong in contradicted.items():
-            operator = self.operators[k]
-            assert isinstance(operator, StageOperator)
-            operator.reassume(operator.spec.assume_valid - wrong)
+            operator, first = self.operators[k], first_of(self.operators[k])
+            assert isinstance(operator, StageOperator | ReplicatedOperator)
+            assert isinstance(first, StageOperator)
+            operator.reassume(first.spec.assume_valid - wrong)
             self.units[k].own_masks()
 
 
@@ -493,8 +500,13 @@ class _Builder:
         if limited:
             self._leave_first(node, operator, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
+        shared = self.parts is not None and can_replicate(operator)
         index = self._add(
-            operator, node.schema, cursor.schema, owned=owned, stragglers=spec.carry_stragglers
+            ReplicatedOperator(operator) if shared else operator,
+            node.schema,
+            cursor.schema,
+            owned=owned,
+            stragglers=spec.carry_stragglers,
         )
         if spec.assume_valid:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
@@ -594,7 +606,9 @@ class _Builder:
         instances = [
             OopJoinOperator(name, node, self.workspace, rows, part, parts) for part in range(parts)
         ]
-        index = self._add(PartedOperator(instances, 1, split=not looking), schema, *reads)
+        index = self._add(
+            PartedOperator(instances, 1, split=not looking, provides_alone=True), schema, *reads
+        )
         for port, child in enumerate(children):
             if looking:
                 self._edge(child, below[port], index, port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
 from cql.planner.expr import Expr, Value
 from cql.types import DataType, Kind
+from cql.watch import TimeLimitError
 
 __all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
 
@@ -23,17 +25,22 @@ Column = npt.NDArray[Any]
 Status = npt.NDArray[np.uint8]
 
 
-def _entry(expr: Expr, row: Sequence[Value], dictionary: Dictionary) -> tuple[Any, int]:
-    """The stored value of one evaluation, and its status."""
+def _entry(
+    expr: Expr, row: Sequence[Value], dictionary: Dictionary, depth: int = 0
+) -> tuple[Any, int]:
+    """The stored value of one evaluation, and its status; a new text has that ``depth``."""
     try:
         value = evaluate(expr, row)
     except HostError:
         return 0, ERROR
+    except TimeLimitError as error:
+        error.position = error.position or expr.pos
+        raise
     if value is None:
         return 0, NULL
     if isinstance(value, str | bytes):
         raw = value.encode() if isinstance(value, str) else value
-        return int(dictionary.encode_values([raw])[0]), VALID
+        return dictionary.add_result(raw, depth), VALID
     return value, VALID
 
 
@@ -47,7 +54,10 @@ class DictionaryTables:
 
     ``extend`` fills the codes that came with rows. Results of tables stay unknown until a kernel
     asks for one with ``fill``, which computes all that are as far from a row: a table that mapped
-    its own results (or those of the next operator's table) unasked would grow texts without end."""
+    its own results (or those of the next operator's table) unasked would grow texts without end.
+
+    Instances of an operator may share them: ``lock`` is held while entries are computed. Kernels
+    that run meanwhile must not look at the status of these; ``version`` says when some are new."""
 
     def __init__(self, tables: Sequence[DictionaryTable], dictionary: Dictionary) -> None:
         self._tables = tuple(tables)
@@ -56,19 +66,23 @@ class DictionaryTables:
         self._status: list[Status] = [np.zeros(0, np.uint8) for _ in self._tables]
         #: For each table and depth of codes: the codes below this one are computed.
         self._done: list[dict[int, int]] = [{} for _ in self._tables]
+        self.lock = threading.RLock()
+        self.version = 0
         self._resize()
 
     def extend(self) -> None:
         """Computes the entries of every code that rows added since the last call."""
-        for k in range(len(self._tables)):
-            self._compute_all(k, 0)
-        self._resize()
+        with self.lock:
+            for k in range(len(self._tables)):
+                self._compute_all(k, 0)
+            self._resize()
 
     def fill(self, table: int, code: int) -> None:
         """Computes the entry that a kernel asked for, and those that it will ask for next."""
-        self._compute_all(table, int(self._dictionary.depths[code]))
-        self._compute(table, code)
-        self._resize()
+        with self.lock:
+            self._compute_all(table, int(self._dictionary.depths[code]))
+            self._compute(table, code)
+            self._resize()
 
     def _compute_all(self, k: int, depth: int) -> None:
         self._resize()
@@ -97,6 +111,7 @@ class DictionaryTables:
     def renumber(self, live: npt.NDArray[np.bool_], renumbered: Codes) -> None:
         """After the dictionary's compaction: entries of the codes that are left."""
         before = self.nbytes
+        self.version += 1
         for k, table in enumerate(self._tables):
             values = self._values[k][: live.size][live]
             status = self._status[k][: live.size][live]
@@ -112,11 +127,9 @@ class DictionaryTables:
         if status[code] != UNKNOWN:
             return
         leaf = text_of(self._dictionary.value(code), table.leaf)
-        before = len(self._dictionary)
-        values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary)
-        if len(self._dictionary) > before:
-            depths = self._dictionary.depths
-            depths[before] = min(int(depths[code]) + 1, FURTHEST)
+        depth = min(int(self._dictionary.depths[code]) + 1, FURTHEST)
+        values[code], status[code] = _entry(table.expr, (leaf,), self._dictionary, depth)
+        self.version += 1
 
     def _resize(self) -> None:
         """Room for every code of the dictionary; new entries are unknown."""
@@ -125,6 +138,7 @@ class DictionaryTables:
             if status.size < size:
                 room = max(size, 2 * status.size, 64) - status.size
                 self._dictionary.account(0, room * (values.itemsize + 1))
+                self.version += 1
                 self._values[k] = np.concatenate([values, np.zeros(room, values.dtype)])
                 self._status[k] = np.concatenate([status, np.full(room, UNKNOWN, np.uint8)])
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cql.executor.operators.instances import PartedOperator, first_of
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import Operator, StageOperator
-from cql.executor.operators.parted import PartedOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime
 from cql.executor.unit import PHASE, SUB
@@ -42,7 +42,7 @@ def entry(operator: Operator, refused: Mapping[str, int], peak: int) -> dict[str
     for name in ("rows_in", "rows_out"):
         found[name] = counters.pop(name)
     found |= counters
-    one = operator.instances[0] if isinstance(operator, PartedOperator) else operator
+    one = first_of(operator)
     if isinstance(one, StageOperator):
         found |= {"bad": 0, **refused}
         found |= _pairs(one, found)

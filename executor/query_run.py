@@ -13,6 +13,7 @@ import pyarrow as pa
 from cql.executor import lateness, ledger
 from cql.executor.holding import value_behind
 from cql.executor.ingest import Feed
+from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.runtimes.times import WorkerTime
@@ -257,7 +258,8 @@ class QueryRun:
         """The generated source of each stage, by operator."""
         if self._over is not None:
             return self._over.sources
-        stages = [op for op in self._operators() if isinstance(op, StageOperator)]
+        running = map(first_of, self._operators())
+        stages = [op for op in running if isinstance(op, StageOperator)]
         return {op.name: op.code.kernel.text for op in stages}
 
     # -- its part of the execution ---------------------------------------------------------------

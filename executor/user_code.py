@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from numba import cfunc, njit, types
 from numba.core import ir
+from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
@@ -31,7 +32,7 @@ from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic
 
 from cql.deep import deep_stack
-from cql.executor import user_arithmetic
+from cql.executor import user_arithmetic, user_rounds
 from cql.executor.expression_scope import Called
 from cql.executor.expression_user import flat
 from cql.executor.kernels.memory import bits_of_f64, call_operator, words
@@ -40,6 +41,7 @@ from cql.planner.expr import Value
 from cql.planner.user_aggregates import UserMethod
 from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
+from cql.watch import Limit
 
 NULL, VALID, ERROR = 0, 1, 2
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -60,12 +62,13 @@ _lock = threading.RLock()  # numba compiles one thing at a time anyway
 @dataclass(frozen=True, slots=True)
 class UserCode:
     """``why`` says why it is not compiled; None where it is. ``keep`` holds the machine code;
-    ``interrupted`` what interrupted a callback (Ctrl-C), for the caller to raise."""
+    ``interrupted`` what interrupted a callback (Ctrl-C, its time limit), by the thread that it ran
+    in, for the caller to raise."""
 
     address: int
     why: str | None
     keep: object
-    interrupted: list[BaseException] = field(default_factory=list)
+    interrupted: dict[int, BaseException] = field(default_factory=dict)
 
 
 _known: weakref.WeakKeyDictionary[Called, UserCode] = weakref.WeakKeyDictionary()
@@ -87,6 +90,8 @@ def why_in_python(function: Called) -> str | None:
 
 def _refusal(function: Called) -> str | None:
     """What the declaration alone says."""
+    if function.parallel is False:
+        return "parallel=False lets one thread run it at a time"
     if function.sees_null:
         return "null_handling='call' hands None over"
     for kind in (*flat(function.shape), *function.results):
@@ -131,7 +136,7 @@ def _python_code(function: Called, why: str | None) -> UserCode:
     """A callback. Behind the arguments of a function that sees NULL stand their flags."""
     kinds, results, masked = flat(function.shape), function.results, function.sees_null
     n = len(kinds)
-    interrupted: list[BaseException] = []
+    interrupted: dict[int, BaseException] = {}
     own = weakref.ref(function)  # the declaration keeps its code, not the other way round
 
     def callback(arguments: int, address: int) -> int:
@@ -145,8 +150,8 @@ def _python_code(function: Called, why: str | None) -> UserCode:
             values = declared.compute(row)
         except EvaluationError:
             return ERROR
-        except BaseException as error:  # Ctrl-C: told when the kernel is back in Python
-            interrupted.append(error)
+        except BaseException as error:  # told when the kernel is back in Python
+            interrupted[threading.get_ident()] = error
             return ERROR
         if values is None:
             return NULL
@@ -186,14 +191,14 @@ def _compile(function: Called, in_python: int) -> Any:
     plain = _plain(function)
     if not isinstance(plain, python_types.FunctionType):
         raise _RefusedError(f"a {type(plain).__name__} is no function written in Python")
-    _refusals.reason = None
+    _compiling.reason, _compiling.limit = None, function.limit
     inner = _dispatcher(plain)
     signature = tuple(_numba_type(part) for part in function.shape)
     try:
         inner.compile(signature)
     except NumbaError:
-        if _refusals.reason is not None:
-            raise _RefusedError(_refusals.reason) from None
+        if _compiling.reason is not None:
+            raise _RefusedError(_compiling.reason) from None
         raise
     made = inner.overloads[signature].signature.return_type
     load = _loader(signature)
@@ -332,21 +337,24 @@ def _first_and_rest(first: Any, rest: Any) -> Any:
 # -- the code of the user --------------------------------------------------------------------------
 
 
-class _Refusals(threading.local):
-    """What is being compiled, innermost last, and why a function was refused inside numba."""
+class _Compiling(threading.local):
+    """What is being compiled, innermost last, under which time limit, and why a function was
+    refused inside numba."""
 
     def __init__(self) -> None:
-        self.compiling: list[object] = []
+        self.functions: list[object] = []
+        self.limit: Limit | None = None
         self.reason: str | None = None
 
 
-_refusals = _Refusals()
-_dispatchers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_compiling = _Compiling()
+#: Of functions that others call, for each limit.
+_dispatchers: weakref.WeakKeyDictionary[Any, dict[Limit | None, Any]] = weakref.WeakKeyDictionary()
 
 
 def _refuse(reason: str) -> NoReturn:
     """Leaves the compilation, out of which numba lets only errors of its own."""
-    _refusals.reason = reason
+    _compiling.reason = reason
     raise NumbaError(reason)
 
 
@@ -386,7 +394,30 @@ class _PythonArithmetic(FunctionPass):
                     rewriter.assign(statement, body)
                 body.append(statement)
             block.body = body
+        if _compiling.limit is not None:
+            _limit_rounds(state.func_ir, _compiling.limit)
         return True
+
+
+def _limit_rounds(function: Any, limit: Limit) -> None:
+    """Each round of a loop counts, so that one that goes on for longer than the limit raises."""
+    if function.func_id.func.__code__.co_exceptiontable:
+        _refuse("under a time limit what has try or with runs in Python")
+    blocks = function.blocks
+    headers = {loop.header for loop in compute_cfg_from_blocks(blocks).loops().values()}
+    if not headers:
+        return
+    first = blocks[min(blocks)]
+    scope, loc = first.scope, first.loc
+    rounds, step = ir.Var(scope, "cql_rounds", loc), ir.Var(scope, "$cql_round", loc)
+    for name in (rounds.name, step.name):
+        scope.localvars.define(name, ir.Var(scope, name, loc))
+    for header in headers:
+        blocks[header].body[:0] = [
+            ir.Assign(ir.Global("round_of_a_loop", user_rounds.counter(limit), loc), step, loc),
+            ir.Assign(ir.Expr.call(step, (rounds,), (), loc), rounds, loc),
+        ]
+    first.body.insert(0, ir.Assign(ir.Const(0, loc), rounds, loc))
 
 
 class _Rewriter:
@@ -435,11 +466,12 @@ class _Rewriter:
             return
         if plain is value and self._numba_knows(value):
             return
-        if any(plain is other for other in _refusals.compiling):
+        if any(plain is other for other in _compiling.functions):
             _refuse(f"{plain.__name__} calls itself")
-        if plain not in _dispatchers:
-            _dispatchers[plain] = _dispatcher(plain)
-        statement.value = ir.Global(plain.__name__, _dispatchers[plain], loc)
+        known = _dispatchers.setdefault(plain, {})
+        if _compiling.limit not in known:
+            known[_compiling.limit] = _dispatcher(plain)
+        statement.value = ir.Global(plain.__name__, known[_compiling.limit], loc)
 
     def _numba_knows(self, value: Any) -> bool:
         try:
@@ -474,11 +506,11 @@ class _UserCompiler(CompilerBase):
         return [built]
 
     def compile_extra(self, func: Any) -> Any:
-        _refusals.compiling.append(func)
+        _compiling.functions.append(func)
         try:
             return super().compile_extra(func)
         finally:
-            _refusals.compiling.pop()
+            _compiling.functions.pop()
 
 
 # -- reasons -------------------------------------------------------------------------------------

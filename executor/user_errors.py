@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,9 +13,14 @@ from cql.executor.host import NULL, text_of
 from cql.executor.unit import Words
 from cql.planner.evaluation import EvaluationError
 from cql.planner.expr import Value
+from cql.watch import TimeLimitError
 
 if TYPE_CHECKING:
     from cql.executor.user_code import UserCode
+
+
+#: The kind of a site at which a function ran for too long.
+TIME_LIMIT = "time limit"
 
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:
@@ -24,15 +30,35 @@ def function_codes(functions: Sequence[Called]) -> list[UserCode]:
     return [code_of(function) for function in functions]
 
 
-def raise_interrupt(codes: Sequence[UserCode]) -> None:
-    """Raises what interrupted a function (Ctrl-C), if that is why it failed."""
+def explained(
+    site: ErrorSite,
+    codes: Sequence[UserCode],
+    words: Words,
+    dictionary: Dictionary,
+) -> ErrorSite:
+    """``site`` with what is known of its failure; ``codes`` are the functions that its kernel
+    calls."""
+    if site.again is None:
+        return site
+    try:
+        _raise_interrupt(codes)
+        return _computed_again(site, site.again, words, dictionary)
+    except TimeLimitError as error:
+        return replace(site, kind=TIME_LIMIT, message=error.message)
+
+
+def _raise_interrupt(codes: Sequence[UserCode]) -> None:
+    """Raises what interrupted a function that this thread called, if that is why it failed."""
+    me = threading.get_ident()
     for code in codes:
-        if code.interrupted:
-            raise code.interrupted.pop()
+        if (why := code.interrupted.pop(me, None)) is not None:
+            raise why
 
 
-def explained(site: ErrorSite, again: Again, words: Words, dictionary: Dictionary) -> ErrorSite:
-    """``site`` with what the evaluation says of the arguments that the kernel left behind."""
+def _computed_again(
+    site: ErrorSite, again: Again, words: Words, dictionary: Dictionary
+) -> ErrorSite:
+    """What the evaluation says of the arguments that the kernel left behind."""
     from cql.executor.user_code import from_word
 
     n = len(again.types)

@@ -19,7 +19,9 @@ from cql.planner.signature import Signature
 from cql.planner.statements import Name, NamedQuery
 from cql.planner.user_aggregates import UserAggregate
 from cql.planner.user_functions import UserFunction
+from cql.policy import parse_slack
 from cql.settings import Settings
+from cql.watch import Limit
 
 if TYPE_CHECKING:
     from cql.planner.scope import Scope
@@ -58,12 +60,20 @@ class Context:
     @property
     def signatures(self) -> Mapping[str, Signature]:
         """How calls of the user's functions are typed."""
-        return {name: function.signature for name, function in self.functions.items()}
+        limit = self._limit
+        return {name: f.within(limit).signature for name, f in self.functions.items()}
 
     def aggregate(self, name: str) -> UserAggregate | None:
         """The user's aggregate of that name."""
         found = self.functions.get(name.lower())
-        return found if isinstance(found, UserAggregate) else None
+        return found.within(self._limit) if isinstance(found, UserAggregate) else None
+
+    @property
+    def _limit(self) -> Limit | None:
+        """How long a call of a function of the user's may take."""
+        text = self.settings.function_timeout
+        slack = None if text == "off" else parse_slack(text)
+        return None if slack is None else Limit(slack.microseconds or 0, text)
 
     def named(self, name: Name) -> tuple[Name, NamedQuery] | None:
         """The view or intermediate stream of that name, as it was declared."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, walk
 from cql.planner.physical import (
@@ -146,6 +147,8 @@ def runs_by_key(node: WidAggregateExec) -> bool:
     whatever is in them."""
     if not node.keys or node.by is not None or node.adaptive:
         return False
+    if not all(call.function is None or call.function.parallel is not False for call in node.calls):
+        return False
     windows = (WindowKind.SLIDING, WindowKind.EARLY, WindowKind.SESSION)
     if node.window is not None and node.window.kind not in windows:
         return False
@@ -207,9 +210,9 @@ class _Estimate:
         self.joins |= share is Share.KEYS
         self.keys |= self.joins
         rows = sum(self.rows_of(child) for child in inputs(node))
-        each, _ = _expressions(node.rest)
-        each += _JOIN + _PAIR * _MET
-        self._add(rows, each, share, _SPLIT + _JOIN_APART)
+        rest = _expressions(node.rest)
+        self._add(rows, rest.held, Share.ALONE)
+        self._add(rows, rest.each + _JOIN + _PAIR * _MET, share, _SPLIT + _JOIN_APART)
         return rows * _MET
 
     def _stage(self, node: Physical) -> float:
@@ -234,11 +237,13 @@ class _Estimate:
         return self._steps(above, self._aggregate(aggregate, rows, Share.ALONE), Share.ALONE)
 
     def _aggregate(self, node: WidAggregateExec, rows: float, share: Share) -> float:
-        each, asked = _expressions(_read_by(node))
+        read = _expressions(_read_by(node))
+        each, held, asked = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
         each += find
         for call in node.calls:
-            each += _PYTHON if call.function is not None else _CALL
+            held += _PYTHON if call.function is not None else 0.0
+            each += _CALL
             if call.beside is not None:  # values are sorted when the window closes, by Python
                 each, asked = each + _VALUES, Share.ALONE
         window = node.window
@@ -246,7 +251,8 @@ class _Estimate:
             each += _SESSION
         pairs = window is not None and window.kind is WindowKind.SLIDING and node.pane is None
         if pairs and window is not None:
-            each *= max(window.overlap, 1)
+            each, held = each * max(window.overlap, 1), held * max(window.overlap, 1)
+        self._add(rows, held, Share.ALONE)
         self._add(rows, each, min(share, asked), _SPLIT + find)
         return rows * _GROUPS
 
@@ -265,12 +271,16 @@ class _Estimate:
         for step in steps:
             match step:
                 case FilterExec():
-                    each, asked = _expressions((step.condition,))
-                    costs.append((rows, each + _SIMPLE))
+                    read = _expressions((step.condition,))
+                    asked = read.share
+                    self._add(rows, read.held, Share.ALONE)
+                    costs.append((rows, read.each + _SIMPLE))
                     rows *= _KEPT
                 case ProjectExec():
-                    each, asked = _expressions(step.exprs)
-                    costs.append((rows, each))
+                    read = _expressions(step.exprs)
+                    asked = read.share
+                    self._add(rows, read.held, Share.ALONE)
+                    costs.append((rows, read.each))
                 case BucketExec():
                     asked, rows = share, rows * max(step.window.overlap, 1)
                     costs.append((rows, 3.0))
@@ -302,23 +312,33 @@ def _distinct(node: Physical, key: Expr) -> float | None:
     return node.relation.statistics.distinct.get(node.schema[key.index].name)
 
 
-def _expressions(given: Iterable[Expr]) -> tuple[float, Share]:
-    """Nanoseconds for a row, and who can compute them: what looks texts up, or calls functions of
-    the user's, has state in common."""
-    each, share = 0.0, Share.UNITS
+class _Read(NamedTuple):
+    """Nanoseconds for a row, and who can compute them. ``held`` more are those of Python, which
+    lets one thread run at a time: every function of a user counts that is not declared parallel,
+    for whether it can be compiled is not known here."""
+
+    each: float
+    held: float
+    share: Share
+
+
+def _expressions(given: Iterable[Expr]) -> _Read:
+    each, held, share = 0.0, 0.0, Share.UNITS
     for part in given:
         for expr in walk(part):
             if isinstance(expr, Column | Literal):
                 continue
-            if isinstance(expr, Call) and expr.function is not None:
-                each, share = each + _PYTHON, Share.ALONE
-            elif _reads_texts(expr):
-                each, share = each + _TEXT, Share.ALONE
-            elif isinstance(expr, Call) and expr.fn in _SLOW:
-                each += _FUNCTION
+            if isinstance(expr, Call) and (function := expr.function) is not None:
+                each += _PYTHON if function.parallel else 0.0
+                held += 0.0 if function.parallel else _PYTHON
+                share = Share.ALONE if function.parallel is False else share
+            elif not _reads_texts(expr):
+                each += _FUNCTION if isinstance(expr, Call) and expr.fn in _SLOW else _SIMPLE
+            elif _is_looked_up(expr):
+                each += _TEXT
             else:
-                each += _SIMPLE
-    return each, share
+                held += _TEXT
+    return _Read(each, held, share)
 
 
 def _reads_texts(expr: Expr) -> bool:
@@ -327,3 +347,8 @@ def _reads_texts(expr: Expr) -> bool:
         return False
     coded = any(part.type.is_coded for part in (expr, *children(expr)))
     return isinstance(expr, Call | Cast) and coded
+
+
+def _is_looked_up(expr: Expr) -> bool:
+    """Whether kernels find it in a table: what depends on one text is computed once for each."""
+    return sum(not isinstance(part, Literal) for part in children(expr)) <= 1

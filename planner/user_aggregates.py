@@ -9,7 +9,7 @@ associative, and merging with ``init()`` changes nothing. ``retract(state, x, â€
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cql.errors import BindError, Position
@@ -18,8 +18,9 @@ from cql.planner.expr import Expr, Value
 from cql.planner.logical import AggregateCall
 from cql.planner.python_values import from_python, to_python
 from cql.planner.signature import Builder, Signature, argument
-from cql.planner.user_functions import CATEGORY, called
+from cql.planner.user_functions import CATEGORY, Lock, called
 from cql.types import BOOLEAN, DataType
+from cql.watch import Limit
 
 #: A tuple of arguments is one argument: a state.
 Shape: TypeAlias = tuple[DataType | tuple[DataType, ...], ...]
@@ -35,6 +36,13 @@ class UserMethod:
     results: tuple[DataType, ...]
     gives_tuple: bool
     sees_null: bool = False
+    limit: Limit | None = None  # for one call
+    lock: Lock | None = None  # one for all functions of an aggregate; see ``UserFunction``
+
+    @property
+    def parallel(self) -> bool | None:
+        """See ``UserFunction``."""
+        return None if self.lock is None else False
 
     def compute(self, values: Sequence[Value]) -> tuple[Value, ...] | None:
         """Its results for flat stored arguments; None is NULL. Raises EvaluationError."""
@@ -45,7 +53,7 @@ class UserMethod:
                 given.append(tuple(to_python(rest.pop(0), kind) for kind in part))
             else:
                 given.append(to_python(rest.pop(0), part))
-        made = called(self.name, self.function, *given)
+        made = called(self.name, self.function, *given, limit=self.limit, lock=self.lock)
         if not self.gives_tuple:
             (kind,) = self.results
             return None if made is None else (from_python(made, kind, f"{self.name} returned"),)
@@ -84,6 +92,26 @@ class UserAggregate:
     sees_null: bool = False
     help: str = ""
     definition: object = field(default=None, repr=False)  # the class that declares it
+    _limited: dict[Limit, UserAggregate] = field(init=False, repr=False, default_factory=dict)
+
+    def within(self, limit: Limit | None) -> UserAggregate:
+        """The aggregate whose functions are under that limit; see ``UserFunction.within``."""
+        if limit is None:
+            return self
+        if limit not in self._limited:
+            self._limited[limit] = replace(
+                self,
+                update=replace(self.update, limit=limit),
+                merge=None if self.merge is None else replace(self.merge, limit=limit),
+                retract=None if self.retract is None else replace(self.retract, limit=limit),
+                final=replace(self.final, limit=limit),
+            )
+        return self._limited[limit]
+
+    @property
+    def parallel(self) -> bool | None:
+        """Whether several threads may be in its functions at once; see ``UserFunction``."""
+        return self.update.parallel
 
     @property
     def methods(self) -> tuple[UserMethod, ...]:

@@ -7,8 +7,10 @@ all where nobody reads it. How a kernel calls one is the executor's business (``
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any, TypeAlias
 
 from cql.errors import Position
 from cql.planner.evaluation_error import EvaluationError
@@ -16,7 +18,10 @@ from cql.planner.expr import Call, Expr, Value
 from cql.planner.python_values import from_python, to_python
 from cql.planner.signature import Signature, argument
 from cql.types import DataType
+from cql.watch import Limit, TimeLimitError, within
 
+#: Of functions that must not run in several threads at once.
+Lock: TypeAlias = "RLock"
 #: The category of SHOW FUNCTIONS.
 CATEGORY = "user"
 
@@ -24,7 +29,9 @@ CATEGORY = "user"
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class UserFunction:
     """A scalar function. Two declarations are never equal: a plan keeps the one that it was made
-    with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call."""
+    with. ``sees_null``: None is handed over; else a NULL argument gives NULL without a call.
+    ``limit``: how long a call may take. ``parallel``: whether several threads may be in it at once
+    while it runs in Python (None: they may, and gain nothing); ``lock`` is held if not."""
 
     name: str
     function: Callable[..., Any]
@@ -32,6 +39,10 @@ class UserFunction:
     returns: DataType
     sees_null: bool = False
     help: str = ""
+    limit: Limit | None = None
+    parallel: bool | None = None
+    lock: Lock | None = None
+    _limited: dict[Limit, UserFunction] = field(init=False, repr=False, default_factory=dict)
     __wrapped__: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,6 +51,15 @@ class UserFunction:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The Python function itself."""
         return self.function(*args, **named)
+
+    def within(self, limit: Limit | None) -> UserFunction:
+        """The function under that limit, always the same: its code is made once."""
+        if limit == self.limit:
+            return self
+        assert limit is not None
+        if limit not in self._limited:
+            self._limited[limit] = replace(self, limit=limit)
+        return self._limited[limit]
 
     @property
     def types(self) -> tuple[DataType, ...]:
@@ -77,7 +97,7 @@ class UserFunction:
         if not self.sees_null and any(v is None for v in values):
             return None
         given = [to_python(v, kind) for v, kind in zip(values, self.types, strict=True)]
-        made = called(self.name, self.function, *given)
+        made = called(self.name, self.function, *given, limit=self.limit, lock=self.lock)
         return from_python(made, self.returns, f"{self.name} returned")
 
     def build(self, args: tuple[Expr, ...], pos: Position | None) -> Expr:
@@ -93,11 +113,19 @@ class UserFunction:
         return Signature(self.name, CATEGORY, self.usage, self.help, (arity, arity), self.build)
 
 
-def called(name: str, function: Callable[..., Any], *args: object) -> object:
-    """``function(*args)``; what it raises becomes an EvaluationError that names it."""
+def called(
+    name: str,
+    function: Callable[..., Any],
+    *args: object,
+    limit: Limit | None = None,
+    lock: Lock | None = None,
+) -> object:
+    """``function(*args)``, with the ``lock`` held; what it raises becomes an EvaluationError that
+    names it. Raises TimeLimitError if it takes longer than its limit."""
     try:
-        return function(*args)
-    except EvaluationError:
+        with lock or nullcontext():
+            return function(*args) if limit is None else within(limit, name, function, *args)
+    except (EvaluationError, TimeLimitError):
         raise
     except (Exception, SystemExit) as error:
         text = " ".join(str(error).split())

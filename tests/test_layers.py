@@ -25,6 +25,7 @@ LAYERS = (
         "cql.window",
         "cql.policy",
         "cql.settings",
+        "cql.watch",
     ),
     ("cql.dialect",),
     ("cql.planner",),

@@ -24,8 +24,8 @@ from test_runtimes import QUERIES, stream
 from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.execution import Execution
 from cql.executor.kernels import sections
+from cql.executor.operators.instances import PartedOperator
 from cql.executor.operators.native import StageOperator
-from cql.executor.operators.parted import PartedOperator
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure

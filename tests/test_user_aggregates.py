@@ -423,7 +423,7 @@ def test_a_row_that_update_refuses_is_named(compiled: bool) -> None:
         with session_of(own) as session, pytest.raises(RunError) as caught:
             session.sql(f"SELECT bad(CAST(n AS INT)) FROM {WINDOW}{keep}").to_arrow()
         assert caught.value.message == (
-            "bad.update raised ValueError: no 25, in the row at offset 15 of s"
+            "bad.update raised ValueError: no 25, in aggregate#0, in the row at offset 15 of s"
         )
         assert "FILTER" in (caught.value.hint or "")
         assert caught.value.column == 8

@@ -29,7 +29,7 @@ from cql.executor.operators.value_logs import (
 )
 from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
-from cql.executor.user_errors import explained, function_codes, raise_interrupt
+from cql.executor.user_errors import explained, function_codes
 from cql.model import Schema
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.physical import ChangeAggregateExec, bounded
@@ -93,8 +93,7 @@ class ChangeAggregateOperator(InstantOperator):
         site = self.code.sites[self._detail]
         if site.again is None:
             return site
-        raise_interrupt(self._functions)
-        made = explained(site, site.again, self._words, self.workspace.dictionary)
+        made = explained(site, self._functions, self._words, self.workspace.dictionary)
         kind = self.schema[self.time].type
         with contextlib.suppress(EvaluationError):  # a time that Python has not
             made = replace(made, message=f"{made.message}, at {to_python(self._word('now'), kind)}")

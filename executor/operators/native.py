@@ -21,6 +21,7 @@ from cql.errors import RunError
 from cql.executor import codegen
 from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
+from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels import windows
@@ -39,7 +40,7 @@ from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
-from cql.executor.user_errors import explained, function_codes, raise_interrupt
+from cql.executor.user_errors import explained, function_codes
 from cql.executor.written import Kernel
 from cql.model import Schema
 from cql.planner.expr import Literal
@@ -102,9 +103,11 @@ class Operator(Protocol):
     """What a runtime drives. ``address`` 0 means that Python runs it through ``call``."""
 
     name: str
-    address: int
-    descriptor: Words
 
+    @property
+    def address(self) -> int: ...
+    @property
+    def descriptor(self) -> Words: ...
     def call(self, unit: Unit, out: Unit) -> int: ...
     def provide(self, unit: Unit) -> None: ...
     def error(self, unit: Unit) -> ErrorSite: ...
@@ -116,9 +119,15 @@ class Operator(Protocol):
 
 
 class StageOperator:
-    """A compiled stage."""
+    """A compiled stage. ``like`` is one of the same name and spec whose code and tables it takes
+    (``instances``)."""
 
-    def __init__(self, name: str, spec: StageSpec, workspace: Workspace) -> None:
+    #: Whether others compute entries of its tables while its kernel runs.
+    shares_tables = False
+
+    def __init__(
+        self, name: str, spec: StageSpec, workspace: Workspace, like: StageOperator | None = None
+    ) -> None:
         self.name = name
         self.spec = spec
         self.workspace = workspace
@@ -126,12 +135,17 @@ class StageOperator:
         self._functions: Sequence[UserCode] = ()
         self._zones: dict[int, Words] = {}  # kept alive for the kernel
         self._entries: dict[str, int] = {}  # capacity of the slab of groups, and of each set
-        self.code = write_stage(spec)
+        self.code: StageCode = write_stage(spec) if like is None else like.code
         self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self._scratch: list[npt.NDArray[Any]] = []
         self.address = self._compile(self.code)
-        self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
+        self._own_status: list[npt.NDArray[np.uint8]] = []
+        self._own_version = -1
+        if like is None:
+            self.tables = DictionaryTables(self.code.kernel.tables, workspace.dictionary)
+        else:
+            self.tables, self.shares_tables = like.tables, True
         if spec.aggregate is not None:
             self._allocate_windows()
         self._bind_constants()
@@ -147,20 +161,32 @@ class StageOperator:
         self._keep = module
         return int(module.op.address)
 
-    def reassume(self, assume_valid: frozenset[int]) -> None:
-        """Rebuilds the kernel for columns in which NULLs were seen; the state stays as it is."""
+    def replica(self) -> StageOperator:
+        """One more for other units: with its own arguments and results of functions."""
+        made = StageOperator(self.name, self.spec, self.workspace, self)
+        made.allocate_host()
+        made.refresh()
+        return made
+
+    def reassume(self, assume_valid: frozenset[int], like: StageOperator | None = None) -> None:
+        """Rebuilds the kernel for columns in which NULLs were seen; the state stays as it is.
+        ``like``: one that has been rebuilt, whose code and tables it takes."""
         from dataclasses import replace
 
         if assume_valid == self.spec.assume_valid:
             return
         words = self.scalars()
         self.spec = replace(self.spec, assume_valid=assume_valid)
-        self.code = write_stage(self.spec)
+        self.code = write_stage(self.spec) if like is None else like.code
         self._slots = self.code.kernel.slots
         self.descriptor = np.zeros(len(self._slots), np.int64)
         self.address = self._compile(self.code)
-        self.workspace.dictionary.account(self.tables.nbytes, 0)
-        self.tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
+        if like is None:
+            self.workspace.dictionary.account(self.tables.nbytes, 0)
+            self.tables = DictionaryTables(self.code.kernel.tables, self.workspace.dictionary)
+        else:
+            self.tables = like.tables
+        self._own_version = -1
         for name, value in words.items():
             self._set(name, value)
         self._bind_constants()
@@ -205,6 +231,12 @@ class StageOperator:
             for k, code in enumerate(self._functions):
                 self._set(f"function {k}", code.address)
 
+    @property
+    def python_functions(self) -> list[Called]:
+        """The functions of users that its kernel calls and that run in Python."""
+        called = zip(self.code.kernel.functions, self._functions, strict=True)
+        return [function for function, code in called if code.why is not None]
+
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
         if self.code.kernel.tables:
@@ -220,7 +252,14 @@ class StageOperator:
         return bool(self.code.kernel.tables) or self.code.kernel.uses_rank
 
     def _bind_tables(self) -> None:
-        for k, (values, status) in enumerate(self.tables.arrays()):
+        with self.tables.lock:
+            bound = self._bound_tables = self.tables.arrays()  # kept alive for the kernel
+            if self.shares_tables:
+                if self._own_version != self.tables.version:
+                    self._own_version = self.tables.version
+                    self._own_status = [status.copy() for _, status in bound]
+                bound = [(v, s) for (v, _), s in zip(bound, self._own_status, strict=True)]
+        for k, (values, status) in enumerate(bound):
             self._set(f"table {k} values", values.ctypes.data)
             self._set(f"table {k} status", status.ctypes.data)
             self._set(f"table {k} length", values.size)
@@ -422,10 +461,7 @@ class StageOperator:
 
     def error(self, unit: Unit) -> ErrorSite:
         site = self.code.kernel.sites[int(unit.words[DETAIL])]
-        if site.again is None:
-            return site
-        raise_interrupt(self._functions)
-        return explained(site, site.again, self.descriptor, self.workspace.dictionary)
+        return explained(site, self._functions, self.descriptor, self.workspace.dictionary)
 
     def is_fatal(self, unit: Unit) -> bool:
         return int(unit.words[DETAIL]) in self.code.fatal

@@ -11,7 +11,7 @@ import numpy as np
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
-from cql.executor.runtimes.protocol import Alone, Failure, Handler
+from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
@@ -145,12 +145,12 @@ class DepthFirst(Alone):
             case drive.SINK:
                 self.handler.deliver(self.graph.units[index], index)
             case drive.NEEDS:
-                with self._clock.of(index):
+                with self._clock.of(index), at_work(operator.name):
                     operator.provide(unit)
             case drive.FAILED:
                 self.handler.failed(Failure.of(operator, unit))
             case drive.PYTHON:
-                with self._clock.of(index):
+                with self._clock.of(index), at_work(operator.name):
                     result = operator.call(unit, self.graph.units[index])
                 self._control[drive.RESULT] = result
             case drive.LOOPED:

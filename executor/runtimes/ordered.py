@@ -11,11 +11,10 @@ from typing import ClassVar
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import admission, handing, picks, rings, sections, sleep, workers
-from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.parted import PartedOperator
+from cql.executor.operators.instances import Instances
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
-from cql.executor.runtimes.protocol import Failure, Handler, failing_row
+from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
 from cql.executor.runtimes.sections import Sections
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
@@ -275,11 +274,11 @@ class Ordered:
         on = int(worker[sections.ON])
         lane = self._sections.lane(s, on)
         operator = self.graph.operators[self._sections.order[s]]
-        if isinstance(operator, PartedOperator):
-            operator = operator.instances[on]
-            if event == workers.NEEDS and isinstance(operator, OopJoinOperator):
-                # it has nothing but its own arrays; the others go on meanwhile
-                operator.provide(self._sections.input_at(s, on))
+        if isinstance(operator, Instances):
+            alone, operator = operator.provides_alone, operator.instances[on]
+            if event == workers.NEEDS and alone:
+                with at_work(operator.name):
+                    operator.provide(self._sections.input_at(s, on))
                 return
         with self._lock:
             if event == workers.NEED_UNIT:
@@ -288,12 +287,14 @@ class Ordered:
             unit = self._sections.input_at(s, on)
             match event:
                 case workers.NEEDS:
-                    operator.provide(unit)
+                    with at_work(operator.name):
+                        operator.provide(unit)
                 case workers.FAILED:
                     feed = int(unit.words[FEED]), int(unit.words[BASE])
                     self.handler.failed(Failure.of(operator, unit, feed))
                 case workers.PYTHON:
                     out = self._sections.units[int(lane[sections.OUTPUT])]
-                    lane[sections.CODE] = operator.call(unit, out)
+                    with at_work(operator.name):
+                        lane[sections.CODE] = operator.call(unit, out)
                 case _:
                     raise AssertionError(f"unknown event {event}")

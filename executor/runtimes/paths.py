@@ -8,6 +8,7 @@ from itertools import combinations
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.handing import PORT_BITS
 from cql.executor.kernels.sections import MOST_SECTIONS
+from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.planner.physical import ProjectExec
 
@@ -115,6 +116,7 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
 
 def _gives_one_for_one(operator: Operator) -> bool:
     """Whether a unit that it gives is one that it was given."""
+    operator = first_of(operator)
     if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
         return False
     return all(isinstance(step, ProjectExec) for step in operator.spec.steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +16,8 @@ from cql.executor.operators.native import Operator
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
 from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, Unit
+from cql.executor.user_errors import TIME_LIMIT
+from cql.watch import TimeLimitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,20 @@ class Failure:
     @classmethod
     def of(cls, operator: Operator, unit: Unit, feed: tuple[int, int] | None = None) -> Failure:
         """What an operator says of the unit that it has returned ERROR for."""
-        fatal = operator.is_fatal(unit)
-        return cls(operator.name, operator.error(unit), unit, failing_row(unit), fatal, feed)
+        site = operator.error(unit)
+        fatal = operator.is_fatal(unit) or site.kind == TIME_LIMIT
+        return cls(operator.name, site, unit, failing_row(unit), fatal, feed)
+
+
+@contextlib.contextmanager
+def at_work(name: str) -> Iterator[None]:
+    """While Python computes something for the operator of that name, which is told with what takes
+    too long."""
+    try:
+        yield
+    except TimeLimitError as error:
+        error.message = f"{error.message}, in {name}"
+        raise
 
 
 def failing_row(unit: Unit) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
 from cql.executor.operators.native import BUFFERS
-from cql.executor.runtimes.protocol import Alone, Failure, Handler
+from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
@@ -175,12 +175,12 @@ class Queued(Alone):
             case queues.SINK:
                 self.handler.deliver(self.graph.units[index], index)
             case queues.NEEDS:
-                with self._operator_clock.of(index):
+                with self._operator_clock.of(index), at_work(operator.name):
                     operator.provide(unit)
             case queues.FAILED:
                 self.handler.failed(Failure.of(operator, unit))
             case queues.PYTHON:
-                with self._operator_clock.of(index):
+                with self._operator_clock.of(index), at_work(operator.name):
                     result = operator.call(unit, self.graph.units[index])
                 self._control[queues.RESULT] = result
             case _:

@@ -11,9 +11,15 @@ import numpy.typing as npt
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import reorder, rings, sections, sleep
-from cql.executor.operators.native import BUFFERS, Operator, StageOperator
-from cql.executor.operators.parted import PartedOperator
-from cql.executor.operators.split import LISTS, SplitOperator
+from cql.executor.operators.instances import (
+    Instances,
+    PartedOperator,
+    ReplicatedOperator,
+    first_of,
+    is_shared,
+)
+from cql.executor.operators.native import BUFFERS, StageOperator
+from cql.executor.operators.split import LISTS
 from cql.executor.runtimes.paths import feeders, path_of, topological
 from cql.executor.runtimes.times import OperatorTime, Times, WorkerTime
 from cql.executor.unit import (
@@ -27,7 +33,6 @@ from cql.executor.unit import (
     value_bytes,
 )
 from cql.model import Schema
-from cql.planner.physical import NumberExec
 
 #: Units that results are copied into.
 COLLECTORS = 4
@@ -44,18 +49,6 @@ def depth(workers: int) -> int:
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
-
-
-def is_stateless(operator: Operator) -> bool:
-    """Whether several threads may run it at once: a kernel without state, which Python computes
-    nothing for."""
-    if isinstance(operator, SplitOperator):
-        return True
-    if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
-        return False
-    kernel = operator.code.kernel
-    needs_python = kernel.hosts or kernel.tables or kernel.uses_rank or kernel.functions
-    return not needs_python and not any(isinstance(s, NumberExec) for s in operator.spec.steps)
 
 
 class Table:
@@ -199,8 +192,11 @@ class Sections:
         self._had = max(self._had, workers)
         self._depth = size = self.slots or depth(workers)
         for s in range(len(self.order)):
-            words = self.section(s)
+            words, operator = self.section(s), self.graph.operators[self.order[s]]
             words[sections.SIZE] = size
+            if isinstance(operator, ReplicatedOperator):
+                operator.grow(workers)
+                self.bind(s)
             if words[sections.KIND] != sections.SERIAL_ONE:
                 words[sections.MOST] = min(int(words[sections.LANES]), workers)
             for port in self.ports(s):
@@ -221,7 +217,7 @@ class Sections:
         kind, lanes = sections.SERIAL_ONE, 1
         if isinstance(operator, PartedOperator):
             kind, lanes = sections.PARTITIONED, len(operator.instances)
-        elif is_stateless(operator):
+        elif isinstance(operator, ReplicatedOperator) or is_shared(operator):
             kind, lanes = sections.STATELESS, MOST_WORKERS
         words[sections.KIND], words[sections.MOST] = kind, 1
         words[sections.NUMBER], words[sections.LANES] = k, lanes
@@ -230,7 +226,8 @@ class Sections:
         self._lanes[s][sections.CODE :: sections.LANE] = sections.UNASKED
         words[sections.POOL] = table.ring(_POOL)
         words[sections.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
-        passes = isinstance(operator, StageOperator) and operator.code.passes
+        first = first_of(operator)
+        passes = isinstance(first, StageOperator) and first.code.passes
         words[sections.BORROWS] = passes or any(d is None for d in self.graph.units[k].data)
         if isinstance(operator, PartedOperator):
             self._partitions(s, operator)
@@ -273,9 +270,10 @@ class Sections:
         """Where the kernel of a section is, and its descriptor."""
         operator, words = self.graph.operators[self.order[s]], self.section(s)
         words[sections.ADDRESS] = operator.address
-        running = operator.instances if isinstance(operator, PartedOperator) else (operator,)
-        descriptors = [instance.descriptor.ctypes.data for instance in running]
-        self._lanes[s][sections.DESCRIPTOR :: sections.LANE] = descriptors  # all the same, or each
+        running = operator.instances if isinstance(operator, Instances) else ()
+        lanes = self._lanes[s][sections.DESCRIPTOR :: sections.LANE]
+        lanes[:] = operator.descriptor.ctypes.data
+        lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_unit(self, s: int) -> Unit:
         """One more output unit of a section; the first is that of the graph."""

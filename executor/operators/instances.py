@@ -1,0 +1,155 @@
+"""Several instances of one operator, which workers run at once: each with a partition of the keys,
+or, where there is no state, each with units of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from cql.executor.expression_scope import Called
+from cql.executor.expressions import ErrorSite
+from cql.executor.operators.native import CodeColumn, Operator, StageOperator
+from cql.executor.operators.split import SplitOperator
+from cql.executor.unit import Unit, Words
+from cql.executor.written import Kernel
+from cql.planner.expr import Call, walk
+from cql.planner.physical import NumberExec
+
+
+class Instances:
+    """``instances`` have the same kernel. ``provides_alone``: what one asks of Python concerns
+    nothing but itself, and what locks itself; others go on meanwhile."""
+
+    def __init__(self, instances: Sequence[Operator], *, provides_alone: bool) -> None:
+        self.instances = instances
+        self.provides_alone = provides_alone
+        self.name = instances[0].name
+
+    @property
+    def descriptor(self) -> Words:
+        return self.instances[0].descriptor
+
+    @property
+    def address(self) -> int:
+        return self.instances[0].address
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("an instance is called by its address")
+
+    def provide(self, unit: Unit) -> None:
+        raise AssertionError("an instance asks for itself")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise AssertionError("an instance knows its errors")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return self.instances[0].is_fatal(unit)
+
+    def counters(self) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for instance in self.instances:
+            total.update(instance.counters())
+        return dict(total)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(getattr(i, "state_bytes", 0) for i in self.instances)
+
+    def too_late(self) -> list[tuple[str, int]]:
+        told: list[list[tuple[str, int]]] = [getattr(i, "too_late", list)() for i in self.instances]
+        return [(ports[0][0], sum(n for _, n in ports)) for ports in zip(*told, strict=True)]
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        for instance in self.instances:
+            instance.map_codes(change)
+
+
+class PartedOperator(Instances):
+    """``instances`` are as many as partitions; ``order`` columns at the end of their outputs say in
+    which order these are merged. ``split``: their inputs list the rows of each (``split``);
+    otherwise each instance looks for its own among all."""
+
+    def __init__(
+        self,
+        instances: Sequence[Operator],
+        order: int,
+        *,
+        split: bool = True,
+        provides_alone: bool = False,
+    ) -> None:
+        super().__init__(instances, provides_alone=provides_alone)
+        self.order = order
+        self.split = split
+        self.why = ""  # it is split into so many
+
+
+class ReplicatedOperator(Instances):
+    """A stage without state that asks Python for something: each worker has an instance, with its
+    own arguments and results of functions. What they have in common are the tables by text, so
+    that each text is computed once."""
+
+    instances: list[StageOperator]
+
+    def __init__(self, stage: StageOperator) -> None:
+        super().__init__([stage], provides_alone=True)
+        stage.shares_tables = True
+
+    def grow(self, workers: int) -> None:
+        """An instance for each worker. Those of workers who have left keep what they counted."""
+        first = self.instances[0]
+        for _ in range(len(self.instances), workers):
+            self.instances.append(first.replica())
+
+    def reassume(self, assume_valid: frozenset[int]) -> None:
+        """See ``StageOperator.reassume``."""
+        first, *others = self.instances
+        first.reassume(assume_valid)
+        for instance in others:
+            instance.reassume(assume_valid, first)
+
+
+def first_of(operator: Operator) -> Operator:
+    """The operator, or one of its instances: what holds for all of them can be asked of it."""
+    return operator.instances[0] if isinstance(operator, Instances) else operator
+
+
+def is_stateless(operator: Operator) -> bool:
+    """Whether no row of it depends on another one."""
+    if isinstance(operator, SplitOperator):
+        return True
+    if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
+        return False
+    return not any(isinstance(step, NumberExec) for step in operator.spec.steps)
+
+
+def is_shared(operator: Operator) -> bool:
+    """Whether several threads may run it at once as it is: a kernel without state, which Python
+    computes nothing for."""
+    return is_stateless(operator) and not _needs_python(operator)
+
+
+def can_replicate(operator: Operator) -> bool:
+    """Whether several threads run instances of it at once: its functions allow it, and none that is
+    called for each row holds the interpreter. (Threads that hand it to each other at every row take
+    twice the time of one.)"""
+    if not (is_stateless(operator) and _needs_python(operator)):
+        return False
+    assert isinstance(operator, StageOperator)
+    if any(function.parallel is False for function in _functions_of(operator.code.kernel)):
+        return False
+    return all(function.parallel for function in operator.python_functions)
+
+
+def _needs_python(operator: Operator) -> bool:
+    if not isinstance(operator, StageOperator):
+        return False
+    kernel = operator.code.kernel
+    return bool(kernel.hosts or kernel.tables or kernel.uses_rank or kernel.functions)
+
+
+def _functions_of(kernel: Kernel) -> Iterator[Called]:
+    """The functions of users that a kernel calls, itself or through Python."""
+    yield from kernel.functions
+    for expr in (*(t.expr for t in kernel.tables), *(h.call for h in kernel.hosts)):
+        calls = (part for part in walk(expr) if isinstance(part, Call))
+        yield from (call.function for call in calls if call.function is not None)
