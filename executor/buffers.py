@@ -17,6 +17,7 @@ Array = npt.NDArray[Any]
 KEPT_BYTES = 256 << 20
 #: Smaller buffers are cheap to make, and come back too often to be worth a finalizer.
 SMALLEST = 64 << 10
+_BYTES = np.dtype(np.uint8)
 
 
 class BufferPool:
@@ -38,6 +39,21 @@ class BufferPool:
             self.kept -= array.nbytes
             return array
         return np.empty(n, dtype)
+
+    def zeros(self, dtype: np.dtype[Any], n: int) -> Array:
+        """As ``numpy.zeros``; its memory returns here when the array and all views of it are
+        gone."""
+        nbytes = n * dtype.itemsize
+        if nbytes < SMALLEST:
+            return np.zeros(n, dtype)
+        step = 1 << nbytes.bit_length() - 4  # few sizes, each of which comes back
+        block = self.take(_BYTES, -(-nbytes // step) * step)
+        block[:nbytes] = 0
+        # All views refer to this one, since its own base is no array.
+        shown = np.frombuffer(memoryview(block)[:nbytes], _BYTES)
+        weakref.finalize(shown, self.give, block).atexit = False
+        element, inner = dtype.subdtype or (dtype, ())
+        return shown.view(element).reshape(n, *inner)
 
     def lend(self, array: Array, n: int) -> Array:
         """The first ``n`` values, for good: the array returns here when the view is gone."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor import codegen
+from cql.executor.buffers import POOL
 from cql.executor.expressions import ErrorSite
 from cql.executor.operators.native import (
     CodeColumn,
@@ -56,7 +57,7 @@ class GeneratedOperator:
         old = self.state.get(name)
         before = 0 if old is None else old.nbytes
         self.workspace.resize(before, size * dtype.itemsize, self.name)
-        new = self.state[name] = np.zeros(size, dtype)
+        new = self.state[name] = POOL.zeros(dtype, size)
         self.set(name, new.ctypes.data)
         return old
 
