@@ -50,7 +50,7 @@ class BufferPool:
         block = self.take(_BYTES, -(-nbytes // step) * step)
         block[:nbytes] = 0
         # All views refer to this one, since its own base is no array.
-        shown = np.frombuffer(memoryview(block)[:nbytes], _BYTES)
+        shown = np.frombuffer(block.data[:nbytes], _BYTES)
         weakref.finalize(shown, self.give, block).atexit = False
         element, inner = dtype.subdtype or (dtype, ())
         return shown.view(element).reshape(n, *inner)

@@ -19,7 +19,7 @@ SHARED, FASTER = 0.4, 1.25
 SAVED = 0.1
 #: For each worker, so that one with many rows leaves work for the others, where no sample of keys
 #: says how many do that (``executor.skew``); and in all.
-_PARTITIONS, _MOST_PARTITIONS = 4, 64
+_PARTITIONS, _MOST_PARTITIONS = 2, 64
 #: Up to so many partitions a join's look for their rows among all, which costs less than to list
 #: them first: a row is hashed once more for each, and is read by the core that needs it.
 LOOKING = 4

@@ -117,7 +117,7 @@ def test_workers_come_and_go(session: Session, shape: str, seed: int) -> None:
             query.workers = rng.choice((1, 2, 3, 4, 9))
     assert pa.Table.from_batches(batches, expected.schema).equals(expected)
     assert left_over() == []
-    assert len(seen) > 1
+    assert len(seen) > 1 or len(batches) < 20  # few may all be there before one is read
 
 
 def test_workers_are_changed_by_another_thread(session: Session, stress: None, seed: int) -> None:
