@@ -29,12 +29,14 @@ from cql.executor.kernels.sections import (
     PATHS,
     PLAN,
     PORT_WORDS,
+    PYTHON_WORK,
     QUEUE_MASK,
     ROWS_ADMITTED,
     SECTION,
     SECTIONS,
     SINK,
     SIZED_AT,
+    SIZED_PYTHON,
     SIZED_ROWS,
     SIZED_WORK,
     SLEEPING,
@@ -50,6 +52,7 @@ from cql.executor.kernels.sections import (
     UNIT_ROWS,
     UNIT_WORK,
     WORKER,
+    WORKERS,
     port_at,
     section_at,
     worker_at,
@@ -86,6 +89,9 @@ from cql.executor.unit import HEADER as UNIT_HEADER
 
 #: Units between two looks at how large they should be.
 _SIZED = 16
+#: Nanoseconds: what Python does for a unit, however small, should be a fifth of its work at the
+#: most, but no unit is to take longer than this for it.
+_LONGEST = 5_000_000
 
 
 @njit(inline="always")
@@ -162,9 +168,16 @@ def _size_units(plan: int, turns: int) -> None:
     for k in range(header[SECTIONS]):
         work += words(section_at(plan, k), SECTION)[TIME]
     work -= header[SIZED_WORK]
+    answered = 0
+    for w in range(header[WORKERS]):
+        answered += words(worker_at(plan, w), WORKER)[PYTHON_WORK]
+    python = max(answered - header[SIZED_PYTHON], 0)
+    header[SIZED_PYTHON] = answered
     rows = header[ROWS_ADMITTED] - header[SIZED_ROWS]
     if work > 0 and rows > 0:
-        size = rows_for(header[UNIT_WORK], work, rows, header[UNIT_ROWS])
+        least = header[UNIT_WORK]
+        wanted = max(least, min(least + 4 * python // _SIZED, _LONGEST))
+        size = rows_for(wanted, work, rows, header[UNIT_ROWS])
         header[UNIT_ROWS] = min(size, header[MOST_ROWS])
         header[SIZED_WORK] += work
         header[SIZED_ROWS] += rows

@@ -5,6 +5,7 @@ and is worker 0 itself."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import ClassVar
@@ -35,9 +36,9 @@ class Ordered:
     """Takes graphs that ``paths.check`` passes. ``inputs`` are the schemas of the feeds; ``lock``
     is held while Python answers a worker. ``gather``: the output of such an operator (of
     ``graph.sinks``) is delivered when it is that many rows, or by ``drain``; if ``live``, also when
-    that of another block comes. ``unit_us``: units take about so many microseconds of work, at most
-    ``unit_rows``; 0: they have as many rows as that. ``timed``: how long worklists are and outputs
-    wait is measured, too."""
+    that of another block comes. ``unit_us``: units take about so many microseconds of work, more
+    where Python has to do something for each (``admission``), at most ``unit_rows``; 0: they have
+    as many rows as that. ``timed``: how long worklists are and outputs wait is measured, too."""
 
     #: Of tests (``sections.CALM``).
     stress: ClassVar[int] = sections.CALM
@@ -213,10 +214,12 @@ class Ordered:
         if event == workers.DELIVER:
             self._deliver()
             return
+        began = time.perf_counter_ns()
         try:
             self._answer(w, event)
         except Exception as error:
             self._failed(w, event, error)
+        self._sections.worker(w)[sections.PYTHON_WORK] += time.perf_counter_ns() - began
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""
