@@ -22,7 +22,7 @@ from cql.errors import CqlError, PlanError
 from cql.planner.relations import changes
 
 #: Shapes of every run: a shape costs a second or two to compile.
-QUICK = 6
+QUICK = 4
 
 
 @pytest.mark.parametrize("first", range(QUICK))

@@ -25,7 +25,7 @@ from cql.executor.operators import window_join
 
 SECOND = 1_000_000
 #: Of the random shapes so many are run, unless all are.
-PARTS = 8
+PARTS = 5
 
 
 def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> None:
@@ -55,7 +55,7 @@ def test_random_joins_equal_the_reference_in_order(
 ) -> None:
     legal = [k for k in range(SHAPES) if len(legal_join_operators(join_shape(k))) > 1]
     for index in legal[part::PARTS] if full else [legal[part]]:
-        for seed in range(60 if full else 6):
+        for seed in range(60 if full else 4):
             check_in_order(join_case(index, seed), (small(monkeypatch, seed),))
 
 
@@ -84,7 +84,7 @@ def several_case(index: int, seed: int) -> Case:
 def test_several_inputs_both_ways(full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the queries, unless all are asked for: each takes ten seconds to compile."""
     for index in range(len(_SEVERAL) if full else 1):
-        for seed in range(100 if full else 8):
+        for seed in range(100 if full else 5):
             way = small(monkeypatch, seed)
             ways = tuple(way | {"multiway_join": name} for name in ("single", "pipeline"))
             check_in_order(several_case(index, seed), ways)
