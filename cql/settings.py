@@ -411,7 +411,7 @@ class Settings(Mapping[str, Any]):
         SettingType.INTEGER,
         0,
         "Into how many partitions the ordered runtime splits operators with keys, where PARTITION"
-        " BY does not say it; 0: as few as even out the keys of a sample, or four for each worker"
+        " BY does not say it; 0: as few as even out the keys of a sample, or two for each worker"
         " where there is none (if a plan has joins, up to four workers: one); with one worker,"
         " none.",
         low=0,

@@ -79,12 +79,12 @@ def chosen(session: Session, plan: str, stream: str, cores: int, **settings: Any
         ("heavy", "many", 1, {}, ("depth_first", 1, 0)),
         ("heavy", "many", 2, {}, ("ordered", 2, 0)),
         ("heavy", "many", 8, {}, ("ordered", 8, 0)),
-        ("heavy, counted", "many", 2, {}, ("ordered", 2, 8)),
-        ("heavy, counted", "many", 8, {}, ("ordered", 8, 32)),
+        ("heavy, counted", "many", 2, {}, ("ordered", 2, 4)),
+        ("heavy, counted", "many", 8, {}, ("ordered", 8, 16)),
         ("heavy, counted", "many", 8, {"partitions": 5}, ("ordered", 8, 5)),
-        ("many windows", "many", 2, {}, ("ordered", 2, 8)),
+        ("many windows", "many", 2, {}, ("ordered", 2, 4)),
         ("joined", "many", 2, {}, ("ordered", 2, 2)),
-        ("joined", "many", 8, {}, ("ordered", 8, 32)),
+        ("joined", "many", 8, {}, ("ordered", 8, 16)),
         ("read twice", "many", 8, {}, ("depth_first", 1, 0)),
         ("sorted", "many", 8, {}, ("depth_first", 1, 0)),
         ("in one group", "many", 8, {}, ("depth_first", 1, 0)),
@@ -97,9 +97,9 @@ def chosen(session: Session, plan: str, stream: str, cores: int, **settings: Any
         ("heavy", "many", 8, {"workers": 1}, ("depth_first", 1, 0)),
         ("light", "many", 8, {"workers": 2}, ("depth_first", 1, 0)),
         ("light", "few", 2, {"runtime": "ordered"}, ("ordered", 2, 0)),
-        ("counted", "few", 2, {"runtime": "ordered"}, ("ordered", 2, 8)),
+        ("counted", "few", 2, {"runtime": "ordered"}, ("ordered", 2, 4)),
         ("counted", "few", 1, {"runtime": "ordered"}, ("ordered", 1, 0)),
-        ("counted", "few", 8, {"runtime": "ordered", "workers": 3}, ("ordered", 3, 12)),
+        ("counted", "few", 8, {"runtime": "ordered", "workers": 3}, ("ordered", 3, 6)),
         ("counted", "few", 8, {"runtime": "ordered", "workers": 64}, ("ordered", 64, 64)),
         ("heavy", "many", 8, {"runtime": "depth_first"}, ("depth_first", 1, 0)),
         ("heavy", "many", 8, {"runtime": "fifo"}, ("fifo", 1, 0)),
@@ -218,7 +218,7 @@ def test_what_was_chosen_runs(seed: int) -> None:
         shared = session.sql(text)
         assert (alone.plan.runtime.name, shared.plan.runtime.name) == ("depth_first", "ordered")
         assert shared.to_arrow().equals(alone.to_arrow())
-        assert [e["partitions"] for e in shared.metrics() if "partitions" in e] == [8]
+        assert [e["partitions"] for e in shared.metrics() if "partitions" in e] == [4]
         assert not any("partitions" in entry for entry in alone.metrics())
 
 
