@@ -22,7 +22,7 @@ from cql.executor import compaction
 from cql.executor.operators import asof_join
 
 #: Shapes of every run.
-SMALL = 5
+SMALL = 4
 
 
 @pytest.mark.parametrize("first", range(SMALL))

@@ -25,7 +25,7 @@ SECOND = 1_000_000
 
 
 #: Of so many shapes one is run, unless all are: each takes seconds to compile.
-PART = 8
+PART = 12
 
 
 @pytest.mark.parametrize("first", range(0, SHAPES, PART))

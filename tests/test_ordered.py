@@ -176,7 +176,7 @@ def growing_session(seed: int) -> Session:
 
 @pytest.mark.parametrize("query", [q for q in GROWING if q not in OF_GROWING])
 def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed: int) -> None:
-    compare(growing_session, GROWING[query], pairwise(seed)[::3])
+    compare(growing_session, GROWING[query], pairwise(seed)[::5])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from random_cases import Case, cases, check, failing, make_case, shrink
 from random_data import SCHEMAS, to_table
 from random_shapes import SHAPES, shape
 
-QUICK = (24, 4)  # cases, shapes: a shape costs up to a second to compile
+QUICK = (12, 2)  # cases, shapes: a shape costs up to a second to compile
 FULL = (10_000, SHAPES)
 
 

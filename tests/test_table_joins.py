@@ -21,7 +21,7 @@ from cql.errors import BindError, NotSupportedError, PlanError, RunError
 from cql.executor import compaction
 
 #: Shapes of every run.
-SMALL = 5
+SMALL = 4
 
 
 @pytest.mark.parametrize("first", range(SMALL))

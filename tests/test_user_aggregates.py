@@ -558,7 +558,7 @@ def test_random_cases(
     text: str, names: str, functions: Sequence[Any], seed: int, full: bool
 ) -> None:
     rng = random.Random(f"{text} {seed} {functions is COMPILED}")
-    least = 60 if full else 2 if functions is COMPILED else 1
+    least = 60 if full else 1
     outcomes: Counter[str] = Counter()
     while outcomes.total() < least or not (outcomes["same"] or outcomes.total() > 20):
         outcomes[check(case_of(text, names, functions, rng))] += 1

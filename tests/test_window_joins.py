@@ -25,7 +25,7 @@ from cql.executor.operators import window_join
 
 SECOND = 1_000_000
 #: Of the random shapes so many are run, unless all are.
-PARTS = 5
+PARTS = 4
 
 
 def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> None:
