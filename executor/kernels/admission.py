@@ -91,7 +91,7 @@ from cql.executor.unit import HEADER as UNIT_HEADER
 _SIZED = 16
 #: Nanoseconds: what Python does for a unit, however small, should be a fifth of its work at the
 #: most, but no unit is to take longer than this for it.
-_LONGEST = 5_000_000
+_LONGEST = 50_000_000
 
 
 @njit(inline="always")
