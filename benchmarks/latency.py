@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import cql
-from benchmarks import multicore_runs as runs
 from benchmarks.figure import Check, Figure
+from benchmarks.multicore_runs import Observed, cores
 from benchmarks.multicore_tuples import EXPENSIVE, ROW_COST
 from benchmarks.workloads import Column
 
@@ -45,7 +45,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
 
 def _at_half_load(seconds: float) -> Figure:
     """Half of the rows that all cores could take, a microsecond of work each."""
-    workers = runs.cores()
+    workers = cores()
     rate = int(0.5 * workers * 1e9 / ROW_COST)
     series = {}
     for heuristic in HEURISTICS:
@@ -83,7 +83,7 @@ def _end_to_end(pushed: int) -> Figure:
         "count by key, depth first": (_COUNT, {"runtime": "depth_first"}),
     }
     for heuristic in HEURISTICS:
-        ordered = {"runtime": "ordered", "workers": runs.cores(), "scheduler": heuristic}
+        ordered = {"runtime": "ordered", "workers": cores(), "scheduler": heuristic}
         cases[f"filter, {heuristic}"] = _FILTER, ordered
         cases[f"count by key, {heuristic}"] = _COUNT, ordered
     series, right = {}, True
@@ -130,6 +130,7 @@ def _run(
     rate: int,
     settings: dict[str, Any],
     see: Callable[[pa.RecordBatch], None],
+    observed: Observed | None = None,
 ) -> Column:
     """When each row was born, in nanoseconds."""
     born = np.zeros(n, np.int64)
@@ -138,7 +139,7 @@ def _run(
             session.set(name, value)
         session.create_stream("s", _paced(n, rate, born), ordered_by="ts", bounded=False)
         asked: Any = session.sql(query)
-        for batch in asked:
+        for batch in asked if observed is None else observed.batches(session, asked):
             see(batch)
     return born
 
@@ -156,6 +157,6 @@ def _pushed(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
 
 def _processing(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
     """Milliseconds of units, from when a worker begins with one until its results have left."""
-    with runs.observed(runs.whole):
-        _run(query, n, rate, settings, lambda _: None)
-    return runs.latencies() / 1e6
+    observed = Observed()
+    _run(query, n, rate, settings, lambda _: None, observed)
+    return observed.latencies() / 1e6

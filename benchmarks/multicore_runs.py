@@ -6,19 +6,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import nan
 from statistics import median
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
 
 import cql
 from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
+from cql.executor.execution import Execution
 from cql.executor.graph import SINK
 from cql.executor.kernels import markers, sleep
 from cql.executor.kernels import sections as tables
@@ -27,7 +28,6 @@ from cql.executor.kernels.clock import nanoseconds
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.workers import LOOKS
 from cql.executor.operators.instances import PartedOperator
-from cql.executor.runtimes import ordered
 from cql.executor.runtimes.sections import Sections
 from cql.executor.unit import Words
 
@@ -154,41 +154,50 @@ def partitions(sections: Sections) -> tuple[int, int]:
     return (kinds.index(PARTITIONED),) * 2
 
 
-class _Observed(ordered.Ordered):
-    """Its units are timed; what it did is kept when it ends."""
+class Observed:
+    """Looks at a run under the ordered runtime: units are timed between the sections ``ends``, and
+    what it did is kept when it ends. ``path`` are the ``uses`` of the sections that the longest
+    input comes to."""
 
-    ends: ClassVar[Ends] = staticmethod(whole)
-    latest: ClassVar[tuple[Words, list[Use], list[Use]] | None] = None
+    def __init__(self, ends: Ends = whole) -> None:
+        self.marks = np.zeros((_MARKED, markers.MARK), np.int64)
+        self.uses: Sequence[Use] = ()
+        self.path: Sequence[Use] = ()
+        self._ends = ends
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._marks = np.zeros((_MARKED, markers.MARK), np.int64)
-        mark(self._sections, *type(self).ends(self._sections), self._marks)
+    def batches(self, session: cql.Session, query: cql.Query) -> Iterator[pa.RecordBatch]:
+        """The rows of such a run of ``query``."""
+        execution = Execution(query.plan, session.settings, observer=self)
+        with query.running(execution.queries[0]) as made:
+            yield from made.batches()
+        assert self.uses, "it ran depth first"
 
-    def close(self) -> None:
-        super().close()
-        _Observed.latest = self._marks, (uses := uses_of(self._sections)), self._path(uses)
+    def begun(self, sections: Sections) -> None:
+        mark(sections, *self._ends(sections), self.marks)
 
-    def _path(self, uses: Sequence[Use]) -> list[Use]:
-        sections = self._sections
-        firsts = [sections.place[edge.target] for edge in sections.entries]
-        reached = {max(firsts, key=lambda s: uses[s].inputs)}
-        for s, k in enumerate(sections.order):  # what feeds a section stands before it
-            if s in reached:
-                edges = self.graph.edges[k]
-                reached |= {sections.place[e.target] for e in edges if e.target != SINK}
-        return [use for s, use in enumerate(uses) if s in reached]
+    def ended(self, sections: Sections) -> None:
+        self.uses = uses_of(sections)
+        self.path = _path(sections, self.uses)
+
+    def latencies(self) -> Words:
+        """Nanoseconds that each of the units in the 20th to 80th percentile took."""
+        counts = self.counting()
+        return counts[:, markers.LEFT] - counts[:, markers.ENTERED]
+
+    def counting(self) -> Words:
+        """The marks of these units, of those that went through."""
+        through = self.marks[self.marks[:, markers.LEFT] > 0]
+        return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
 
 
-@contextmanager
-def observed(ends: Ends) -> Iterator[None]:
-    before = ordered.Ordered
-    _Observed.ends, _Observed.latest = staticmethod(ends), None
-    ordered.Ordered = _Observed  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        ordered.Ordered = before  # type: ignore[misc]
+def _path(sections: Sections, uses: Sequence[Use]) -> list[Use]:
+    firsts = [sections.place[edge.target] for edge in sections.entries]
+    reached = {max(firsts, key=lambda s: uses[s].inputs)}
+    for s, k in enumerate(sections.order):  # what feeds a section stands before it
+        if s in reached:
+            edges = sections.graph.edges[k]
+            reached |= {sections.place[e.target] for e in edges if e.target != SINK}
+    return [use for s, use in enumerate(uses) if s in reached]
 
 
 def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settings: Any) -> Run:
@@ -196,32 +205,17 @@ def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settin
     for name, value in {"runtime": "ordered", "fuse": "off", **settings}.items():
         session.set(name, value)
     query: Any = session.sql(text)
-    with observed(ends):
-        answer = query.to_arrow()
-    assert _Observed.latest is not None  # it did not run depth first
-    marks, uses, path = _Observed.latest
-    times = marks[marks[:, markers.ENTERED] > 0][:, : markers.LEFT + 1]
+    observed = Observed(ends)
+    answer = query.table_of(observed.batches(session, query))
+    times = observed.marks[observed.marks[:, markers.ENTERED] > 0][:, : markers.LEFT + 1]
     seconds = float(times.max() - times[:, markers.ENTERED].min()) / 1e9
-    counts = _counting(marks)
+    counts = observed.counting()
     latency = pace = nan
     if len(counts) > 1:
         left = counts[:, markers.LEFT]
-        latency = float((left - counts[:, markers.ENTERED]).mean())
+        latency = float(observed.latencies().mean())
         pace = 1e9 * (len(counts) - 1) / max(float(left[-1] - left[0]), 1.0)
-    return Run(rows, seconds, latency, pace, uses, path, answer)
-
-
-def _counting(marks: Words) -> Words:
-    """Of the units that went through, those in the 20th to 80th percentile."""
-    through = marks[marks[:, markers.LEFT] > 0]
-    return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
-
-
-def latencies() -> Words:
-    """Nanoseconds that each of these units of the latest run ``observed`` took."""
-    assert _Observed.latest is not None  # it did not run depth first
-    counts = _counting(_Observed.latest[0])
-    return counts[:, markers.LEFT] - counts[:, markers.ENTERED]
+    return Run(rows, seconds, latency, pace, observed.uses, observed.path, answer)
 
 
 def repeated(times: int, once: Callable[[], Run]) -> Run:

@@ -46,8 +46,8 @@ SELECT k, sum({EXPENSIVE}) AS y FROM (
 
 def rows_for(cost: float) -> int:
     """Rows of a unit that take about so many nanoseconds: a power of two, so that blocks of the
-    source are cut into whole units."""
-    return int(2 ** min(max(round(np.log2(cost / ROW_COST)), 0), 13))
+    source are cut into whole units; and few enough for these not to be cut by what they take."""
+    return int(2 ** min(max(round(np.log2(cost / ROW_COST)), 0), 11))
 
 
 def tuples(keys: Column, rows: int, width: int = 0) -> Any:

@@ -13,7 +13,7 @@ from cql.planner import explain, rules
 from cql.planner import statements as st
 from cql.planner.logical import Logical
 from cql.planner.physical import PhysicalPlan
-from cql.query import Run
+from cql.run import Run
 
 if TYPE_CHECKING:
     from cql.executor.query_run import Timing

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from cql.apart import load_module
 from cql.planner.expr import Call, Case, Cast, Column, Literal, walk
 from cql.planner.logical import AggregateCall, SortKey
 from cql.planner.physical import Physical, inputs
@@ -49,9 +50,7 @@ def _lines(call: Call | AggregateCall) -> Iterator[str]:
 
 def _of_aggregate(own: UserAggregate) -> Iterator[str]:
     """One line where all of its functions are compiled."""
-    from cql.executor.user_code import why_in_python
-
-    whys = {method: why_in_python(method) for method in own.methods}
+    whys = {method: _why_in_python(method) for method in own.methods}
     if not any(whys.values()):
         yield f"aggregate {own.name}: compiled, called from the kernel"
         return
@@ -62,11 +61,10 @@ def _of_aggregate(own: UserAggregate) -> Iterator[str]:
 
 def _line(call: Call) -> str:
     from cql.executor.expression_text import table_of
-    from cql.executor.user_code import why_in_python
 
     function = call.function
     assert function is not None
-    why = why_in_python(function)
+    why = _why_in_python(function)
     if why is None:
         return f"function {function.name}: compiled, called from the kernel"
     if not function.has_text:
@@ -76,3 +74,9 @@ def _line(call: Call) -> str:
     else:
         how = "once per distinct row of a morsel"
     return f"function {function.name}: in Python, {how}: {why}"
+
+
+def _why_in_python(function: Any) -> str | None:
+    """None where it is compiled."""
+    why: str | None = load_module("cql.executor.user_code").why_in_python(function)
+    return why

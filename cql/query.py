@@ -7,15 +7,17 @@ can be asked about a run (metrics, ledgers, progress) is asked about the latest 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from cql.errors import CqlError, PlanError, RunError
+from cql.errors import PlanError, RunError
+from cql.life_cycle import LifeCycle
 from cql.model import Schema
-from cql.settings import find_setting
+from cql.publisher import Publisher
+from cql.pyspark_names import pyspark_names
+from cql.run import Progress, Run
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -24,76 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cql.executor.protocols import Sink
-    from cql.executor.query_run import Timing
     from cql.planner.logical import SortKey
     from cql.planner.physical import PhysicalPlan
-
-T = TypeVar("T", bound=type)
-
-
-def pyspark_names(cls: T) -> T:
-    """Gives every public snake_case member of a class its PySpark spelling too: ``to_pandas`` is
-    also ``toPandas``, ``await_termination`` also ``awaitTermination``."""
-    for name, member in list(vars(cls).items()):
-        if "_" in name.strip("_") and not name.startswith("_"):
-            setattr(cls, re.sub(r"_([a-z])", lambda m: m.group(1).upper(), name), member)
-    return cls
-
-
-class Progress(Protocol):
-    """How far a run is. ``event_time`` is in storage units; ``elapsed`` in seconds."""
-
-    @property
-    def rows_in(self) -> int: ...
-    @property
-    def rows_out(self) -> int: ...
-    @property
-    def late(self) -> int: ...
-    @property
-    def bad(self) -> int: ...
-    @property
-    def event_time(self) -> int | None: ...
-    @property
-    def total_rows(self) -> int | None: ...
-    @property
-    def elapsed(self) -> float: ...
-
-
-class RunControl(Protocol):
-    """Safe from any thread, and from signal handlers."""
-
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def share(self, workers: int) -> None: ...
-    @property
-    def is_paused(self) -> bool: ...
-    @property
-    def workers(self) -> int: ...
-
-
-class Run(Protocol):
-    """One run of a physical plan (``cql.executor.query_run.QueryRun``). ``on_notice`` is told,
-    while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT. ``timed``:
-    ``metrics`` and ``timing`` say how long operators take."""
-
-    on_notice: Callable[[str], None]
-    on_late: Callable[[pa.RecordBatch], None]
-    timed: bool
-
-    def batches(self) -> Iterator[pa.RecordBatch]: ...
-    def request_stop(self) -> None: ...
-    def progress(self) -> Progress: ...
-    def metrics(self) -> list[dict[str, Any]]: ...
-    def late(self) -> pa.Table: ...
-    def bad_rows(self) -> pa.Table: ...
-    def timing(self) -> Timing | None: ...
-    def held_back(self) -> str | None: ...
-    def sharing(self) -> str | None: ...
-    def kernel_sources(self) -> Mapping[str, str]: ...
-    @property
-    def control(self) -> RunControl: ...
-    @property
-    def last_instant(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +77,7 @@ EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
 
 
 @pyspark_names
-class Query:
+class Query(LifeCycle):
     """A SELECT or an INSERT; made by ``Session.sql``.
 
     ``status`` is ready, running, paused, finished, stopped or failed. Errors are CqlErrors that
@@ -151,20 +85,10 @@ class Query:
     read by one thread at a time."""
 
     def __init__(self, recipe: Recipe, target: Target | None = None, name: str = "") -> None:
-        self.name = name
+        super().__init__(name, recipe.source, recipe.run)
         self.text = recipe.text
         self._recipe = recipe
         self._target = target
-        self._others: tuple[Query, ...] = ()
-        self._run: Run | None = None
-        self._thread: threading.Thread | None = None
-        self._status = "ready"
-        self._exception: BaseException | None = None
-        self._cut_off = False
-        self._stop_asked = False
-        self._timed = False
-        self._row_count = 0
-        self._lock = threading.Lock()
 
     # ----------------------------------------------------------------- what it is
 
@@ -204,34 +128,6 @@ class Query:
     def event_time_type(self) -> DataType | None:
         """What ``progress().event_time`` counts."""
         return self._recipe.event_time_type
-
-    @property
-    def status(self) -> str:
-        return "paused" if self.is_paused else self._status
-
-    @property
-    def is_active(self) -> bool:
-        return self._status == "running"
-
-    @property
-    def is_paused(self) -> bool:
-        run = self._run
-        return self.is_active and run is not None and run.control.is_paused
-
-    @property
-    def has_run(self) -> bool:
-        """Whether there is a run to ask about (progress, metrics, ledgers)."""
-        return self._run is not None
-
-    @property
-    def exception(self) -> BaseException | None:
-        """What ended the latest run, if it failed."""
-        return self._exception
-
-    @property
-    def row_count(self) -> int:
-        """Rows given or published so far by the latest run."""
-        return self._row_count
 
     def __repr__(self) -> str:
         what = f"INSERT INTO {self._target.name}" if self._target else "SELECT"
@@ -308,11 +204,13 @@ class Query:
             return pa.table({"rows": pa.array([self._row_count], pa.int64())})
         if not self._recipe.changelog:
             return pa.Table.from_batches(list(batches), schema=self.schema.to_arrow())
-        relation = FinalRelation(self.schema.to_arrow())
+        relation = FinalRelation(self.schema.to_arrow(), self._last_instant)
         for batch in batches:
             relation.add(batch)
-        assert self._run is not None
-        return relation.table(self._run.last_instant, self._recipe.order)
+        return relation.table(self._recipe.order)
+
+    def _last_instant(self) -> int | None:
+        return self._run.last_instant if self._run is not None else None
 
     def to_pandas(self) -> pd.DataFrame:
         """All rows as a pandas frame (the extra ``pandas``)."""
@@ -367,7 +265,7 @@ class Query:
                 text=self._recipe.source,
             )
 
-    # ----------------------------------------------------------------- running in the background
+    # ----------------------------------------------------------------- writing rows
 
     def start(self) -> Query:
         """Starts an INSERT in the background; a SELECT has nowhere to put its rows."""
@@ -376,13 +274,14 @@ class Query:
                 "a SELECT has no target to run into",
                 hint="iterate over it, or start an INSERT INTO a table",
             )
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._insert_in_background,
             args=self._begin_insert(),
             name=f"cql {self.name}",
             daemon=True,
         )
-        self._thread.start()
+        self.runs_in(thread)
+        thread.start()
         return self
 
     @property
@@ -397,77 +296,6 @@ class Query:
         """The table that LATE OUTPUT makes, if there is none yet."""
         late = self._recipe.late
         return frozenset((late.name,) if late is not None and late.new else ())
-
-    def starts_with(self, others: Sequence[Query]) -> None:
-        """They stop together, too."""
-        self._others = tuple(others)
-
-    def runs_in(self, thread: threading.Thread) -> None:
-        """Where it runs in the background, as one of a set."""
-        self._thread = thread
-
-    def stop(self, timeout: float | None = 10.0) -> bool:
-        """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
-        True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
-        leaves nothing."""
-        with self._lock:
-            self._stop_asked = True
-            run = self._run
-        for other in self._others:
-            other._stop_asked = True
-        if run is not None and self.is_active:
-            run.request_stop()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout)
-            return not thread.is_alive()
-        return not self.is_active
-
-    def pause(self) -> Query:
-        """Nothing is read or computed any more, as soon as the morsels at hand are through, until
-        ``resume``; who reads its rows waits. Queries that started together pause together."""
-        self._running().control.pause()
-        return self
-
-    def resume(self) -> Query:
-        """Goes on where ``pause`` has left it."""
-        self._running().control.resume()
-        return self
-
-    @property
-    def workers(self) -> int:
-        """Threads that share the work of the latest run. Set while it runs, it lets workers leave
-        or join, and its output stays the same; 0: as many as raise throughput. RunError for a
-        query that runs in one thread (another runtime than ``ordered``)."""
-        return self._latest().control.workers
-
-    @workers.setter
-    def workers(self, workers: int) -> None:
-        setting = find_setting("workers")
-        self._running().control.share(int(setting.parse(workers)))
-
-    def _running(self) -> Run:
-        with self._lock:
-            run = self._run
-        if run is None or not self.is_active:
-            raise RunError(f"query {self.name} is not running: it is {self._status}")
-        return run
-
-    def cut_off(self) -> None:
-        """Its session closes: whoever reads its rows is told that these are not all."""
-        self._cut_off = True
-        self.stop(timeout=0)
-
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Waits for a query in the background; False if it still runs after ``timeout`` seconds.
-        Raises what made it fail."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                return False
-        if self._exception is not None:
-            raise self._exception
-        return not self.is_active
 
     def insert(self) -> Query:
         """Runs an INSERT here, to its end. Interrupted or failed, a bounded one leaves nothing."""
@@ -519,61 +347,7 @@ class Query:
             if self._stop_asked and self._target.epoch is None:
                 publisher.abandon()
 
-    @contextlib.contextmanager
-    def running(self, part: Run | None = None) -> Iterator[Run]:
-        """While a run, or a ``part`` of the run of several queries, is this one's."""
-        run = self._begin(part)
-        try:
-            yield run
-        except BaseException as error:
-            self._end(error)
-            raise
-        else:
-            self._end(None)
-
-    def count(self, rows: int) -> None:
-        """So many rows more were given or published."""
-        self._row_count += rows
-
     # ----------------------------------------------------------------- about the latest run
-
-    def _begin(self, part: Run | None) -> Run:
-        with self._lock:
-            if self._status == "running":
-                raise RunError(f"query {self.name} is running already", hint="stop() it first")
-            self._stop_asked = False
-            self._exception = None
-            self._row_count = 0
-            self._status = "running"
-        try:
-            run = self._recipe.run() if part is None else part
-            run.timed = self._timed
-        except BaseException as error:
-            self._end(error)
-            raise
-        with self._lock:
-            self._run = run
-            if self._stop_asked:
-                run.request_stop()
-        return run
-
-    def _end(self, error: BaseException | None) -> None:
-        if isinstance(error, CqlError):
-            error.with_text(self._recipe.source)
-        if error is None:
-            self._status = "stopped" if self._stop_asked else "finished"
-        elif isinstance(error, GeneratorExit | KeyboardInterrupt):
-            self._status = "stopped"
-        else:
-            self._exception = error
-            self._status = "failed"
-
-    def _latest(self) -> Run:
-        if self._run is None:
-            raise RunError(
-                f"query {self.name} has not run yet", hint="read its rows first, or start() it"
-            )
-        return self._run
 
     def progress(self) -> Progress:
         return self._latest().progress()
@@ -630,89 +404,6 @@ class Query:
         if progress.bad:
             parts.append(f"{progress.bad:,} bad")
         return ", ".join(parts)
-
-
-class Publisher:
-    """Writes batches into a sink, epoch by epoch.
-
-    With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
-    second thread commits every ``epoch`` seconds what has been written since, so that rows become
-    visible although no more arrive; ``published`` is told the rows of each commit, and ``stop`` is
-    called when one failed there, so that its error need not wait for the next row. Leaving the
-    ``with`` block by an exception aborts the open epoch."""
-
-    def __init__(
-        self,
-        sink: Sink,
-        epoch: float | None,
-        published: Callable[[int], None],
-        stop: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._stop = stop
-        self._sink = sink
-        self._epoch = epoch
-        self._published = published
-        self._lock = threading.Lock()
-        self._pending: int | None = None  # rows in the open epoch; None: no epoch is open
-        self._done = threading.Event()
-        self._error: Exception | None = None
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> Publisher:
-        if self._epoch is None:
-            self._sink.begin()
-            self._pending = 0
-        else:
-            self._thread = threading.Thread(target=self._tick, name="cql publisher", daemon=True)
-            self._thread.start()
-        return self
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            if not batch.num_rows:
-                return
-            if self._pending is None:
-                self._sink.begin()
-                self._pending = 0
-            self._sink.write(batch)
-            self._pending += batch.num_rows
-
-    def commit(self) -> None:
-        """Publishes the open epoch, if there is one."""
-        with self._lock:
-            if self._pending is not None:
-                rows, self._pending = self._pending, None
-                self._sink.commit()
-                self._published(rows)
-
-    def abandon(self) -> None:
-        """Drops the open epoch."""
-        with self._lock:
-            if self._pending is not None:
-                self._pending = None
-                self._sink.abort()
-
-    def _tick(self) -> None:
-        while not self._done.wait(self._epoch):
-            try:
-                self.commit()
-            except Exception as error:  # raised by the next write, or at the end
-                self._error = error
-                self._stop()
-                return
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join()
-        if kind is not None:
-            self.abandon()
-            return
-        if self._error is not None:
-            raise self._error
-        self.commit()
 
 
 def import_extra(name: str) -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import CqlError, Position
 from cql.executor.scaling import cores
-from cql.query import Recipe, Run, Target
+from cql.query import Recipe, Target
+from cql.run import Run
 from cql.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cql import render
-from cql.query import Explanation, pyspark_names
+from cql.pyspark_names import pyspark_names
+from cql.query import Explanation
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,6 @@ SELECT and INSERT and a ``Result`` for everything else.
 from __future__ import annotations
 
 import atexit
-import importlib
 import itertools
 import threading
 import warnings
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cql.apart import load_module
 from cql.declare import Clauses, Names, Slack, declare, parts_of, quoted
 from cql.errors import (
     BindError,
@@ -31,21 +31,24 @@ from cql.errors import (
 from cql.executor.scaling import cores
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
-from cql.query import Query, Recipe, Run, pyspark_names
+from cql.pyspark_names import pyspark_names
+from cql.query import Query, Recipe
 from cql.recipes import Origin, RunPlan, recipe, target
 from cql.result import Result, done, explained
+from cql.run import Run
 from cql.settings import Settings, find_setting
 from cql.statement_set import RunOfAll, StatementSet
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from cql.executor.execution import Execution
     from cql.functions import Declared, Functions, Type
     from cql.model import Schema
     from cql.planner import statements as st
     from cql.planner.context import Context
     from cql.planner.expr import Literal
-    from cql.planner.physical import PhysicalPlan
+    from cql.planner.physical import PhysicalPlan, Together
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -87,7 +90,7 @@ class Session:
         self.catalog = self._definitions.catalog
         self.on_notice: Callable[[str], None] = _warn
         self._settings = settings if settings is not None else Settings()
-        self._run = run if run is not None else _execution
+        self._run = run if run is not None else _run
         self._functions: dict[str, Declared] = {}
         self._noticed: set[str] = set()
         self._numbers = itertools.count(1)
@@ -179,9 +182,7 @@ class Session:
         names = [q.name for q in queries]
 
         def run() -> RunOfAll:
-            from cql.executor.execution import Execution
-
-            execution = Execution(plan, settings)
+            execution = _execution(plan, settings)
             for part in execution.queries:
                 part.on_notice = self._notice
             return execution
@@ -590,7 +591,7 @@ class Session:
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""
         for name in ("cql.executor.execution", "cql.planner.bind"):
-            importlib.import_module(name)
+            load_module(name)
 
     def close(self) -> None:
         """Stops what runs, and the Spark that this session started. Closing twice is fine."""
@@ -642,10 +643,15 @@ def _warn(message: str) -> None:
     warnings.warn(message, CqlWarning, stacklevel=6)
 
 
-def _execution(plan: PhysicalPlan, settings: Settings) -> Run:
+def _execution(plan: PhysicalPlan | Together, settings: Settings) -> Execution:
+    load_module("cql.executor.execution")
     from cql.executor.execution import Execution
 
-    return Execution(plan, settings).queries[0]
+    return Execution(plan, settings)
+
+
+def _run(plan: PhysicalPlan, settings: Settings) -> Run:
+    return _execution(plan, settings).queries[0]
 
 
 _ENDED = {

@@ -260,8 +260,11 @@ class Settings(Mapping[str, Any]):
     morsel_rows: int = _setting(
         SettingType.INTEGER,
         65_536,
-        "Rows in one morsel, the unit that flows. Under the ordered runtime 4,096 at the most, and"
-        " fewer if they cost more than 60 microseconds, unless it is set to less than 4,096.",
+        "Rows in one morsel, the unit that flows. Under the ordered runtime 4,096 at the most"
+        " (16,384 where Python goes through each), and fewer if one operator takes more than 60"
+        " microseconds for them, unless it is set to less than 4,096. In every runtime 2,048 (or"
+        " 16,384) where the order of the output depends on it: a stream that meets itself, rows"
+        " without a partner that leave a few at a time, EMIT CHANGES.",
         high=65_536,
     )
     slice_us: int = _setting(

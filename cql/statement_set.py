@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from cql.errors import NotSupportedError, PlanError, RunError
-from cql.query import EXPLAIN_MODES, Explanation, Publisher, Query, Run, pyspark_names
+from cql.publisher import Publisher
+from cql.pyspark_names import pyspark_names
+from cql.query import EXPLAIN_MODES, Explanation, Query
 from cql.result import Result
+from cql.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.planner.expr import Column
 from cql.planner.logical import SortKey
 
-#: Changes that are collected before they are added up.
+#: Changes that are collected at least before they are added up.
 _MANY = 1 << 20
 
 
 class FinalRelation:
     """Adds changes up as they come: memory is that of the relation and of the latest changes.
-    Batches hold ``_time`` and ``_weight``, then the relation's own columns."""
+    Batches hold ``_time`` and ``_weight``, then the relation's own columns. ``last`` tells to which
+    instant the input has come so far: what changes later (rows leave after the end of the input)
+    does not count."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, last: Callable[[], int | None]) -> None:
         self._schema = schema
+        self._last = last
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._fresh = self._old = 0  # changes since they were added up, and then
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
-        self._rows += batch.num_rows
-        if self._rows > _MANY:
-            net = self._net(self._table())
-            self._batches, self._rows = net.to_batches(), net.num_rows // 2
+        self._fresh += batch.num_rows
+        if self._fresh > max(_MANY, self._old) and (last := self._last()) is not None:
+            changes = self._table()
+            over = _until(changes, last)
+            net, later = self._net(changes.filter(over)), changes.filter(pc.invert(over))
+            rows = pa.concat_tables([net, later])
+            self._batches, self._fresh, self._old = rows.to_batches(), 0, rows.num_rows
 
-    def table(self, last: int | None, order: Sequence[SortKey]) -> pa.Table:
-        """The relation as of instant ``last`` (None: after all changes): each row as often as it
-        is there, sorted by ``order`` (columns of the relation), else by when rows came."""
-        changes = self._table()
-        if last is not None:
-            times = changes.column(0)
-            limit = pa.scalar(last, pa.int64()).cast(_integer(times.type)).cast(times.type)
-            changes = changes.filter(pc.less_equal(times, limit))
-        net = self._net(changes)
+    def table(self, order: Sequence[SortKey]) -> pa.Table:
+        """The relation as of the last instant (of no known one: after all changes): each row as
+        often as it is there, sorted by ``order`` (columns of the relation), else by when rows
+        came."""
+        changes, last = self._table(), self._last()
+        net = self._net(changes if last is None else changes.filter(_until(changes, last)))
         copies = net.column(1).to_numpy()
         rows = net.select(range(2, net.num_columns))
         rows = rows.take(pa.array(np.repeat(np.arange(copies.size), np.maximum(copies, 0))))
@@ -50,18 +54,44 @@ class FinalRelation:
 
     @staticmethod
     def _net(changes: pa.Table) -> pa.Table:
-        """One change for each row: the sum of its weights."""
-        names = [f"c{k}" for k in range(changes.num_columns)]
-        plain = changes.rename_columns(names)
-        keys = [_groupable(c) for c in plain.columns[2:]]
-        numbers = pa.array(np.arange(plain.num_rows))
-        grouped = pa.table([plain["c1"], numbers, *keys], names=["weight", "row", *names[2:]])
-        sums = pa.TableGroupBy(grouped, names[2:], use_threads=False).aggregate(
-            [("weight", "sum"), ("row", "min")]
-        )
-        sums = sums.filter(pc.not_equal(sums["weight_sum"], 0))
-        found = changes.take(sums["row_min"])
-        return found.set_column(1, changes.schema.field(1), sums["weight_sum"])
+        """One change for each row that is there: the one by which it came, with the sum of its
+        weights. In the order of ``changes``."""
+        if changes.num_rows == 0:
+            return changes
+        by_row, firsts = _by_row(changes)
+        weights = changes.column(1).to_numpy()[by_row]
+        after = np.cumsum(weights)
+        sums = np.add.reduceat(weights, firsts)
+        sizes = np.diff(firsts, append=weights.size)
+        before = after - weights - np.repeat(after[firsts] - weights[firsts], sizes)
+        came = np.maximum.reduceat(np.where(before == 0, by_row, -1), firsts)
+        there = np.flatnonzero(sums)
+        there = there[np.argsort(came[there])]
+        found = changes.take(pa.array(came[there]))
+        kind = changes.schema.field(1)
+        return found.set_column(1, kind, pa.array(sums[there]).cast(kind.type))
+
+
+def _until(changes: pa.Table, last: int) -> pa.ChunkedArray:
+    """Which changes come at ``last`` or before."""
+    times = changes.column(0)
+    return pc.less_equal(times.cast(_integer(times.type)).cast(pa.int64()), last)
+
+
+def _by_row(changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers of the changes, those of equal rows side by side and in their order; and where
+    those of each row begin. (Arrow numbers its groups as it likes.)"""
+    names = [f"c{k}" for k in range(2, changes.num_columns)]
+    keys = [_groupable(c) for c in changes.columns[2:]]
+    numbers = pa.array(np.arange(changes.num_rows))
+    table = pa.table([numbers, *keys], names=["change", *names])
+    grouped = pa.TableGroupBy(table, names, use_threads=False).aggregate([("change", "list")])
+    lists = grouped["change_list"].combine_chunks()
+    firsts = lists.offsets.to_numpy()[:-1].astype(np.int64)
+    groups = np.empty(changes.num_rows, np.int64)
+    sizes = np.diff(firsts, append=changes.num_rows)
+    groups[lists.values.to_numpy()] = np.repeat(np.arange(firsts.size), sizes)
+    return np.argsort(groups, kind="stable"), firsts
 
 
 def _groupable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from cql.apart import apart
 from cql.deep import deep_stack
 from cql.errors import RunError
 
@@ -198,10 +199,16 @@ def load(text: str, setting: str) -> ModuleType:
     whole."""
     name = _PREFIX + hashlib.sha256(text.encode()).hexdigest()[:24]
     with _LOADING:
-        return sys.modules.get(name) or _load(name, text, cache_folder(setting))
+        found = sys.modules.get(name)
+    return found or apart(lambda: _load(name, text, setting))
 
 
-def _load(name: str, text: str, folder: Path) -> ModuleType:
+def _load(name: str, text: str, setting: str) -> ModuleType:
+    with _LOADING:
+        return sys.modules.get(name) or _load_from(cache_folder(setting), name, text)
+
+
+def _load_from(folder: Path, name: str, text: str) -> ModuleType:
     path = folder / f"{name}.py"
     try:
         if not path.exists() or path.read_bytes() != text.encode():

@@ -6,17 +6,25 @@ byte string, be it text or binary.
 
 Strings are only added. Over an endless stream most of them die: ``compact`` keeps those that some
 state still refers to and renumbers them (``executor.compaction``).
+
+Threads may add at once, and read meanwhile: an array that becomes too small is replaced by one with
+the same content, and who still has the old one reads the same. Only ``compact`` needs all others to
+be at rest.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cql.apart import load_module
+from cql.executor.buffers import POOL, Array
 
 Codes = npt.NDArray[np.int32]
 Account = Callable[[int, int], None]
@@ -28,6 +36,11 @@ _CODES, _ARENA = 128, 4096  # room to begin with
 FURTHEST, RESULTS, ARRAYS = 253, 254, 255
 
 
+def _kernel() -> Any:
+    """Most queries never need it."""
+    return load_module("cql.executor.kernels.dictionary")
+
+
 class Dictionary:
     """Encodes Arrow string or binary arrays, decodes codes; state is four flat arrays.
 
@@ -36,7 +49,7 @@ class Dictionary:
 
     def __init__(self, account: Account = lambda before, after: None) -> None:
         self.account = account
-        self.lock = threading.RLock()  # held by whoever adds texts while other threads work
+        self.lock = threading.RLock()  # held by whoever adds
         self.places = np.zeros(2 * _CODES, np.int32)
         self.hashes = np.zeros(_CODES, np.int64)
         self.starts = np.zeros(_CODES + 1, np.int64)
@@ -71,14 +84,26 @@ class Dictionary:
 
     def encode(self, array: pa.Array, out: Codes) -> None:
         """Codes of ``array`` (string, binary or a dictionary of either) into ``out``; a NULL gets
-        code 0."""
+        code 0. Safe from any thread."""
+        with self.lock:
+            self._encode(array, out)
+
+    def encode_results(self, array: pa.Array, depth: int) -> Codes:
+        """Codes of texts that were computed (or of arrays), so many tables away from a row. Safe
+        from any thread."""
+        codes = np.zeros(len(array), np.int32)
+        with self.lock:
+            self._encode(array, codes, depth)
+        return codes
+
+    def _encode(self, array: pa.Array, out: Codes, depth: int = 0) -> None:
         if pa.types.is_dictionary(array.type):
             values = np.zeros(len(array.dictionary), np.int32)
-            self.encode(array.dictionary, values)
+            self._encode(array.dictionary, values, depth)
             indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
             out[:] = values[indices] if len(values) else 0
             return
-        from cql.executor.kernels import dictionary as kernel  # most queries never need it
+        kernel = _kernel()
 
         _, offsets, data = array.buffers()
         n = len(array)
@@ -93,7 +118,7 @@ class Dictionary:
             valid = array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
         done = 0
         while True:
-            done, self.used = kernel.encode(
+            done, used = kernel.encode(
                 bytes_view,
                 offset_view,
                 valid,
@@ -106,6 +131,8 @@ class Dictionary:
                 self.used,
                 out,
             )
+            self.depths[self.used : used] = depth  # before others can see these codes
+            self.used = used
             if done == n:
                 return
             self._grow(int(offset_view[done + 1] - offset_view[done]))
@@ -116,36 +143,30 @@ class Dictionary:
         return out
 
     def add_result(self, value: bytes, depth: int = 0) -> int:
-        """The code of a text that was computed, so many tables away from a row; safe from any
-        thread."""
-        with self.lock:
-            before = self.used
-            code = int(self.encode_values([value])[0])
-            if self.used > before:
-                self.depths[code] = depth
-            return code
+        """``encode_results`` of one text."""
+        return int(self.encode_results(pa.array([value], pa.binary()), depth)[0])
 
     def _grow(self, wanted: int) -> None:
-        from cql.executor.kernels import dictionary as kernel
+        kernel = _kernel()
 
         room = self.hashes.size
         if self.used >= room:
             self.account(self.nbytes_of(room), self.nbytes_of(2 * room))
-            self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
-            self.starts = np.concatenate([self.starts, np.zeros(room, np.int64)])
-            self.depths = np.concatenate([self.depths, np.zeros_like(self.depths)])
-            self.places = np.zeros(4 * room, np.int32)
+            self.hashes = _longer(self.hashes, 2 * room)
+            self.starts = _longer(self.starts, 2 * room + 1)
+            self.depths = _longer(self.depths, 2 * room)
+            self.places = POOL.zeros(self.places.dtype, 4 * room)
             kernel.index(self.places, self.hashes, self.used)
         full = int(self.starts[self.used])
         if full + wanted > self.arena.size:
             size = max(2 * self.arena.size, full + wanted)
             self.account(self.arena.size, size)
-            self.arena = np.concatenate([self.arena, np.zeros(size - self.arena.size, np.uint8)])
+            self.arena = _longer(self.arena, size)
 
     def compact(self, live: npt.NDArray[np.bool_]) -> Codes:
         """Forgets the codes that are not ``live``; returns the new code of each old one. The order
         of codes stays. The last entry of what is returned is -1, the new code of -1 (none)."""
-        from cql.executor.kernels import dictionary as kernel
+        kernel = _kernel()
 
         before, last = self.nbytes + self._rank.nbytes, int(self.starts[self.used])
         lengths = np.diff(self.starts[: self.used + 1])
@@ -177,9 +198,10 @@ class Dictionary:
         """All strings in code order, as the large type of ``arrow``; shares the arena and the
         offsets, so take from it before the next encode."""
         large = pa.large_string() if arrow == pa.string() else pa.large_binary()
-        offsets = pa.py_buffer(self.starts[: self.used + 1])
-        data = pa.py_buffer(self.arena[: int(self.starts[self.used])])
-        return pa.Array.from_buffers(large, self.used, [None, offsets, data])
+        used = self.used  # before the arrays: later ones have as many at least
+        offsets = self.starts[: used + 1]
+        data = pa.py_buffer(self.arena[: int(offsets[used])])
+        return pa.Array.from_buffers(large, used, [None, pa.py_buffer(offsets), data])
 
     def decode(
         self, codes: Codes, valid: npt.NDArray[np.uint8] | None, arrow: pa.DataType
@@ -203,6 +225,13 @@ class Dictionary:
             rank[order] = np.arange(self.used, dtype=np.int32)
             self._rank, self._ranked = rank, self.used
         return self._rank
+
+
+def _longer(array: Array, n: int) -> Array:
+    """A copy with room for ``n`` values; zeros follow."""
+    longer = POOL.zeros(array.dtype, n)
+    longer[: array.size] = array
+    return longer
 
 
 def _room(n: int, least: int) -> int:

@@ -1,60 +1,53 @@
-"""A running query: feeds, operators, a runtime, and the ledgers of what was late or bad."""
+"""A running query: feeds, operators, and the runtime that drives them."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cql.errors import CatalogError, CqlError, RunError
-from cql.executor import ledger, skew, text_columns
+from cql.apart import load_module
+from cql.errors import RunError
+from cql.executor import skew, text_columns
+from cql.executor.bad_rows import BadRows
 from cql.executor.compaction import compact, is_due
 from cql.executor.constants import units_of
 from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
-from cql.executor.graph import SINK, Edge, Graph, build
+from cql.executor.graph import Edge, Graph, build
 from cql.executor.holding import Holding
-from cql.executor.ingest import Feed, Loaded, narrow_schema
+from cql.executor.ingest import Feed, narrow_schema, told_at
 from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
-from cql.executor.operators.instances import first_of
 from cql.executor.operators.late_rows import LateRowsOperator
-from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
-from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.slab import SlabOperator
-from cql.executor.operators.union import UnionOperator
-from cql.executor.protocols import BLOCK_ROWS, Reader, Source
-from cql.executor.query_run import BadRow, QueryRun
+from cql.executor.protocols import Reader, Source
+from cql.executor.query_run import QueryRun
 from cql.executor.rereading import Rereading
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
 from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY, PHASE, ROWS, SEQUENCE, SERIAL, Unit
-from cql.executor.user_errors import TIME_LIMIT
+from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
+from cql.executor.unit_sizes import gathered, sizes
 from cql.planner.choose import duration
-from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, Together, sources, waits
-from cql.watch import SETTING
+from cql.planner.physical import PhysicalPlan, SourceExec, Together, sources, waits
 
-#: Rows of a unit at most, where several workers share what there is to do.
-ORDERED_ROWS = 4096
-#: Bad rows are all counted; this many keep their particulars.
-LEDGER_ROWS = 10_000
-_LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
+if TYPE_CHECKING:
+    from cql.executor.runtimes.ordered import Observer
+
 #: Waiting for an unbounded source never delays a stop request by more than this (seconds).
 _POLL = 0.05
 #: Blocks of an input that the ordered runtime reads at once.
 _BLOCKS_INSIDE = 3
-#: Microseconds of work that a unit of it is.
-_UNIT_US = 60
 
 
 class Execution:
@@ -62,21 +55,22 @@ class Execution:
     thing that moves it.
 
     ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache.
-    ``clock`` gives seconds that only go forward."""
+    ``clock`` gives seconds that only go forward. ``observer`` looks at what the ordered runtime
+    does, if that drives it."""
 
     def __init__(
         self,
         plan: PhysicalPlan | Together,
         settings: Mapping[str, Any],
         clock: Clock = time.monotonic,
+        observer: Observer | None = None,
     ) -> None:
         self.plans = plan.plans if isinstance(plan, Together) else (plan,)
         self._roots = [p.root for p in self.plans]
         self._settings = settings
         self._chosen = self.plans[0].runtime
         self._driver = self._chosen.name
-        most = ORDERED_ROWS if self._driver == "ordered" else BLOCK_ROWS
-        self._rows = min(int(settings["morsel_rows"]), most)
+        self._rows, self._unit_us = sizes(self.plans, settings, self._driver)
         self.feeds: list[Feed] = []
         self._paced = False
         self.graph: Graph | None = None
@@ -85,9 +79,7 @@ class Execution:
         self._egress: dict[int, tuple[int, Egress]] = {}  # by the sink's operator
         self.users: list[set[int]] = []  # of each operator
         self._turns: Turns | None = None
-        self.bad: list[tuple[set[int], BadRow]] = []  # and the queries that it concerns
-        self.bad_rows = [0 for _ in self.plans]
-        self.refused: dict[str, Counter[str]] = {}
+        self.bad = BadRows(self.plans)
         self.rows_out = [0 for _ in self.plans]
         finds = self._driver == "ordered" and not settings["workers"]
         self.control = Control(self._driver, self._chosen.workers, clock, finds=finds)
@@ -99,6 +91,7 @@ class Execution:
         self.queries = [QueryRun(self, q) for q in range(len(self.plans))]
         self._looks_up = False  # whether kernels have tables or ranks of texts
         self._clock = clock
+        self._observer = observer
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
         self.rereading = Rereading()
@@ -143,6 +136,7 @@ class Execution:
         self.graph = self._runtime = self._turns = None
         self.feeds, self._readers = [], []
         self.rereading.end()
+        self.bad.end()
         self._results.clear()
         self._egress = {}
         vars(self).pop("workspace", None)  # not there when the run failed to begin
@@ -173,7 +167,7 @@ class Execution:
         totals: list[int | None] = []
         lags: list[int] = []
         for node in nodes:
-            with _told_at(node):
+            with told_at(node):
                 narrow_schema(node.schema)
                 source = node.relation.source()
                 found.append(source)
@@ -204,7 +198,8 @@ class Execution:
                 what = f"the progress of each {feed.values.column.name}"
                 feed.values.account = partial(self.workspace.resize, what=what)
             self.feeds.append(feed)
-        self.graph = self._build(bool(self._settings["fuse"]), nulls)
+        fuse = bool(self._settings["fuse"])
+        self.graph = self._build(fuse, nulls)
         self.users = self.graph.users()
         base = int(ones.ctypes.data)
         for q, sink in enumerate(self.graph.sinks):
@@ -222,6 +217,7 @@ class Execution:
         self.rereading = Rereading(self.feeds, found, self._clock)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots), most)
+        self.bad.begin(self.graph, self.users, self.feeds, self._turns)
         self._runtime = self._make_runtime(self.graph)
         self._looks_up = any(self._refreshing())
         self._refresh()
@@ -231,9 +227,11 @@ class Execution:
         """The operators; ordered ones run depth first where that alone keeps the order."""
         make = partial(build, self._roots, self.workspace, fuse=fuse, nulls=nulls)
         if self._driver == "ordered":
+            load_module("cql.executor.runtimes.paths")
             from cql.executor.runtimes.paths import check
 
-            graph = make(parts=self._chosen.partitions, measured=self._measured())
+            chosen = self._chosen
+            graph = make(parts=chosen.partitions, split=chosen.split, measured=self._measured())
             try:
                 check(graph)
             except ValueError as reason:
@@ -246,27 +244,21 @@ class Execution:
         return make()
 
     def _measured(self) -> dict[int, skew.Measured]:
-        """Into how many partitions aggregates are split where no setting says it. Keys are taken
-        from the first blocks of inputs that have an end: nobody waits for these."""
-        workers = self._chosen.workers
-        if int(self._settings["partitions"]) or workers == 1 or self.control.must_stop:
+        """Into how many partitions aggregates are split where no setting says it."""
+        if not self._chosen.split or self.control.must_stop:
             return {}
-        wanted = skew.read_by(self._roots)
-        for feed in self.feeds:
-            source = feed.source
-            if id(source) in wanted and source.relation.bounded and not (feed.lag or source.ahead):
-                with _told_at(source):
-                    feed.load(None)
-        return skew.measure(self._roots, self.feeds, workers)
+        return skew.measure(self._roots, self.feeds, self._chosen.workers, self._chosen.split)
 
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self.workspace.ones.ctypes.data)
         if self._driver == "depth_first":
-            gather = self._gathered(graph)
-            return DepthFirst(graph, self, ones=ones, gather=gather, timed=self.timed)
+            return DepthFirst(
+                graph, self, ones=ones, gather=self._gathered(graph), timed=self.timed
+            )
         if self._driver == "ordered":
             return self._ordered(graph)
-        from cql.executor.runtimes.queued import Queued  # its kernels compile when it is used
+        load_module("cql.executor.runtimes.queued")
+        from cql.executor.runtimes.queued import Queued
 
         return Queued(
             graph,
@@ -281,7 +273,8 @@ class Execution:
         )
 
     def _ordered(self, graph: Graph) -> Runtime:
-        from cql.executor.runtimes.ordered import Ordered  # its kernels compile when it is used
+        load_module("cql.executor.runtimes.ordered")
+        from cql.executor.runtimes.ordered import Ordered
 
         return Ordered(
             graph,
@@ -290,16 +283,16 @@ class Execution:
             ones=int(self.workspace.ones.ctypes.data),
             unit_rows=self._rows,
             workers=self.control.workers,
-            lock=self.workspace.dictionary.lock,
             policy=str(self._settings["scheduler"]),
             locked=self._settings["reorder"] == "lock_based",
             worklist=str(self._settings["worklist"]),
             gather=self._gathered(graph),
             live=self._is_live,
             slice_us=int(self._settings["slice_us"]),
-            unit_us=self._unit_us(graph),
+            unit_us=self._unit_us,
             resize=self.workspace.resize,
             timed=self.timed,
+            observer=self._observer,
         )
 
     def times(self) -> Times | None:
@@ -307,28 +300,9 @@ class Execution:
         runtime = self._runtime
         return runtime.times() if runtime is not None else None
 
-    def _unit_us(self, graph: Graph) -> int:
-        """The work of a unit, large enough for what it costs to hand it on and small enough to
-        leave soon; 0 if its rows are told, or what leaves depends on them."""
-        counting = any(isinstance(o, OopJoinOperator) and o.counts_units for o in graph.running())
-        told = int(self._settings["morsel_rows"]) < ORDERED_ROWS
-        return 0 if told or counting or any(p.emits_changes for p in self.plans) else _UNIT_US
-
     def _gathered(self, graph: Graph) -> dict[int, int]:
-        """Rows that the last operators collect before they become a batch: a bounded query is asked
-        for its whole answer, so small batches only cost. Where results are waited for, units of the
-        ordered runtime, which are small, are collected, but do not wait for those of another block.
-        Columns that are read from the source's block leave with it."""
-        if self._is_live and self._driver != "ordered":
-            return {}
-        found, most = {}, min(int(self._settings["morsel_rows"]), BLOCK_ROWS)
-        for q, egress in self._egress.values():
-            last = first_of(graph.operators[graph.sinks[q]])
-            fills = isinstance(last, StageOperator) and not (last.code.by_ref or last.code.passes)
-            copies = self._driver == "ordered" or fills or isinstance(last, OopJoinOperator)
-            if copies and not egress.carried:
-                found[graph.sinks[q]] = most // 2
-        return found
+        carrying = [sink for sink, (_, egress) in self._egress.items() if egress.carried]
+        return gathered(graph, carrying, self._settings, self._driver, live=self._is_live)
 
     @property
     def _is_live(self) -> bool:
@@ -340,7 +314,7 @@ class Execution:
         assert self._runtime is not None
         for feed in self.feeds:
             if feed.lag:
-                with _told_at(feed.source):
+                with told_at(feed.source):
                     feed.load(None)
         for ahead in self._ahead():
             self._runtime.settle()
@@ -407,7 +381,7 @@ class Execution:
         assert self._turns is not None
         feed, turns = self.feeds[k], self._turns
         self._runtime.settle()
-        with _told_at(feed.source):
+        with told_at(feed.source):
             feed.read_again(source.open(columns_read(feed.source)))
         self._readers.append(feed.reader)
         turns.among({k})
@@ -514,7 +488,7 @@ class Execution:
     def _reading(self, source: SourceExec) -> Iterator[None]:
         """What a source has to say comes after what is wrong with rows that it gave before."""
         try:
-            with _told_at(source):
+            with told_at(source):
                 yield
         except Exception:
             if self._runtime is not None:
@@ -545,7 +519,7 @@ class Execution:
                 bounds.learn(k, feed.pending.data, feed.pending.masks)
         loaded = turns.open(k)
         if loaded.block.bad:
-            self._unread(feed, loaded)
+            self.bad.unread(feed, loaded, runtime.settle)
 
     def _entry(self, k: int) -> Edge:
         assert self.graph is not None
@@ -589,124 +563,4 @@ class Execution:
         self.rows_out[query] += n
 
     def failed(self, failure: Failure) -> None:
-        if failure.fatal or not self._keeps(self._users_of(failure.operator)):
-            again = failure.site.again
-            nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
-            source, offset = (None, None) if nobody else self._origin(failure)
-            where = f", in the row at offset {offset} of {source.name}" if source else ""
-            if failure.site.kind in ("function", TIME_LIMIT):
-                where = f", in {failure.operator}{where}"
-            raise RunError(
-                f"{failure.site.message}{where}",
-                position=failure.site.pos or (source.pos if source else None),
-                hint=_remedy(failure),
-            )
-        users = self._users_of(failure.operator)
-        self._count_bad(users, 1)
-        self.refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
-        if len(self.bad) < LEDGER_ROWS:
-            source, offset = self._origin(failure)
-            name = source.name if source else None
-            self.bad.append((users, BadRow(name, offset, failure.operator, failure.site.message)))
-
-    def _count_bad(self, queries: Iterable[int], rows: int) -> None:
-        for q in queries:
-            self.bad_rows[q] += rows
-
-    def _keeps(self, queries: Iterable[int]) -> bool:
-        """Whether all of them keep what others fail for."""
-        return all(self.plans[q].keep_bad_rows for q in queries)
-
-    def _users_of(self, operator: str) -> set[int]:
-        """The queries that an operator works for."""
-        graph = self.graph
-        named = zip(graph.operators if graph else (), self.users, strict=True)
-        return next((users for op, users in named if op.name == operator), set())
-
-    def _readers_of(self, source: SourceExec) -> set[int]:
-        """The queries that read a source."""
-        return {q for q, root in enumerate(self._roots) if any(s is source for s in sources(root))}
-
-    def _kind(self, failure: Failure) -> str:
-        assert self.graph is not None
-        named = (op for op in self.graph.running() if op.name == failure.operator)
-        operator = next(named, None)
-        return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
-
-    def _unread(self, feed: Feed, loaded: Loaded) -> None:
-        """The rows of a block that its source could not read."""
-        name, bad = feed.source.name, loaded.block.bad
-        users = self._readers_of(feed.source)
-        if not self._keeps(users):
-            assert self._runtime is not None
-            self._runtime.settle()  # an earlier row may have failed
-            remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
-            raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
-        self._count_bad(users, len(bad))
-        for b in bad[: LEDGER_ROWS - len(self.bad)]:
-            row = BadRow(name, loaded.offset + b.row, "source", b.reason, b.text)
-            self.bad.append((users, row))
-
-    def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
-        """The source of a failed row and its offset there, where rows come to the operator as they
-        left the source."""
-        words = failure.unit.words
-        turns = self._turns
-        if turns is None or (failure.feed is None and words[SERIAL] < turns.began):
-            return None, None
-        feed = None if failure.feed is None else failure.feed[0]
-        k, loaded = turns.block_of(feed, int(words[SERIAL]))
-        if loaded is None:
-            return None, None
-        first = turns.first if failure.feed is None else failure.feed[1]
-        operator = self._reached(k, failure.operator)
-        if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
-            return None, None
-        row = int(words[SEQUENCE]) - first + failure.row
-        return self.feeds[k].source, loaded.place(row)
-
-    def _reached(self, k: int, name: str) -> StageOperator | None:
-        """The operator of that name, if only what passes every row lies between it and feed k."""
-        assert self.graph is not None
-        waiting = [self.graph.entries[k]]
-        while waiting:
-            edge = waiting.pop()
-            if edge is None or edge.target == SINK:
-                continue
-            operator = first_of(self.graph.operators[edge.target])
-            if isinstance(operator, StageOperator) and operator.name == name:
-                return operator
-            if isinstance(operator, StageOperator):
-                projects = all(isinstance(step, ProjectExec) for step in operator.spec.steps)
-                passes = projects and not operator.spec.aggregate
-            else:
-                passes = isinstance(operator, UnionOperator | LookupOperator)
-            if passes:
-                waiting += self.graph.edges[edge.target]
-        return None
-
-
-@contextlib.contextmanager
-def _told_at(node: SourceExec) -> Iterator[None]:
-    """What a source has to say is told at the place of its name."""
-    try:
-        yield
-    except CqlError as error:
-        error.position = error.position or node.pos
-        raise
-
-
-def _remedy(failure: Failure) -> str:
-    if failure.site.kind == TIME_LIMIT:
-        return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
-    if failure.site.kind == "rows":
-        return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
-    if failure.fatal and failure.site.again is not None:
-        return "leave such rows out: FILTER (WHERE …) behind the aggregate, or WHERE"
-    if failure.fatal:
-        return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
-    if failure.site.kind in ("null event time", "event time"):
-        return f"{_LEAVE_OUT} counts them"
-    if failure.site.kind == "cast":
-        return f"TRY_CAST gives NULL instead; or {_LEAVE_OUT}"
-    return f"guard the expression (CASE WHEN …), or {_LEAVE_OUT}"
+        self.bad.failed(failure)

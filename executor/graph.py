@@ -6,19 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from cql.apart import load_module
 from cql.deep import deep_stack
-from cql.errors import NotSupportedError
 from cql.executor.expressions import host_sites
+from cql.executor.graph_partitions import Partitions
 from cql.executor.operators.asof_join import asof_operator
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.instances import (
     Instances,
-    PartedOperator,
     ReplicatedOperator,
     can_replicate,
     first_of,
 )
-from cql.executor.operators.join_code import Rows as JoinRows
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
@@ -28,8 +27,8 @@ from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
-from cql.executor.operators.split import LISTS, Bounds, SplitOperator, can_split, split_schema
-from cql.executor.operators.stage_spec import ORDER, StageSpec, Step
+from cql.executor.operators.split import Bounds
+from cql.executor.operators.stage_spec import StageSpec, Step
 from cql.executor.operators.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.table_join import TableJoinOperator
 from cql.executor.operators.to_stream import stream_operator
@@ -40,9 +39,7 @@ from cql.executor.operators.weights import WeightsOperator
 from cql.executor.skew import Measured
 from cql.executor.unit import Unit
 from cql.model import Schema
-from cql.planner.cost import joins_by_key, runs_by_key
 from cql.planner.expr import Column, Expr, walk
-from cql.planner.partitioning import origins
 from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
@@ -82,8 +79,7 @@ from cql.planner.physical_joins import (
 )
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.runtime import LOOKING
-from cql.types import DataType
+from cql.planner.row_order import in_order
 from cql.window import WindowKind
 
 SINK = -1
@@ -185,19 +181,22 @@ def build(
     nulls: list[set[int]],
     stragglers: bool = False,
     parts: int | None = None,
+    split: frozenset[int] | None = None,
     measured: Mapping[int, Measured] | None = None,
 ) -> Graph:
     """The operators of one or several plans; what these have in common is built once. ``fuse`` off
     makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
     NULLs; ``stragglers`` says whether the consumer of the results asks which of them are late (a
     sink does not). ``parts``: into how many partitions operators with keys are split, where
-    PARTITION BY does not say it; 0: into none; None: whatever it says.
-    ``measured``: those that are known better, by the id of a node."""
+    PARTITION BY does not say it; 0: into none; None: whatever it says. ``split``: which ones are,
+    by the ids of their nodes; None: all. ``measured``: into how many, where that is known
+    better."""
     ways = _ways(roots)
     # Each sink has an operator to itself: it takes buffers away.
     own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
     unasked = frozenset(() if stragglers else map(id, own))
-    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, parts, measured or {})
+    partitions = Partitions(parts, split, measured or {}, in_order(own))
+    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, partitions)
     feeds = sources(*roots)
     builder.entries = [[] for _ in feeds] or [[]]
     builder.order = {id(s): k for k, s in enumerate(feeds)}
@@ -206,6 +205,7 @@ def build(
         builder.graph.edges[last].append(Edge(SINK, 0))
         builder.graph.sinks.append(last)
     builder.enter(feeds)
+    builder.graph.bounds = partitions.bounds
     return builder.graph
 
 
@@ -245,8 +245,7 @@ class _Builder:
     nulls: list[set[int]]
     graph: Graph
     ways: dict[int, int]
-    parts: int | None = None
-    measured: Mapping[int, Measured] = field(default_factory=dict)
+    partitions: Partitions
     order: dict[int, int] = field(default_factory=dict)
     entries: list[list[Edge]] = field(default_factory=list)  # of each feed
     windows: dict[int, RelationOperator] = field(default_factory=dict)
@@ -268,9 +267,9 @@ class _Builder:
                 progressing(feed),
                 carry_stragglers=True,
             )
-            repeat = StageOperator(f"source#{len(self.graph.operators)}", spec, self.workspace)
+            repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
-            index = self._add(repeat, feed.schema, feed.schema, owned=frozenset(), stragglers=True)
+            index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), stragglers=True)
             self.graph.edges[index] += edges
             edges[:] = [Edge(index, 0)]
         self.graph.entries = [edges[0] if edges else None for edges in self.entries]
@@ -289,37 +288,34 @@ class _Builder:
             case MergeUnionExec() | PunctuatedSortExec():
                 return self._merge(node)
             case SlackExec():
-                below = self._operator_below(node.input)
-                slack = SlackOperator(f"slack#{len(self.graph.operators)}", node, self.workspace)
-                index = self._add(
+                below = self.operator_below(node.input)
+                slack = SlackOperator(self.name("slack"), node, self.workspace)
+                index = self.add(
                     slack, node.schema, node.schema, owned=frozenset(), stragglers=True
                 )
-                self._edge(node.input, below, index, 0)
+                self.edge(node.input, below, index, 0)
                 return index
             case LateRowsExec():
-                below = self._operator_below(node.input)
-                late = LateRowsOperator(
-                    f"laterows#{len(self.graph.operators)}", node, self.workspace
-                )
-                index = self._add(late, node.schema, node.schema, owned=frozenset())
-                self._edge(node.input, below, index, 0)
+                below = self.operator_below(node.input)
+                late = LateRowsOperator(self.name("laterows"), node, self.workspace)
+                index = self.add(late, node.schema, node.schema, owned=frozenset())
+                self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
-                below, asked = (self._operator_below(child) for child in inputs(node))
-                lookup = LookupOperator(f"lookup#{len(self.graph.operators)}", node, self.workspace)
+                below, asked = (self.operator_below(child) for child in inputs(node))
+                lookup = LookupOperator(self.name("lookup"), node, self.workspace)
                 answer = frozenset((node.width,))
-                index = self._add(
+                index = self.add(
                     lookup, node.schema, node.input.schema, owned=answer, stragglers=True
                 )
-                self._edge(node.input, below, index, 0)
-                self._edge(node.query, asked, index, 1)
+                self.edge(node.input, below, index, 0)
+                self.edge(node.query, asked, index, 1)
                 return index
             case UnnestExec():
-                below = self._operator_below(node.input)
-                name = f"unnest#{len(self.graph.operators)}"
-                unnest = UnnestOperator(name, node, self.workspace)
-                index = self._add(unnest, node.schema, node.input.schema, stragglers=True)
-                self._edge(node.input, below, index, 0)
+                below = self.operator_below(node.input)
+                unnest = UnnestOperator(self.name("unnest"), node, self.workspace)
+                index = self.add(unnest, node.schema, node.input.schema, stragglers=True)
+                self.edge(node.input, below, index, 0)
                 return index
             case (
                 OopJoinExec()
@@ -341,10 +337,10 @@ class _Builder:
             ):
                 if isinstance(node, SortExec) and node.limit and not node.number:
                     self.limited[id(node.input)] = node
-                below = self._operator_below(node.input)
+                below = self.operator_below(node.input)
                 operator = self._rows_operator(node)
-                index = self._add(operator, node.schema, node.input.schema)
-                self._edge(node.input, below, index, 0)
+                index = self.add(operator, node.schema, node.input.schema)
+                self.edge(node.input, below, index, 0)
                 return index
             case SourceExec() | ValuesExec():
                 raise AssertionError("a source is fed, not built")
@@ -352,10 +348,11 @@ class _Builder:
                 return self._stage(node)
 
     def _rows_operator(self, node: Rows) -> Operator:
-        name = f"{_word(node)}#{len(self.graph.operators)}"
+        name = self.name(_word(node))
         match node:
             case SortExec():
-                from cql.executor.operators.sort import SortOperator  # its kernel compiles
+                load_module("cql.executor.operators.sort")
+                from cql.executor.operators.sort import SortOperator
 
                 return SortOperator(name, node, self.workspace)
             case RelationExec():
@@ -379,49 +376,48 @@ class _Builder:
         self,
         node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
     ) -> int:
-        if isinstance(node, OopJoinExec) and self._parts_of(node) and joins_by_key(node):
-            return self._parted_join(node)
+        if isinstance(node, OopJoinExec) and self.partitions.splits_join(node):
+            return self.partitions.join(self, node)
         children = inputs(node)
-        ports = [self._operator_below(child) for child in children]
-        number = len(self.graph.operators)
+        ports = [self.operator_below(child) for child in children]
         operator: Operator
         match node:
             case OopJoinExec():
-                operator = OopJoinOperator(f"join#{number}", node, self.workspace)
+                operator = OopJoinOperator(self.name("join"), node, self.workspace)
             case RelationJoinExec():
-                operator = RelationJoinOperator(f"relationjoin#{number}", node, self.workspace)
+                operator = RelationJoinOperator(self.name("relationjoin"), node, self.workspace)
             case TableJoinExec():
-                operator = TableJoinOperator(f"tablejoin#{number}", node, self.workspace)
+                operator = TableJoinOperator(self.name("tablejoin"), node, self.workspace)
             case AsofJoinExec():
-                operator = asof_operator(f"asofjoin#{number}", node, self.workspace)
+                operator = asof_operator(self.name("asofjoin"), node, self.workspace)
             case WindowJoinExec():
-                from cql.executor.operators.window_join import WindowJoinOperator  # it compiles
+                load_module("cql.executor.operators.window_join")
+                from cql.executor.operators.window_join import WindowJoinOperator
 
-                operator = WindowJoinOperator(f"windowjoin#{number}", node, self.workspace)
+                operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
         reads = [child.schema for child in children]
         late = isinstance(node, TableJoinExec)  # others leave stragglers out
-        index = self._add(operator, node.schema, *reads, stragglers=late)
+        index = self.add(operator, node.schema, *reads, stragglers=late)
         for port, (child, below) in enumerate(zip(children, ports, strict=True)):
-            self._edge(child, below, index, port)
+            self.edge(child, below, index, port)
         return index
 
     def _union(self, node: UnionExec) -> int:
-        ports = [self._operator_below(child) for child in node.inputs]
-        name = f"union#{len(self.graph.operators)}"
-        rows = self.workspace.unit_rows
-        operator = UnionOperator(name, node.schema, _inputs(node), progressing(node), rows)
-        index = self._add(operator, node.schema, node.schema, owned=frozenset())
+        ports = [self.operator_below(child) for child in node.inputs]
+        names, rows = _inputs(node), self.workspace.unit_rows
+        operator = UnionOperator(self.name("union"), node.schema, names, progressing(node), rows)
+        index = self.add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
-            self._edge(child, below, index, port)
+            self.edge(child, below, index, port)
         return index
 
     def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
         children = inputs(node)
-        ports = [self._operator_below(child) for child in children]
-        at, workspace = len(self.graph.operators), self.workspace
+        ports = [self.operator_below(child) for child in children]
+        workspace = self.workspace
         if isinstance(node, MergeUnionExec):
             merge = MergeOperator(
-                f"merge#{at}",
+                self.name("merge"),
                 node.schema,
                 len(ports),
                 node.order,
@@ -431,7 +427,7 @@ class _Builder:
             )
         else:
             merge = MergeOperator(
-                f"sort#{at}",
+                self.name("sort"),
                 node.schema,
                 1,
                 node.order,
@@ -441,9 +437,9 @@ class _Builder:
                 offset=node.offset,
                 refuses_null=True,
             )
-        index = self._add(merge, node.schema, node.schema)
+        index = self.add(merge, node.schema, node.schema)
         for port, (child, below) in enumerate(zip(children, ports, strict=True)):
-            self._edge(child, below, index, port)
+            self.edge(child, below, index, port)
         return index
 
     def _stage(self, node: Physical) -> int:
@@ -470,8 +466,8 @@ class _Builder:
             aggregate, cursor = cursor, cursor.input
             steps = []
             together = aggregate.by is not None  # it reads what its source says of single values
-            if self._is_parted(aggregate):
-                return self._parted_stage(node, aggregate, tuple(post))
+            if self.partitions.splits_stage(aggregate):
+                return self.partitions.stage(self, node, aggregate, tuple(post))
             while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
                 if not together and steps and _size([*steps, cursor]) > MOST_NODES:
                     break
@@ -482,8 +478,8 @@ class _Builder:
                 cursor = cursor.input
         else:
             post = []
-        below = self._operator_below(cursor)
-        limited = aggregate is not None and self._is_limited(node, aggregate)
+        below = self.operator_below(cursor)
+        limited = aggregate is not None and self.is_limited(node, aggregate)
         spec = StageSpec(
             cursor.schema,
             tuple(steps),
@@ -495,13 +491,11 @@ class _Builder:
             carry_stragglers=aggregate is None and id(node) not in self.unasked,
             limited=limited,
         )
-        operator = _kind_of(spec)(self._name(node, aggregate), spec, self.workspace)
-        operator.allocate_host()
-        if limited:
-            self._leave_first(node, operator, node.schema)
+        kind = "aggregate" if aggregate is not None else _word(node)
+        operator = self.stage_operator(self.name(kind), node, spec, node.schema)
         owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
-        shared = self.parts is not None and can_replicate(operator)
-        index = self._add(
+        shared = self.partitions.parts is not None and can_replicate(operator)
+        index = self.add(
             ReplicatedOperator(operator) if shared else operator,
             node.schema,
             cursor.schema,
@@ -510,10 +504,10 @@ class _Builder:
         )
         if spec.assume_valid:
             self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
-        self._edge(cursor, below, index, 0)
+        self.edge(cursor, below, index, 0)
         return index
 
-    def _is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+    def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
         """Whether ``node`` gives results of windows of which a LIMIT leaves the first ones only, so
         that others need not leave. (Texts have no order while they are computed.)"""
         sort = self.limited.get(id(node))
@@ -526,149 +520,15 @@ class _Builder:
         texts = any(key.expr.type.is_text for key in sort.keys)
         return plain and few and aggregate.operator in kinds and not texts
 
-    def _leave_first(self, node: Physical, operator: StageOperator, schema: Schema) -> None:
-        sort = self.limited[id(node)]
-        operator.leave_first(schema, sort.keys, sort.offset + (sort.limit or 0))
-
-    # -- partitions ------------------------------------------------------------------------------
-
-    def _is_parted(self, node: WidAggregateExec) -> bool:
-        """Whether groups are spread over partitions, and a kernel alone finds that of a row."""
-        if not (self._parts_of(node) and runs_by_key(node)):
-            return False
-        by_kernel = can_split(node.input.schema, node.keys)
-        if node.partitioning is not None and not by_kernel:
-            raise NotSupportedError(
-                "PARTITION BY of keys that are looked up, or can fail, is not supported",
-                position=node.partitioning.pos,
-                hint="compute the key in a subquery: FROM (SELECT *, … AS key FROM s)",
-            )
-        return by_kernel
-
-    def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
-        """Into how many partitions an operator is split; 0: into none."""
-        if self.parts is None or node.partitioning is None:
-            known = self.measured.get(id(node))
-            return known.parts if known is not None else self.parts or 0
-        return node.partitioning.parts
-
-    def _parted_stage(
-        self, node: Physical, aggregate: WidAggregateExec, post: tuple[Step, ...]
-    ) -> int:
-        """What stands below it has a kernel of its own, which several workers run; filters are
-        asked where rows are split."""
-        below, conditions = aggregate.input, list[Expr]()
-        while isinstance(below, FilterExec) and self.ways.get(id(below), 1) == 1:
-            if not can_split(below.schema, aggregate.keys, [below.condition]):
-                break
-            conditions.insert(0, below.condition)
-            below = below.input
-        spec = StageSpec(
-            below.schema,
-            (),
-            aggregate,
-            post,
-            node.schema,
-            progressing(below),
-            parted=True,
-            limited=self._is_limited(node, aggregate),
-        )
-        parts = self._parts_of(aggregate)
-        types = [key.type for key in aggregate.keys]
-        (split,) = self._splits(aggregate, [(below, aggregate.keys)], types, parts, conditions)
-        name, kind = self._name(node, aggregate), _kind_of(spec)
-        instances = [kind(name, spec, self.workspace) for _ in range(parts)]
-        schema = Schema((*node.schema, *ORDER))
-        for instance in instances:
-            instance.allocate_host()
-            if spec.limited:
-                self._leave_first(node, instance, schema)
-        parted = PartedOperator(instances, len(ORDER))
-        if id(aggregate) in self.measured:
-            parted.why = self.measured[id(aggregate)].why
-        index = self._add(parted, schema, split_schema(below.schema))
-        self.graph.edges[split].append(Edge(index, 0))
-        return index
-
-    def _parted_join(self, node: OopJoinExec) -> int:
-        children, parts, split = inputs(node), self._parts_of(node), node.partitioning
-        hashed = split is None or (split.scheme == "HASH" and not split.keys)
-        looking = parts <= LOOKING and hashed and not node.sliced
-        if looking:
-            below = [self._operator_below(child) for child in children]
-            reads, rows = [child.schema for child in children], JoinRows.OWN
-        else:
-            sides = [(child, self._keys_of(node, port)) for port, child in enumerate(children)]
-            types = [node.left.schema[a].type for a, _ in node.keys]
-            splits = self._splits(node, sides, types, parts)
-            reads, rows = [split_schema(child.schema) for child in children], JoinRows.LISTED
-        name, schema = f"join#{len(self.graph.operators)}", Schema((*node.schema, ORDER[-1]))
-        instances = [
-            OopJoinOperator(name, node, self.workspace, rows, part, parts) for part in range(parts)
-        ]
-        index = self._add(
-            PartedOperator(instances, 1, split=not looking, provides_alone=True), schema, *reads
-        )
-        for port, child in enumerate(children):
-            if looking:
-                self._edge(child, below[port], index, port)
-            else:
-                self.graph.edges[splits[port]].append(Edge(index, port))
-        return index
-
-    def _keys_of(self, node: OopJoinExec, port: int) -> tuple[Expr, ...]:
-        """The keys of an input."""
-        schema = inputs(node)[port].schema
-        columns = [(key[port], schema[key[port]]) for key in node.keys]
-        return tuple(Column(c, f.name, f.type, f.nullable) for c, f in columns)
-
-    def _splits(
-        self,
-        node: WidAggregateExec | OopJoinExec,
-        sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
-        types: Sequence[DataType],
-        parts: int,
-        conditions: Sequence[Expr] = (),
-    ) -> list[int]:
-        """The operators that split the units of its inputs by key."""
-        wanted = node.partitioning
-        chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
-        ranged = wanted is not None and wanted.scheme == "RANGE"
-        found, splits, places = [], [], []
-        for below, keys in sides:
-            before = self._operator_below(below)
-            name = f"split#{len(self.graph.operators)}"
-            split = SplitOperator(
-                name,
-                below.schema,
-                [keys[k] for k in chosen],
-                [types[k] for k in chosen],
-                parts,
-                self.workspace,
-                conditions,
-                ranged=ranged,
-            )
-            own = range(len(below.schema), len(below.schema) + len(LISTS))
-            index = self._add(
-                split,
-                split_schema(below.schema),
-                below.schema,
-                owned=frozenset(own),
-                stragglers=True,
-                rows=max(self.workspace.unit_rows, 2 * parts + 2),
-            )
-            self._edge(below, before, index, 0)
-            found.append(index)
-            if ranged:
-                splits.append(split)
-                places += [(self.order[id(s)], c) for s, c in origins(below, keys[chosen[0]])]
-        if ranged:
-            self.graph.bounds.append(Bounds(splits, places))
-        return found
-
-    def _name(self, node: Physical, aggregate: WidAggregateExec | None) -> str:
-        kind = "aggregate" if aggregate is not None else type(node).__name__.removesuffix("Exec")
-        return f"{kind.lower()}#{len(self.graph.operators)}"
+    def stage_operator(
+        self, name: str, node: Physical, spec: StageSpec, schema: Schema
+    ) -> StageOperator:
+        operator = _kind_of(spec)(name, spec, self.workspace)
+        operator.allocate_host()
+        if spec.limited:
+            sort = self.limited[id(node)]
+            operator.leave_first(schema, sort.keys, sort.offset + (sort.limit or 0))
+        return operator
 
     def _can_follow(self, post: list[Step]) -> bool:
         """Whether the steps can run in the loop that empties a window."""
@@ -706,7 +566,11 @@ class _Builder:
 
     # -- wiring ----------------------------------------------------------------------------------
 
-    def _add(
+    def name(self, kind: str) -> str:
+        """Of the next operator."""
+        return f"{kind}#{len(self.graph.operators)}"
+
+    def add(
         self,
         operator: Operator,
         schema: Schema,
@@ -726,29 +590,32 @@ class _Builder:
         self.graph.edges.append([])
         return len(self.graph.operators) - 1
 
-    def _operator_below(self, node: Physical) -> int | None:
+    def operator_below(self, node: Physical) -> int | None:
         return None if isinstance(node, SourceExec | ValuesExec) else self.node(node)
 
-    def _edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
-        edge = Edge(index, port)
+    def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
         if isinstance(child, ValuesExec):
-            self.graph.constants.append((child, edge))
+            self.graph.constants.append((child, Edge(index, port)))
         elif below is None:
-            self.entries[self.order.get(id(child), 0)].append(edge)
+            self.entries[self.order.get(id(child), 0)].append(Edge(index, port))
         else:
-            self.graph.edges[below].append(edge)
+            self.connect(below, index, port)
+
+    def connect(self, below: int, index: int, port: int) -> None:
+        self.graph.edges[below].append(Edge(index, port))
 
 
 def _kind_of(spec: StageSpec) -> type[StageOperator]:
     window = spec.aggregate.window if spec.aggregate is not None else None
     if spec.aggregate is None or window is None:
         return StageOperator
-    # Kernels compile when they are used.
     if window.kind is WindowKind.SESSION:
+        load_module("cql.executor.operators.sessions")
         from cql.executor.operators.sessions import SessionOperator
 
         return SessionOperator
     if spec.aggregate.by is not None:
+        load_module("cql.executor.operators.groupwise")
         from cql.executor.operators.groupwise import GroupwiseOperator
 
         return GroupwiseOperator
@@ -769,7 +636,7 @@ def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
     return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
 
 
-def _word(node: Rows) -> str:
+def _word(node: Physical) -> str:
     """The start of an operator's name."""
     match node:
         case StreamExec() | SetOperationExec():

@@ -3,14 +3,15 @@ strings as codes, stragglers marked and punctuation made (out-of-order paper §5
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from cql.errors import CatalogError
+from cql.errors import CatalogError, CqlError
 from cql.executor.attributes import Attribute
 from cql.executor.columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.dictionary import Dictionary
@@ -158,8 +159,7 @@ class Feed:
             return False
         if block.is_empty:
             return False
-        with self.dictionary.lock:
-            self.pending = self._convert(block)
+        self.pending = self._convert(block)
         if self.lag and self.pending.rows and self.attributes:
             self.cutter[cut.PEEKED] = self.pending.times[0][0]
         return True
@@ -288,3 +288,13 @@ def narrow_schema(schema: Schema) -> Schema:
                 hint="CAST it to double, or to a decimal of 18 digits, where the table is made",
             )
     return schema
+
+
+@contextlib.contextmanager
+def told_at(node: SourceExec) -> Iterator[None]:
+    """What a source has to say is told at the place of its name."""
+    try:
+        yield
+    except CqlError as error:
+        error.position = error.position or node.pos
+        raise

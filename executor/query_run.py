@@ -17,6 +17,7 @@ from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.runtimes.times import WorkerTime
+from cql.executor.unit import INFINITY
 from cql.planner.choose import duration
 from cql.planner.panes_together import own_windows
 from cql.planner.physical import sources
@@ -38,19 +39,6 @@ class Progress:
     event_time: int | None
     total_rows: int | None
     elapsed: float
-
-
-@dataclass(frozen=True, slots=True)
-class BadRow:
-    """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
-    back: a result of an aggregate, or a row behind an operator that drops or repeats rows.
-    ``text`` is what stood in the source, of a row that could not be read."""
-
-    source: str | None
-    offset: int | None
-    operator: str
-    reason: str
-    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +101,6 @@ class QueryRun:
 
     def freeze(self) -> None:
         """Keeps the answers: what they are made of is let go."""
-        relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
-        instants = [op.last for op in relations if op.last is not None]
         self._over = _Over(
             self.progress(),
             self.metrics(),
@@ -122,7 +108,7 @@ class QueryRun:
             self._late(),
             self.held_back(),
             self.kernel_sources(),
-            max(instants, default=None),
+            self.last_instant,
         )
 
     @property
@@ -137,8 +123,14 @@ class QueryRun:
 
     @property
     def last_instant(self) -> int | None:
-        """The latest instant to which the inputs of relations had come."""
-        return self._over.last_instant if self._over is not None else None
+        """The latest instant to which the inputs of windows have come so far; INFINITY where there
+        are no windows that a row could leave."""
+        if self._over is not None:
+            return self._over.last_instant
+        relations = [op for op in self._operators() if isinstance(op, RelationOperator)]
+        if not relations:
+            return INFINITY
+        return max((op.last for op in relations if op.last is not None), default=None)
 
     def progress(self) -> Progress:
         """A snapshot; callable from any thread while the query runs."""
@@ -154,7 +146,7 @@ class QueryRun:
             sum(f.rows for f in feeds.values()),
             run.rows_out[self._number],
             sum(f.late_rows for f in feeds.values()),
-            run.bad_rows[self._number],
+            run.bad.counts[self._number],
             min(times) if times and min(times) > np.iinfo(np.int64).min else None,
             sum(n or 0 for n in totals) if totals and None not in totals else None,
             end - run.started if run.started is not None else 0.0,
@@ -184,7 +176,7 @@ class QueryRun:
         ]
         for k, op in self._numbered():
             peak = run.workspace.peaks.get(op.name, 0)
-            rows.append(ledger.entry(op, run.refused.get(op.name, {}), peak))
+            rows.append(ledger.entry(op, run.bad.refused.get(op.name, {}), peak))
             if times is not None:
                 rows[-1] |= ledger.timed(times.operators[k])
         return rows
@@ -242,8 +234,8 @@ class QueryRun:
         }
 
     def bad_rows(self) -> pa.Table:
-        """The ledger of bad rows (the first LEDGER_ROWS; ``progress().bad`` counts all)."""
-        bad = [b for queries, b in self._execution.bad if self._number in queries]
+        """The ledger of bad rows (``bad_rows``; ``progress().bad`` counts all)."""
+        bad = [b for queries, b in self._execution.bad.kept if self._number in queries]
         return pa.table(
             {
                 "source": pa.array([b.source for b in bad], pa.string()),

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.columns import Array
-from cql.executor.ingest import Feed
+from cql.executor.ingest import Feed, told_at
 from cql.executor.operators.packing import KeyPart, pack_keys
-from cql.planner.cost import runs_by_key
 from cql.planner.partitioning import origins
 from cql.planner.physical import Physical, WidAggregateExec, walk
 from cql.types import DataType, Kind
@@ -62,24 +61,32 @@ def partitions(counts: Sequence[int], workers: int) -> Measured:
     return next(m for m in found if m.largest * _BETTER <= least)
 
 
-def measure(roots: Sequence[Physical], feeds: Sequence[Feed], workers: int) -> dict[int, Measured]:
-    """By the id of an aggregate: into how many partitions it is split. Not those whose keys come
-    from an input that has no block yet, or are computed."""
+def measure(
+    roots: Sequence[Physical], feeds: Sequence[Feed], workers: int, split: frozenset[int]
+) -> dict[int, Measured]:
+    """By the id of an aggregate: into how many partitions it is ``split``. Not those whose keys
+    come from an input that has no block yet, or are computed."""
+    nodes = {id(n): n for root in roots for n in walk(root) if id(n) in split}.values()
+    asked = [n for n in nodes if isinstance(n, WidAggregateExec) and not n.partitioning]
+    _load(asked, feeds)
     places = {id(feed.source): feed for feed in feeds}
     found = {}
-    for node in {id(n): n for root in roots for n in walk(root)}.values():
-        if isinstance(node, WidAggregateExec) and runs_by_key(node) and not node.partitioning:
-            counts = _counts(node, places, _finest(workers))
-            if counts is not None and counts.sum() >= LEAST:
-                found[id(node)] = partitions(counts.tolist(), workers)
+    for node in asked:
+        counts = _counts(node, places, _finest(workers))
+        if counts is not None and counts.sum() >= LEAST:
+            found[id(node)] = partitions(counts.tolist(), workers)
     return found
 
 
-def read_by(roots: Sequence[Physical]) -> set[int]:
-    """The ids of sources that keys of aggregates come from as they are."""
-    nodes = (n for root in roots for n in walk(root))
-    asked = (n for n in nodes if isinstance(n, WidAggregateExec) and runs_by_key(n))
-    return {id(s) for n in asked for key in n.keys for s, _ in origins(n.input, key)}
+def _load(asked: Sequence[WidAggregateExec], feeds: Sequence[Feed]) -> None:
+    """The first blocks of inputs that keys come from and that have an end: nobody waits for
+    these."""
+    wanted = {id(s) for n in asked for key in n.keys for s, _ in origins(n.input, key)}
+    for feed in feeds:
+        source = feed.source
+        if id(source) in wanted and source.relation.bounded and not (feed.lag or source.ahead):
+            with told_at(source):
+                feed.load(None)
 
 
 def _finest(workers: int) -> int:

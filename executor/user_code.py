@@ -31,6 +31,7 @@ from numba.core.errors import NumbaError
 from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic
 
+from cql.apart import apart
 from cql.deep import deep_stack
 from cql.executor import user_arithmetic, user_rounds
 from cql.executor.expression_scope import Called
@@ -76,6 +77,10 @@ _known: weakref.WeakKeyDictionary[Called, UserCode] = weakref.WeakKeyDictionary(
 
 def code_of(function: Called) -> UserCode:
     """The code of a function whose arguments and results are no text; made once."""
+    return _known.get(function) or apart(lambda: _made_once(function))
+
+
+def _made_once(function: Called) -> UserCode:
     with _lock:
         found = _known.get(function)
         if found is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cql.apart import load_module
 from cql.executor.dictionary import Dictionary
 from cql.executor.expression_scope import Again, Called, ErrorSite
 from cql.executor.host import NULL, text_of
@@ -25,8 +26,7 @@ TIME_LIMIT = "time limit"
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:
     """Their codes. (numba's typing is loaded only by queries that call functions of users.)"""
-    from cql.executor.user_code import code_of
-
+    code_of = load_module("cql.executor.user_code").code_of
     return [code_of(function) for function in functions]
 
 

@@ -8,7 +8,7 @@ decide between one core and several, where a factor of two either way changes li
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ from cql.planner.physical import (
     inputs,
     sources,
 )
+from cql.planner.physical import walk as walk_plan
 from cql.planner.physical_joins import (
     AsofJoinExec,
     LookupExec,
@@ -56,35 +57,67 @@ from cql.window import WindowKind
 class Share(IntEnum):
     """How far workers can share an operator; of two in one kernel the lesser one holds."""
 
-    ALONE = 0  # one of them at a time, in order, or Python, which lets one run at a time
-    KEYS = 1  # each on partitions of its keys
-    UNITS = 2  # each on units of its own
+    PYTHON = 0  # one thing at a time of all that has this share: Python, and the reading of inputs
+    ALONE = 1  # one worker at a time
+    KEYS = 2  # each on partitions of its keys
+    UNITS = 3  # each on units of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """An operator that may be split into partitions, by the id of its node: nanoseconds for each
+    row of the plan where it is whole, and what it takes ``more`` where it is split (to split rows
+    by key, and to put its outputs in order). A join's partitions look for their rows among all."""
+
+    node: int
+    row: float
+    more: float
+    is_join: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """``rows`` are those that a plan reads, None if nobody knows or has asked. For each of them, in
-    nanoseconds: ``row`` on one thread, ``shared`` of it by operators that workers share, which
-    then take ``more`` (they split rows by key, and put their outputs in order)."""
+    nanoseconds: ``row`` on one thread; ``python`` of it by what holds the interpreter, or reads;
+    ``alone`` by the heaviest operator that one worker runs at a time; ``more`` to hand rows on
+    between workers. ``keyed`` are the operators that may be split."""
 
     rows: int | None
     row: float
-    shared: float
+    python: float
+    alone: float
     more: float
-    keys: bool  # whether some operator runs in partitions
-    joins: bool  # and whether a join does, which looks for the rows of each among all
+    keyed: tuple[Keyed, ...] = ()
 
     def among(self, workers: int) -> float:
-        """Nanoseconds for a row where ``workers`` share it (Amdahl's law)."""
-        if workers == 1:
-            return self.row
-        return self.row - self.shared + (self.shared + self.more) / workers
+        """Nanoseconds for a row where ``workers`` share it."""
+        return self._best(workers)[0] if workers > 1 else self.row
+
+    def split(self, workers: int) -> tuple[Keyed, ...]:
+        """The operators that are worth to be split. Others are whole: as several are at work at
+        once, only one that has more than a worker's share of the work holds the others up, and
+        what is whole costs nothing more."""
+        return self._heaviest()[: self._best(workers)[1]]
+
+    def _heaviest(self) -> tuple[Keyed, ...]:
+        return tuple(sorted(self.keyed, key=lambda keyed: -keyed.row))
+
+    def _best(self, workers: int) -> tuple[float, int]:
+        """Nanoseconds for a row, and how many operators are split for that, the heaviest ones."""
+        heaviest, more, found = self._heaviest(), self.more, list[tuple[float, int]]()
+        for k in range(len(heaviest) + 1):
+            whole = heaviest[k].row if k < len(heaviest) else 0.0
+            time = max((self.row + more) / workers, self.python, self.alone, whole)
+            found.append((time, k))
+            more += heaviest[k].more if k < len(heaviest) else 0.0
+        return min(found)
 
 
 #: Rows of an input of which nothing is known, beside others.
 _ROWS = 1_000_000
-#: The share of rows that a filter keeps, as for the order of joins; and groups for each row.
-_KEPT, _GROUPS = 1 / 3, 0.1
+#: The share of rows that a filter keeps, as for the order of joins; groups for each row; and
+#: elements of an array.
+_KEPT, _GROUPS, _ELEMENTS = 1 / 3, 0.1, 5
 #: To cut a row off a block; to find the code of a text; to hand a row to Python.
 _READ, _ENCODE, _GIVE = 1.0, 18.0, 1.0
 _SIMPLE, _FUNCTION, _TEXT, _PYTHON = 0.7, 5.0, 3.0, 1000.0
@@ -117,6 +150,19 @@ _OTHERS: dict[type, float] = {
     RowNumberExec: 60.0,
     StreamExec: 20.0,
 }
+#: Python goes through each unit of their inputs.
+_IN_PYTHON = (
+    LookupExec
+    | AsofJoinExec
+    | RelationJoinExec
+    | RelationExec
+    | ChangeAggregateExec
+    | SetOperationExec
+    | SubqueryJoinExec
+    | TopExec
+    | RowNumberExec
+    | StreamExec
+)
 #: To keep a row and look for its partners; for each pair; pairs for each row.
 _JOIN, _PAIR, _MET = 25.0, 15.0, 0.5
 #: Steps that run in the kernel of what they stand on, or of the aggregate above them.
@@ -135,11 +181,21 @@ def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
     return Cost(
         None if None in known else sum(n or 0 for n in known),
         estimate.total / read,
-        estimate.shared / read,
+        estimate.python / read,
+        estimate.alone / read,
         estimate.more / read,
-        estimate.keys,
-        estimate.joins,
+        tuple(replace(k, row=k.row / read, more=k.more / read) for k in estimate.keyed),
     )
+
+
+def asks_python(plan: Physical) -> bool:
+    """Whether Python has something to do for each unit, however few rows that has."""
+    for node in walk_plan(plan):
+        if isinstance(node, _IN_PYTHON):
+            return True
+        if isinstance(node, WidAggregateExec) and any(c.beside is not None for c in node.calls):
+            return True
+    return False
 
 
 def runs_by_key(node: WidAggregateExec) -> bool:
@@ -166,13 +222,13 @@ class _Estimate:
 
     def __init__(self, asks: bool) -> None:
         self._asks = asks
-        self.total = self.shared = self.more = 0.0
-        self.keys = self.joins = False
+        self.total = self.python = self.alone = self.more = 0.0
+        self.keyed: list[Keyed] = []
         self._known: dict[int, float] = {}
 
     def give(self, root: Physical) -> None:
         """The results of a plan."""
-        self._add(self.rows_of(root), _GIVE, Share.ALONE)
+        self._add(self.rows_of(root), _GIVE, Share.PYTHON)
 
     def rows_of(self, node: Physical) -> float:
         """The rows that a node gives."""
@@ -180,11 +236,12 @@ class _Estimate:
             self._known[id(node)] = self._visit(node)
         return self._known[id(node)]
 
-    def _add(self, rows: float, each: float, share: Share, more: float = 0.0) -> None:
+    def _add(self, rows: float, each: float, share: Share) -> None:
         self.total += rows * each
-        if share is not Share.ALONE:
-            self.shared += rows * each
-            self.more += rows * more
+        if share is Share.PYTHON:
+            self.python += rows * each
+        elif share is Share.ALONE:
+            self.alone = max(self.alone, rows * each)
 
     def _visit(self, node: Physical) -> float:
         match node:
@@ -192,7 +249,7 @@ class _Estimate:
                 known = node.relation.statistics.rows if self._asks else None
                 rows = float(_ROWS if known is None else max(known, 1))
                 texts = sum(f.type.is_text for f in node.schema)
-                self._add(rows, _READ + _ENCODE * texts, Share.ALONE)
+                self._add(rows, _READ + _ENCODE * texts, Share.PYTHON)
                 return rows
             case ValuesExec():
                 return float(len(node.rows))
@@ -202,41 +259,49 @@ class _Estimate:
                 return self._stage(node)
             case _:
                 rows = sum(self.rows_of(child) for child in inputs(node))
-                self._add(rows, _OTHERS[type(node)], Share.ALONE)
-                return rows
+                share = Share.PYTHON if isinstance(node, _IN_PYTHON) else Share.ALONE
+                self._add(rows, _OTHERS[type(node)], share)
+                return rows * _ELEMENTS if isinstance(node, UnnestExec) else rows
 
     def _join(self, node: OopJoinExec) -> float:
-        share = Share.KEYS if joins_by_key(node) else Share.ALONE
-        self.joins |= share is Share.KEYS
-        self.keys |= self.joins
         rows = sum(self.rows_of(child) for child in inputs(node))
         rest = _expressions(node.rest)
-        self._add(rows, rest.held, Share.ALONE)
-        self._add(rows, rest.each + _JOIN + _PAIR * _MET, share, _SPLIT + _JOIN_APART)
+        each = rest.each + _JOIN + _PAIR * _MET
+        self._add(rows, rest.held, Share.PYTHON)
+        if joins_by_key(node):
+            more = rows * (_SPLIT + _JOIN_APART)
+            self.keyed.append(Keyed(id(node), rows * each, more, is_join=True))
+            self._add(rows, each, Share.KEYS)
+        else:
+            self._add(rows, each, Share.ALONE)
         return rows * _MET
 
     def _stage(self, node: Physical) -> float:
         """Steps that share a kernel: above an aggregate they are its own, below it too, unless it
-        runs in partitions."""
+        is split."""
         above: list[Physical] = []
         while isinstance(node, _STEPS):
             above.insert(0, node)
             node = node.input
         if not isinstance(node, WidAggregateExec):
             return self._steps(above, self.rows_of(node), Share.UNITS)
-        if runs_by_key(node):
-            self.keys = True
-            rows = self._aggregate(node, self.rows_of(node.input), Share.KEYS)
-            return self._steps(above, rows, Share.KEYS)
         aggregate, below = node, node.input
         steps: list[Physical] = []
         while isinstance(below, FilterExec | ProjectExec | NumberExec):
             steps.insert(0, below)
             below = below.input
-        rows = self._steps(steps, self.rows_of(below), Share.ALONE)
-        return self._steps(above, self._aggregate(aggregate, rows, Share.ALONE), Share.ALONE)
+        rows, before = self.rows_of(below), self.total
+        if runs_by_key(aggregate):
+            rows = self._aggregate(aggregate, self.rows_of(aggregate.input), before)
+            return self._steps(above, rows, Share.KEYS)
+        rows = self._aggregate(aggregate, self._steps(steps, rows, Share.ALONE))
+        rows = self._steps(above, rows, Share.ALONE)
+        self.alone = max(self.alone, self.total - before)
+        return rows
 
-    def _aggregate(self, node: WidAggregateExec, rows: float, share: Share) -> float:
+    def _aggregate(self, node: WidAggregateExec, rows: float, before: float | None = None) -> float:
+        """``before``: what everything cost below the kernel that it is in where it is whole; None:
+        it cannot be split."""
         read = _expressions(_read_by(node))
         each, held, asked = read.each, read.held, read.share
         find = next(ns for most, ns in _GROUPED if self._groups(node, rows) <= most)
@@ -252,8 +317,13 @@ class _Estimate:
         pairs = window is not None and window.kind is WindowKind.SLIDING and node.pane is None
         if pairs and window is not None:
             each, held = each * max(window.overlap, 1), held * max(window.overlap, 1)
-        self._add(rows, held, Share.ALONE)
-        self._add(rows, each, min(share, asked), _SPLIT + find)
+        self._add(rows, held, Share.PYTHON)
+        if before is None or asked is Share.ALONE:
+            self._add(rows, each, Share.ALONE)
+        else:
+            self._add(rows, each, Share.KEYS)
+            more = rows * (_SPLIT + find)
+            self.keyed.append(Keyed(id(node), self.total - before, more, is_join=False))
         return rows * _GROUPS
 
     def _groups(self, node: WidAggregateExec, rows: float) -> float:
@@ -273,13 +343,13 @@ class _Estimate:
                 case FilterExec():
                     read = _expressions((step.condition,))
                     asked = read.share
-                    self._add(rows, read.held, Share.ALONE)
+                    self._add(rows, read.held, Share.PYTHON)
                     costs.append((rows, read.each + _SIMPLE))
                     rows *= _KEPT
                 case ProjectExec():
                     read = _expressions(step.exprs)
                     asked = read.share
-                    self._add(rows, read.held, Share.ALONE)
+                    self._add(rows, read.held, Share.PYTHON)
                     costs.append((rows, read.each))
                 case BucketExec():
                     asked, rows = share, rows * max(step.window.overlap, 1)
@@ -292,7 +362,8 @@ class _Estimate:
                     costs.append((rows, _SIMPLE))
             share = min(share, asked)
         for taken, each in costs:
-            self._add(taken, each, share, _UNIT)
+            self._add(taken, each, share)
+            self.more += taken * _UNIT if share >= Share.KEYS else 0.0
         return rows
 
 

@@ -523,12 +523,14 @@ Changes: TypeAlias = (
 @dataclass(frozen=True, slots=True)
 class RuntimeChoice:
     """Who runs a plan, and why; operators with keys are split into ``partitions`` (0: they are
-    not), which ``workers`` share."""
+    not), which ``workers`` share: those in ``split``, by the ids of their nodes (None: all), and
+    where PARTITION BY says it."""
 
     name: str
     why: str
     workers: int = 1
     partitions: int = 0
+    split: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cql.planner.cost import Cost, cost
-from cql.planner.physical import Physical, RuntimeChoice, bounded, inputs
+from cql.planner.physical import Physical, RuntimeChoice, SourceExec, bounded, inputs
 
 #: Nanoseconds for a row, under which plans stay on one core; over endless input, where what a query
 #: has to do is not known.
 LIGHT, HEAVY = 50, 500
-#: The least share that several workers can do at once, and how much faster they must be.
-SHARED, FASTER = 0.4, 1.25
+#: How much faster several workers must be.
+FASTER = 1.25
 #: Seconds that they must save: they are there after some milliseconds, but the kernels of a plan in
 #: partitions are others, which compile when a query is new.
 SAVED = 0.1
@@ -25,6 +25,8 @@ _PARTITIONS, _MOST_PARTITIONS = 2, 64
 LOOKING = 4
 #: One more worker is not worth it for less.
 _GAIN = 1.05
+#: Workers that leave nothing to wait for but what one alone does.
+_ALL = 1 << 20
 
 
 def choose_runtime(
@@ -39,22 +41,28 @@ def choose_runtime(
     if wanted == "auto" and found.row >= LIGHT:
         found = cost(plans, asks=True)
     workers = asked or (cores if wanted == "ordered" else _workers(found, cores))
-    partitions, few = int(settings["partitions"]), found.joins and workers <= LOOKING
+    partitions, split = int(settings["partitions"]), None
     many = f"{workers} worker{'' if workers == 1 else 's'}"
-    if not partitions and workers > 1 and found.keys and not few:
-        partitions = min(_PARTITIONS * workers, _MOST_PARTITIONS)
-        many += ", partitions by skew"
-    elif not partitions and workers > 1 and found.keys:
-        partitions = workers
-        many += f", {partitions} partitions"
-    elif partitions:
+    if partitions:
         many += f", {partitions} partition{'' if partitions == 1 else 's'}"
+    elif workers > 1 and found.keyed:
+        keyed = found.split(workers)
+        split = frozenset(k.node for k in keyed)
+        if not keyed:
+            many += ", each operator whole"
+        elif any(k.is_join for k in keyed) and workers <= LOOKING:
+            partitions = workers
+            many += f", {partitions} partitions"
+        else:
+            partitions = min(_PARTITIONS * workers, _MOST_PARTITIONS)
+            many += ", partitions by skew"
     if wanted == "ordered":
-        return RuntimeChoice(wanted, f"SET runtime = 'ordered': {many}", workers, partitions)
+        why = f"SET runtime = 'ordered': {many}"
+        return RuntimeChoice(wanted, why, workers, partitions, split)
     if against := _against(plans, found, asked, workers, cores):
         return RuntimeChoice("depth_first", against)
-    share = f"{found.shared / found.row:.0%} of it in parallel"
-    return RuntimeChoice("ordered", f"{many}: {_about(found)}, {share}", workers, partitions)
+    why = f"{many}: {_about(found)}, {found.row / found.among(workers):.1f} times as fast"
+    return RuntimeChoice("ordered", why, workers, partitions, split)
 
 
 def _against(
@@ -67,11 +75,11 @@ def _against(
     about = _about(found)
     if found.row < LIGHT:
         return f"{about}: under {LIGHT}"
-    if found.shared < SHARED * found.row:
-        return f"{about}, {found.shared / found.row:.0%} of it in parallel: under {SHARED:.0%}"
+    if found.row < FASTER * found.among(_ALL):
+        return f"{about}, which workers would not take {FASTER} times as fast"
     if _in_several_ways(roots):
         return f"{about}, but some part of the plan is read by several others"
-    if not asked and (short := _short(roots, found, found.shared)):
+    if not asked and (short := _short(roots, found, found.row - found.among(_ALL))):
         return short
     if not asked and cores == 1:
         return f"{about}, and one core"
@@ -104,14 +112,14 @@ def _workers(found: Cost, cores: int) -> int:
 
 
 def _in_several_ways(roots: Sequence[Physical]) -> bool:
-    """Whether some node is read by several: not every order of reading can be kept then
-    (``executor.runtimes.paths``)."""
+    """Whether some node, other than a source, is read by several: not every order of reading can be
+    kept then (``executor.runtimes.paths``)."""
     readers: Counter[int] = Counter(id(root) for root in roots)
     waiting, seen = list(roots), set()
     while waiting:
         node = waiting.pop()
         if id(node) not in seen:
             seen.add(id(node))
-            readers.update(id(child) for child in inputs(node))
+            readers.update(id(c) for c in inputs(node) if not isinstance(c, SourceExec))
             waiting += inputs(node)
     return max(readers.values()) > 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from catalog_tools import blocks_of_eight
@@ -66,8 +70,23 @@ def stress() -> Iterator[None]:
 
 
 @pytest.fixture
-def interrupts() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt."""
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Presses Ctrl-C, as in a terminal: the main thread is woken, by a KeyboardInterrupt. Python
+    drops one that comes in a callback of the collector: who pressed the key presses it again."""
+
+    def press() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def dropped(what: Any) -> None:
+        if what.exc_type is KeyboardInterrupt:
+            _thread.start_new_thread(press, ())
+        else:
+            report(what)
+
+    report = sys.unraisablehook
+    monkeypatch.setattr(sys, "unraisablehook", dropped)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    yield press
     signal.signal(signal.SIGINT, before)

@@ -62,8 +62,22 @@ def outcome(case: Case) -> tuple[Any, ...]:
 
 
 def shown(outcome: tuple[Any, ...]) -> list[str]:
-    """Also NaN is equal to itself."""
-    return [repr(part.to_pylist() if isinstance(part, pa.Table) else part) for part in outcome]
+    """Also NaN is equal to itself, and Python has no dates of the year 10,000."""
+    return [repr(numbers(part)) if isinstance(part, pa.Table) else repr(part) for part in outcome]
+
+
+def numbers(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows whose times are numbers."""
+    fields = [pa.field(f.name, plain(f.type)) for f in table.schema]
+    return table.cast(pa.schema(fields)).to_pylist()
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_date(kind):
+        return pa.int32()
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.list_(plain(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:

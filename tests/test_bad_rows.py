@@ -23,7 +23,7 @@ from cql.catalog.iterables import IterableSource
 from cql.catalog.replay import ReplaySource
 from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
-from cql.executor import execution
+from cql.executor import bad_rows
 from cql.executor.protocols import BLOCK_ROWS, Block, Source
 from cql.model import Field, Schema
 from cql.session import Session
@@ -362,7 +362,7 @@ def test_null_event_times_are_traced_through_unions(session: Session) -> None:
 def test_the_ledger_is_bounded_and_the_count_exact(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "LEDGER_ROWS", 10)
+    monkeypatch.setattr(bad_rows, "LEDGER_ROWS", 10)
     rows = [{"ts": k, "n": "x" * 1000 if k % 2 else 0} for k in range(100)]
     session.create_stream("p", lambda: iter(rows), ordered_by="ts")
     kept = session.sql("SELECT 1 / n AS q FROM p ON BAD ROW KEEP")

@@ -134,7 +134,9 @@ BESIDE_SPARK = (spark_tables.q4_spark, spark_tables.q7_spark, spark_tables.q9_sp
 
 @pytest.mark.spark
 @pytest.mark.parametrize("make", BESIDE_SPARK)
-def test_beside_spark(make: Any, spark: Any, data: Path, options: Options) -> None:
+def test_beside_spark(make: Any, spark: Any, data: Path, options: Options, full: bool) -> None:
+    if not full and make is not spark_tables.q4_spark:
+        pytest.skip("with --full")
     record = measured(make(ROWS, data, spark), options)
     assert {spark_tables.OURS, spark_tables.SPARK} <= set(names(record))
     assert all(limit["value"] > 0 for limit in record["limits"])
@@ -169,7 +171,9 @@ def drawn(made: Figure, options: Options) -> Figure:
 
 
 @pytest.mark.parametrize("setting", [skew.Q5, skew.INTRODUCTION, skew.Q9], ids=lambda s: s.name)
-def test_figures_1_and_13(setting: skew.Setting, options: Options) -> None:
+def test_figures_1_and_13(setting: skew.Setting, options: Options, full: bool) -> None:
+    if not full and setting is not skew.INTRODUCTION:
+        pytest.skip("with --full")
     made = drawn(skew.measured(setting.scaled(ROWS), (1, 40)), options)
     flat, rising = made.series[skew.OUT_OF_ORDER], made.series[skew.IN_ORDER]
     assert flat[1] <= 1.2 * flat[0]

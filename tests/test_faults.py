@@ -65,7 +65,7 @@ def test_random_faults(seed: int, full: bool) -> None:
     expected = [whole(session, text) for text in texts]
     session.set("runtime", "ordered")
     kinds = ("function", "signal", "source", "left", "stop", "sink", "none")
-    runs, early = 2000 if full else 100, 0
+    runs, early = 2000 if full else 60, 0
     for k in range(runs):
         if k == runs // 4:
             early = resident() if full else 0

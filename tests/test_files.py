@@ -86,7 +86,7 @@ def test_flipped_bytes_give_rows_or_our_error(kind: str, tmp_path: Path, seed: i
     good = write(table, tmp_path / f"a.{SUFFIX.get(kind, kind)}", kind).read_bytes()
     path = tmp_path / f"b.{SUFFIX.get(kind, kind)}"
     refused = 0
-    for _ in range(60):
+    for _ in range(30):
         data = bytearray(good)
         for _ in range(rng.randint(1, 6)):
             data[rng.randrange(len(data))] = rng.randrange(256)
@@ -95,7 +95,7 @@ def test_flipped_bytes_give_rows_or_our_error(kind: str, tmp_path: Path, seed: i
             read(FileSource({"path": path}, what="s"))
         except CatalogError:
             refused += 1
-    assert refused > 10, f"seed {seed}"
+    assert refused > 5, f"seed {seed}"
 
 
 def test_truncated_parquet_and_vanished_files(tmp_path: Path) -> None:

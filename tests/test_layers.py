@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Lowest first. A module imports its own layer and those before it.
 LAYERS = (
     (
+        "cql.apart",
         "cql.deep",
         "cql.errors",
         "cql.memo",

@@ -224,7 +224,7 @@ def test_stop_before_the_run_exists_is_not_lost() -> None:
         return run
 
     run = FakeRun(batch(1), batch(2), endless=True)
-    query._recipe = make_query(start)._recipe
+    query._new_run = start
     assert list(query.batches()) == [batch(1)]
     assert query.status == "stopped"
 

@@ -6,6 +6,7 @@ always finds somebody listening, whatever the query is busy with: compiling, a k
 
 from __future__ import annotations
 
+import _thread
 import queue
 import shutil
 import threading
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from cql.query import Progress
+    from cql.run import Progress
 
 #: Seconds between two looks at the query, and between Ctrl-C and giving up waiting for it.
 TICK = 0.1
@@ -56,7 +57,8 @@ class Feed:
         self._error: BaseException | None = None
 
     def start(self) -> Feed:
-        threading.Thread(target=self._work, name="cql feed", daemon=True).start()
+        # Not through ``threading``: Ctrl-C while it waits for its thread to begin breaks its lock.
+        _thread.start_new_thread(self._work, ())
         return self
 
     def _work(self) -> None:

@@ -79,7 +79,29 @@ def combine(
 
 
 @njit(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], boolean)",
+    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64)",
+    nogil=True,
+    cache=True,
+)
+def count_relations(times: Any, weights: Any, ids: Any, held: Any, rows: int) -> int:
+    """How many rows ``whole_relations`` gives, where the relation has ``rows`` so far; leaves
+    ``held`` as it is."""
+    out = 0
+    for i in range(times.size):
+        k = ids[i]
+        rows -= max(held[k], 0)
+        held[k] += weights[i]
+        rows += max(held[k], 0)
+        if i + 1 == times.size or times[i + 1] != times[i]:
+            out += rows
+    for i in range(times.size):
+        held[ids[i]] -= weights[i]
+    return out
+
+
+@njit(
+    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1], int64[::1])",
     nogil=True,
     cache=True,
 )
@@ -88,30 +110,46 @@ def whole_relations(
     weights: Any,
     ids: Any,
     held: Any,
-    top: int,
+    before: Any,
+    after: Any,
+    control: Any,
     out_ids: Any,
     out_times: Any,
-    counting: bool,
-) -> int:
-    """All rows of the relation, at each instant that has changes; ids are below ``top``. With
-    ``counting`` only says how many there are, and leaves ``held`` as it was."""
+) -> None:
+    """All rows of the relation, at each instant that has changes. Those that are there are a list
+    in the order of their coming: ``before`` and ``after`` each (-1: none); ``control`` has the
+    first, the last, and how many rows there are."""
     out = 0
-    i = 0
-    while i < times.size:
-        t = times[i]
-        while i < times.size and times[i] == t:
-            held[ids[i]] += weights[i]
-            i += 1
-        for k in range(top):
-            for _ in range(held[k]):
-                if not counting:
+    for i in range(times.size):
+        k = ids[i]
+        was = max(held[k], 0)
+        held[k] += weights[i]
+        now = max(held[k], 0)
+        control[2] += now - was
+        if was == 0 and now > 0:
+            before[k], after[k] = control[1], -1
+            if control[1] >= 0:
+                after[control[1]] = k
+            else:
+                control[0] = k
+            control[1] = k
+        elif was > 0 and now == 0:
+            if before[k] >= 0:
+                after[before[k]] = after[k]
+            else:
+                control[0] = after[k]
+            if after[k] >= 0:
+                before[after[k]] = before[k]
+            else:
+                control[1] = before[k]
+        if i + 1 == times.size or times[i + 1] != times[i]:
+            k = control[0]
+            while k >= 0:
+                for _ in range(held[k]):
                     out_ids[out] = k
-                    out_times[out] = t
-                out += 1
-    if counting:
-        for j in range(times.size):
-            held[ids[j]] -= weights[j]
-    return out
+                    out_times[out] = times[i]
+                    out += 1
+                k = after[k]
 
 
 @njit(

@@ -8,26 +8,55 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import int64, njit, uint64
+
+from cql.executor.kernels.memory import as_u8, load_word
+
+#: Short texts that came lately, by their bytes: most columns hold few different ones.
+_RECENT = 256
+_SHORT = 8
+#: The bytes of a word that a text of so many has.
+_BYTES = np.array([(1 << 8 * k) - 1 for k in range(_SHORT + 1)], np.uint64)
 
 
 @njit(inline="always")
-def _hash(data: Any, start: int, end: int) -> int:
+def _few(data: int, size: int, at: int, n: int) -> int:
+    """``n`` bytes, 8 at most, as a word; ``size`` of them are there."""
+    if at + _SHORT <= size:
+        return load_word(data + at) & _BYTES[n]
+    word = uint64(0)
+    for k in range(n):
+        word |= uint64(as_u8(data, size)[at + k]) << uint64(8 * k)
+    return word
+
+
+@njit(inline="always")
+def _hash(data: int, size: int, start: int, end: int) -> int:
     h = uint64(end - start) * uint64(0x9E3779B97F4A7C15)
     i = start
     while i + 8 <= end:
-        word = uint64(0)
-        for k in range(8):
-            word |= uint64(data[i + k]) << uint64(8 * k)
-        h = (h ^ word) * uint64(0xBF58476D1CE4E5B9)
+        h = (h ^ load_word(data + i)) * uint64(0xBF58476D1CE4E5B9)
         h ^= h >> uint64(29)
         i += 8
-    tail = uint64(0)
-    while i < end:
-        tail = (tail << uint64(8)) | uint64(data[i])
-        i += 1
-    h = (h ^ tail) * uint64(0x94D049BB133111EB)
+    h = (h ^ _few(data, size, i, end - i)) * uint64(0x94D049BB133111EB)
     return int64((h ^ (h >> uint64(32))) >> uint64(1))
+
+
+@njit(inline="always")
+def _same(a: int, b: int, n: int) -> bool:
+    """Whether the ``n`` bytes at two addresses are the same."""
+    k = 0
+    while k + 8 <= n:
+        if load_word(a + k) != load_word(b + k):
+            return False
+        k += 8
+    left, right = as_u8(a, n), as_u8(b, n)
+    while k < n:
+        if left[k] != right[k]:
+            return False
+        k += 1
+    return True
 
 
 def _signature(offset: str) -> str:
@@ -56,13 +85,23 @@ def encode(
     table (half full at most) or the arena is full; returns (next row, codes used)."""
     mask = places.size - 1
     limit = min(hashes.size, places.size // 2)
+    recent, lengths = np.zeros(_RECENT, np.uint64), np.full(_RECENT, -1)
+    known = np.zeros(_RECENT, np.int32)
+    begin, kept = data.ctypes.data, arena.ctypes.data
     for i in range(first, n):
         if valid.size > 0 and valid[i] == 0:
             codes[i] = 0
             continue
         a = int64(offsets[i])
         b = int64(offsets[i + 1])
-        h = _hash(data, a, b)
+        slot, word = -1, uint64(0)
+        if b - a <= _SHORT and a + _SHORT <= data.size:
+            word = load_word(begin + a) & _BYTES[b - a]
+            slot = int64((word * uint64(0x9E3779B97F4A7C15)) >> uint64(56))
+            if recent[slot] == word and lengths[slot] == b - a:
+                codes[i] = known[slot]
+                continue
+        h = _hash(begin, data.size, a, b)
         p = h & mask
         while True:
             c = places[p] - 1
@@ -78,17 +117,13 @@ def encode(
                 starts[used] = start + (b - a)
                 codes[i] = used - 1
                 break
-            if hashes[c] == h and starts[c + 1] - starts[c] == b - a:
-                s = starts[c]
-                same = True
-                for k in range(b - a):
-                    if arena[s + k] != data[a + k]:
-                        same = False
-                        break
-                if same:
-                    codes[i] = c
-                    break
+            length = starts[c + 1] - starts[c]
+            if hashes[c] == h and length == b - a and _same(begin + a, kept + starts[c], length):
+                codes[i] = c
+                break
             p = (p + 1) & mask
+        if slot >= 0:
+            recent[slot], lengths[slot], known[slot] = word, b - a, codes[i]
     return n, used
 
 

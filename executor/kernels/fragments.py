@@ -377,10 +377,29 @@ def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
         unit = o[FOLLOWING]
 
 
+@njit("int64(int64[::1], int64)", nogil=True, cache=True)
+def _joined(outputs: Any, last: int) -> int:
+    """The chains ``outputs`` as one, as they are. That of partition ``last`` ends it: all say the
+    same of what is to come, which holds behind all rows."""
+    first = outputs[last]
+    for q in range(outputs.size):
+        unit = outputs[q] if q != last else 0
+        while unit != 0:
+            u = words(unit, HEADER)
+            following = u[FOLLOWING]
+            if u[ROWS] > 0:
+                u[PUNCTUATIONS], u[FOLLOWING] = 0, first
+                first = unit
+            else:
+                release(unit)
+            unit = following
+    return first
+
+
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def merge(section: int, worker: int, serial: int) -> int:
-    """The outputs of an input's fragments as one chain, in the order of their last ORDER columns;
-    -1: units are missing to hold them."""
+    """The outputs of an input's fragments as one chain, in the order of their last ORDER columns
+    (if there are any); -1: units are missing to hold them."""
     s = words(section, SECTION)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
@@ -399,6 +418,8 @@ def merge(section: int, worker: int, serial: int) -> int:
             if q != one:
                 _release_chain(outputs[q])
         return outputs[one]
+    if s[ORDER] == 0:
+        return _joined(outputs, one)
     free = poll(s[MERGED])
     if free == 0:
         return -1

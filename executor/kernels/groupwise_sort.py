@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cql.executor.kernels.values import FIRST, SEQUENCE, TIME, count_chains, take_chains
+from cql.executor.kernels.values import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
 
 #: Runs of so many entries are sorted by insertion.
 _RUN = 8
+#: Of so many entries each is compared with all before.
+_FEW = 32
 
 
 @njit("boolean(int64[:, ::1], int64, int64)", nogil=True, cache=True)
@@ -67,6 +69,54 @@ def sort_in_groups(group: Any, keys: Any) -> Any:
     return order
 
 
+@njit("boolean(int64[:, ::1], int64[::1])", nogil=True, cache=True)
+def _is_sorted(keys: Any, order: Any) -> bool:
+    k = 1
+    while k < order.size and not _behind(keys, order[k - 1], order[k]):
+        k += 1
+    return bool(k >= order.size)
+
+
+@njit("int64(int64[:, ::1], int64[::1], int64, int64[:, ::1], int64)", nogil=True, cache=True)
+def _take_chain(nodes: Any, control: Any, head: int, keys: Any, n: int) -> int:
+    """Value, time and sequence of each node of a chain become entries from ``n`` on, and the nodes
+    are free; returns behind which entry they end."""
+    at = head
+    while at >= 0:
+        keys[0, n], keys[1, n], keys[2, n] = nodes[at, FIRST], nodes[at, TIME], nodes[at, SEQUENCE]
+        following = nodes[at, NEXT]
+        free_node(nodes, control, NEXT, at)
+        at, n = following, n + 1
+    return n
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _first_of_few(entries: Any, order: Any, values: Any) -> int:
+    """The different values among few entries, as they come; how many there are."""
+    n = 0
+    for entry in order:
+        value, k = entries[entry], 0
+        while k < n and values[k] != value:
+            k += 1
+        if k == n:
+            values[n] = value
+            n += 1
+    return n
+
+
+@njit("int64(int64[:, ::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _first_of_each_value(keys: Any, order: Any, spare: Any) -> int:
+    """Brings the first entry of each value to the front, sorted by ``keys``, of which the value is
+    the first; how many there are."""
+    _sort(keys, order, spare)
+    n = 0
+    for entry in order:
+        if n == 0 or keys[0, entry] != keys[0, order[n - 1]]:
+            order[n] = entry
+            n += 1
+    return n
+
+
 @njit(
     "Tuple((int64[::1], int64[::1]))(int64[:, ::1], int64[::1], int64[::1], boolean, boolean)",
     nogil=True,
@@ -77,28 +127,23 @@ def lists_of_chains(nodes: Any, control: Any, heads: Any, distinct: bool, by_tim
     chains are free then. ``distinct``: of equal values the first by time and sequence."""
     counts = np.empty(heads.size, np.int64)
     n = count_chains(nodes, heads, counts)
-    lines = np.empty((n, nodes.shape[1]), np.int64)
-    take_chains(nodes, control, heads, lines)
-    keys = np.empty((3, n), np.int64)
-    keys[0], keys[1], keys[2] = lines[:, FIRST], lines[:, TIME], lines[:, SEQUENCE]
+    keys, values = np.empty((3, n), np.int64), np.empty(n, np.int64)
     order, spare = np.arange(n), np.empty(n, np.int64)
-    values = np.empty(n, np.int64)
     first = made = 0
     for g in range(heads.size):
-        part = order[first : first + counts[g]]
-        first += counts[g]
-        if distinct:
-            _sort(keys, part, spare)
-            kept = 0
-            for entry in part:
-                if kept == 0 or keys[0, entry] != keys[0, part[kept - 1]]:
-                    part[kept] = entry
-                    kept += 1
-            part = part[:kept]
-        if by_time:
+        end = _take_chain(nodes, control, heads[g], keys, first)
+        part = order[first:end]
+        first = end
+        few = by_time and distinct and part.size <= _FEW
+        if distinct and not few:
+            part = part[: _first_of_each_value(keys, part, spare)]
+        if by_time and not _is_sorted(keys[1:], part):
             _sort(keys[1:], part, spare)
-        counts[g] = part.size
-        for entry in part:
-            values[made] = keys[0, entry]
-            made += 1
+        if few:
+            counts[g] = _first_of_few(keys[0], part, values[made:])
+        else:
+            counts[g] = part.size
+            for k in range(part.size):
+                values[made + k] = keys[0, part[k]]
+        made += counts[g]
     return values[:made], counts

@@ -53,6 +53,16 @@ def prefetch(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic
+def load_word(typingctx: Any, address: Any) -> Any:
+    """The 8 bytes at an address of any kind, the first of them lowest (uint64)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _I64.as_pointer()), align=1)
+
+    return types.uint64(types.int64), codegen
+
+
+@intrinsic
 def bits_of_f64(typingctx: Any, value: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], _I64)

@@ -55,7 +55,8 @@ def take_node(nodes: Any, control: Any, link: int) -> int:
 
 @njit("void(int64[:, ::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def free_node(nodes: Any, control: Any, link: int, node: int) -> None:
-    nodes[node, :] = -1  # no code that compaction would keep
+    for word in range(nodes.shape[1]):
+        nodes[node, word] = -1  # no code that compaction would keep
     nodes[node, link] = control[FREE]
     control[FREE] = node
     control[LIVE] -= 1
@@ -523,7 +524,8 @@ def take_chains(nodes: Any, control: Any, heads: Any, lines: Any) -> None:
         at = heads[j]
         while at >= 0:
             following = nodes[at, NEXT]
-            lines[n] = nodes[at]
+            for word in range(nodes.shape[1]):
+                lines[n, word] = nodes[at, word]
             n += 1
             free_node(nodes, control, NEXT, at)
             at = following

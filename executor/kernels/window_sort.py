@@ -2,9 +2,9 @@
 in a list for each open window, and leave in order when punctuation closes it.
 
 A list is sorted when its window closes: a stable merge sort of pairs (a number that sorts as the
-first key does, slot), which looks at the rows only where these numbers are equal. With a LIMIT it
-is sorted, and cut, as soon as twice as many rows wait as can leave; from then on a row that does
-not come before the last of those is left out at once.
+first key does, slot), and then by the next key what is equal in that one. With a LIMIT it is
+sorted, and cut, as soon as twice as many rows wait as can leave; from then on a row that does not
+come before the last of those is left out at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ from cql.executor.unit import (
     IDLE,
     INFINITY,
     NEED,
-    NEVER,
     OUT,
     OUTPUT_FULL,
     PHASE,
@@ -108,54 +107,73 @@ _RUN = 8
 # -- order -----------------------------------------------------------------------------------------
 
 
-@njit("int64(int64[::1], int64)", cache=True)
-def _lead(d: Any, slot: int) -> int:
-    """A number that does not sort against the first key of a row."""
-    if d[KEYS] == 0:
-        return 0
-    key = key_at(d, 0)
-    column = column_at(d, d[key + KEY_COLUMN])
-    if d[column + MASK] != 0 and as_u8(d[column + MASK], 1)[slot] == 0:
-        return NEVER if d[key + NULLS_FIRST] != 0 else INFINITY
-    return key_word(d, 0, d[column + DATA], slot)
-
-
-@njit("boolean(int64[::1], int64[::1], int32[::1], int64, int64)", cache=True)
-def _behind(d: Any, leads: Any, order: Any, a: int, b: int) -> bool:
-    """Whether place ``a`` sorts behind place ``b``."""
-    if leads[a] != leads[b]:
-        return bool(leads[a] > leads[b])
-    return bool(compare_slots(d, d[KEYS], order[a], order[b]) > 0)
-
-
-@njit("int64(int64[::1], int64)", cache=True)
-def _sort(d: Any, n: int) -> int:
-    """Sorts the first ``n`` places; returns where they stand then."""
+@njit("void(int64[::1], int64, int64, int64)", cache=True)
+def _lead(d: Any, level: int, first: int, end: int) -> None:
+    """Numbers that sort as the rows at those places do by a level: of each key first where NULL
+    stands, then its value."""
     leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
-    for first in range(0, n, _RUN):
-        for k in range(first + 1, min(first + _RUN, n)):
-            at = k
-            while at > first and _behind(d, leads, order, at - 1, at):
-                leads[at - 1], leads[at] = leads[at], leads[at - 1]
-                order[at - 1], order[at] = order[at], order[at - 1]
+    key = key_at(d, level >> 1)
+    column = column_at(d, d[key + KEY_COLUMN])
+    mask = d[column + MASK]
+    null = 0 if d[key + NULLS_FIRST] != 0 else 2
+    for k in range(first, end):
+        slot = int(order[k])
+        valid = mask == 0 or as_u8(mask, 1)[slot] != 0
+        if level & 1 == 0:
+            leads[k] = 1 if valid else null
+        else:
+            leads[k] = key_word(d, level >> 1, d[column + DATA], slot) if valid else 0
+
+
+@njit("void(int64[::1], int64, int64)", cache=True)
+def _sort_by_leads(d: Any, first: int, end: int) -> None:
+    """Sorts those places by their numbers; equal ones stay as they are."""
+    leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
+    for run in range(first, end, _RUN):
+        for k in range(run + 1, min(run + _RUN, end)):
+            lead, slot, at = leads[k], order[k], k
+            while at > run and leads[at - 1] > lead:
+                leads[at], order[at] = leads[at - 1], order[at - 1]
                 at -= 1
-    source, target, width = 0, d[SORTED], _RUN
-    while width < n:
-        for first in range(0, n, 2 * width):
-            a, b = source + first, source + min(first + width, n)
-            middle, end = b, source + min(first + 2 * width, n)
-            apart = b == end or not _behind(d, leads, order, b - 1, b)
-            for k in range(target + first, target + end - source):
-                second = not apart and b < end and (a == middle or _behind(d, leads, order, a, b))
-                if second or (apart and a == middle):
-                    leads[k], order[k] = leads[b], order[b]
-                    b += 1
-                else:
+            leads[at], order[at] = lead, slot
+    apart, width = d[SORTED], _RUN  # where the other half is
+    source, target = 0, apart
+    while width < end - first:
+        for run in range(first, end, 2 * width):
+            a, b = source + run, source + min(run + width, end)
+            middle, last = b, source + min(run + 2 * width, end)
+            for k in range(target + run, target + last - source):
+                if a < middle and (b == last or leads[a] <= leads[b]):
                     leads[k], order[k] = leads[a], order[a]
                     a += 1
+                else:
+                    leads[k], order[k] = leads[b], order[b]
+                    b += 1
         source, target = target, source
         width *= 2
-    return source
+    if source != 0:
+        for k in range(first, end):
+            leads[k], order[k] = leads[apart + k], order[apart + k]
+
+
+@njit("void(int64[::1], int64, int64, int64)", cache=True)
+def _sort(d: Any, level: int, first: int, end: int) -> None:
+    """Sorts the rows at those places, which are equal in all levels before."""
+    while level < 2 * d[KEYS] and level & 1 == 0:
+        if d[column_at(d, d[key_at(d, level >> 1) + KEY_COLUMN]) + MASK] != 0:
+            break
+        level += 1  # a column without NULLs
+    if level >= 2 * d[KEYS] or end - first < 2:
+        return
+    leads = words(d[LEADS], 2 * d[SORTED])
+    _lead(d, level, first, end)
+    _sort_by_leads(d, first, end)
+    begin = first
+    for k in range(first + 1, end + 1):
+        if k == end or leads[k] != leads[begin]:
+            if k - begin > 1:
+                _sort(d, level + 1, begin, k)  # its numbers are not looked at again
+            begin = k
 
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
@@ -163,18 +181,18 @@ def _cut(d: Any, w: Any, first: int) -> None:
     """Sorts the list of a window, and leaves out what stands before place ``first`` or behind the
     LIMIT."""
     links = as_i32(d[NEXT], d[SLOTS])
-    leads, order = words(d[LEADS], 2 * d[SORTED]), as_i32(d[ORDER], 2 * d[SORTED])
+    order = as_i32(d[ORDER], 2 * d[SORTED])
     n = w[COUNT]
     slot = w[HEAD]
     for k in range(n):
-        order[k], leads[k] = slot, _lead(d, slot)
+        order[k] = slot
         slot = int(links[slot])
-    at = _sort(d, n)
+    _sort(d, 0, 0, n)
     last = min(n, d[LAST_OUT])
     w[HEAD] = w[TAIL] = w[WORST] = -1
     w[COUNT] = max(last - first, 0)
     for k in range(n):
-        slot = int(order[at + k])
+        slot = int(order[k])
         if k < first or k >= last:
             give_back(d, links, slot)
             d[OVER_LIMIT] += 1

@@ -70,6 +70,7 @@ class ChangeAggregateOperator(InstantOperator):
         self._words: Times = np.zeros(len(self.code.slots), np.int64)
         self._detail = 0
         self._functions = function_codes(self.code.functions) if self.code.functions else []
+        self.calls_users = bool(self._functions)
         for k, code in enumerate(self._functions):
             self._words[self.code.slots[f"function {k}"]] = code.address
 

@@ -82,7 +82,7 @@ class GroupingTerminal(RowTerminal):
         ]
         keys = [(f"key{w}", "int64") for w in range(self._words)]
         state = (column for code in self._codes for column in code.columns)
-        born = (("born", "int64"),) if self.writer.spec.parted else ()
+        born = (("born", "int64"),) if self.writer.spec.placed else ()
         columns = (*keys, *born, *self._group_columns(), *state)
         groups = Table("", columns, self._words, self._direct)
         sets = (set_of_values(k) for k in self.distinct)
@@ -428,7 +428,7 @@ class GroupingTerminal(RowTerminal):
         body.lines(*(f"key{w}[g] = kw{w}" for w in range(self._words)))
         if self._nullable_keys:
             body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
-        if self.writer.spec.parted:
+        if self.writer.spec.placed:
             body.line(f"born[g] = {self._birth}")
         body.lines(*self._init_lines(), "break")
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cql.apart import load_module
 from cql.executor import arrays
 from cql.executor.dictionary import ARRAYS, RESULTS, Dictionary
 from cql.planner.expr import Literal
@@ -123,10 +124,9 @@ def _order(entries: Entries, keys: Sequence[Array]) -> Array:
     """The places of entries by group, then by keys."""
     group, whole = entries.group, all(key.dtype.kind != "f" for key in keys)
     if whole and group.size <= _SMALL * entries.groups and np.all(group[1:] >= group[:-1]):
-        from cql.executor.kernels.groupwise_sort import sort_in_groups  # it compiles
-
         words = np.array(keys, np.int64).reshape(len(keys), group.size)
-        places: Array = sort_in_groups(group.astype(np.int64, copy=False), words)
+        kernel = load_module("cql.executor.kernels.groupwise_sort")
+        places: Array = kernel.sort_in_groups(group.astype(np.int64, copy=False), words)
         return places
     return np.lexsort((*reversed(keys), group))
 
@@ -215,7 +215,9 @@ def one_or_array(
     element = call.type.element
     assert element is not None
     counts = np.full(columns.shape[0], columns.shape[1])
-    codes = encoded(arrays.entries_of(columns.reshape(-1), counts, element), dictionary)
+    codes = dictionary.encode_results(
+        arrays.entries_of(columns.reshape(-1), counts, element), ARRAYS
+    )
     out = np.full(some.size, -1, np.int32)
     out[some] = codes
     return out, some
@@ -245,7 +247,7 @@ def _array(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tup
         made = arrays.entries_of_texts(texts, counts)
     else:
         made = arrays.entries_of(stored(entries.words[0], element), counts, element)
-    return encoded(made, dictionary), np.ones(counts.size, np.bool_)
+    return dictionary.encode_results(made, ARRAYS), np.ones(counts.size, np.bool_)
 
 
 def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tuple[Array, Array]:
@@ -253,15 +255,8 @@ def _joined(call: AggregateCall, entries: Entries, dictionary: Dictionary) -> tu
     texts = dictionary.decode(entries.words[0].astype(np.int32), None, arrow)
     lists = pa.ListArray.from_arrays(pa.array(arrays.offsets_of(counts)), texts)
     separator = call.constants[0].value
-    out = encoded(pc.binary_join(lists, pa.scalar(separator, arrow)), dictionary, RESULTS)
+    out = dictionary.encode_results(pc.binary_join(lists, pa.scalar(separator, arrow)), RESULTS)
     return np.where(counts > 0, out, -1), counts > 0
-
-
-def encoded(array: pa.Array, dictionary: Dictionary, depth: int = ARRAYS) -> Array:
-    codes, before = np.zeros(len(array), np.int32), len(dictionary)
-    dictionary.encode(array, codes)
-    dictionary.depths[before : len(dictionary)] = depth
-    return codes
 
 
 def stored(words: Array, kind: DataType) -> Array:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.native import CodeColumn, Operator, StageOperator
+from cql.executor.operators.native import CodeColumn, Operator, PythonOperator, StageOperator
 from cql.executor.operators.split import SplitOperator
 from cql.executor.unit import Unit, Words
 from cql.executor.written import Kernel
@@ -17,12 +17,10 @@ from cql.planner.physical import NumberExec
 
 
 class Instances:
-    """``instances`` have the same kernel. ``provides_alone``: what one asks of Python concerns
-    nothing but itself, and what locks itself; others go on meanwhile."""
+    """``instances`` have the same kernel."""
 
-    def __init__(self, instances: Sequence[Operator], *, provides_alone: bool) -> None:
+    def __init__(self, instances: Sequence[Operator]) -> None:
         self.instances = instances
-        self.provides_alone = provides_alone
         self.name = instances[0].name
 
     @property
@@ -66,8 +64,8 @@ class Instances:
 
 class PartedOperator(Instances):
     """``instances`` are as many as partitions; ``order`` columns at the end of their outputs say in
-    which order these are merged. ``split``: their inputs list the rows of each (``split``);
-    otherwise each instance looks for its own among all."""
+    which order these are merged (0: in none). ``split``: their inputs list the rows of each
+    (``operators.split``); otherwise each instance looks for its own among all."""
 
     def __init__(
         self,
@@ -75,9 +73,8 @@ class PartedOperator(Instances):
         order: int,
         *,
         split: bool = True,
-        provides_alone: bool = False,
     ) -> None:
-        super().__init__(instances, provides_alone=provides_alone)
+        super().__init__(instances)
         self.order = order
         self.split = split
         self.why = ""  # it is split into so many
@@ -91,7 +88,7 @@ class ReplicatedOperator(Instances):
     instances: list[StageOperator]
 
     def __init__(self, stage: StageOperator) -> None:
-        super().__init__([stage], provides_alone=True)
+        super().__init__([stage])
         stage.shares_tables = True
 
     def grow(self, workers: int) -> None:
@@ -138,6 +135,18 @@ def can_replicate(operator: Operator) -> bool:
     if any(function.parallel is False for function in _functions_of(operator.code.kernel)):
         return False
     return all(function.parallel for function in operator.python_functions)
+
+
+def calls_users(operator: Operator) -> bool:
+    """Whether what it asks of Python may call functions of users, one of which is not to be called
+    by two threads at once."""
+    if isinstance(operator, PythonOperator):
+        return operator.calls_users
+    if not isinstance(operator, StageOperator):
+        return False
+    kernel, aggregate = operator.code.kernel, operator.spec.aggregate
+    own = aggregate is not None and any(call.function is not None for call in aggregate.calls)
+    return own or next(_functions_of(kernel), None) is not None
 
 
 def _needs_python(operator: Operator) -> bool:

@@ -76,7 +76,9 @@ class Rows(Enum):
 
 
 @once
-def write(part: tuple[OopJoinExec, Rows]) -> JoinCode:
+def write(part: tuple[OopJoinExec, Rows, bool]) -> JoinCode:
+    """The kernel of a node for such rows; one that is ``placed`` says of each pair where it stands
+    among those of all partitions (a column behind the others)."""
     return _JoinWriter(*part).write()
 
 
@@ -84,6 +86,7 @@ def write(part: tuple[OopJoinExec, Rows]) -> JoinCode:
 class _JoinWriter:
     node: OopJoinExec
     rows: Rows
+    placed: bool
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyTable = field(init=False)
@@ -120,7 +123,7 @@ class _JoinWriter:
             close_output(kernel)
             body.line("return status")
         sides = (len(side.schema) for side in self.sides)
-        written = kernel.operator(max(*sides, len(self.node.schema) + (self.rows is not Rows.ALL)))
+        written = kernel.operator(max(*sides, len(self.node.schema) + self.placed))
         return JoinCode(written, self.sides, self.keys.layout)
 
     def _declare(self) -> None:
@@ -370,7 +373,7 @@ class _JoinWriter:
                 if f.nullable and code.valid is None:  # others of this column are NULL
                     out.columns[k] = Code(code.value, "True")
         store_row(kernel, out, node.schema, frozenset())
-        if self.rows is not Rows.ALL:
+        if self.placed:
             store_order(kernel, node.schema, ("int64(r)",))
         body.line("j += 1")
 

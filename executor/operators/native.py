@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cql.apart import load_module
 from cql.errors import RunError
 from cql.executor import codegen
 from cql.executor.buffers import POOL
@@ -196,8 +197,7 @@ class StageOperator:
     def leave_first(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
         """Of each window so many results leave at most, the first ones by ``keys``, which are
         columns and no texts. ``schema``: of its output."""
-        from cql.executor.kernels import first_rows as kernel  # it compiles
-
+        kernel = load_module("cql.executor.kernels.first_rows")
         order, room = order_words(schema, keys, kernel.OWN), self.workspace.unit_rows
         asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
         chosen = np.zeros(room, np.uint8)
@@ -507,6 +507,7 @@ class PythonOperator(ABC):
     """An operator that runs in Python, under the same contract."""
 
     address = 0
+    calls_users = False  # functions of users
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -28,7 +28,8 @@ _PADS = 1 << 11
 
 
 class OopJoinOperator(GeneratedOperator):
-    """``rows`` are those of a unit that it joins, as partition ``part`` of so many.
+    """``rows`` are those of a unit that it joins, as partition ``part`` of so many, whose outputs
+    are put in order if it is ``placed``.
 
     State: ``lrows`` and ``rrows``, rings of records; ``keys``, records of keys, and the
     ``index`` over these."""
@@ -41,8 +42,10 @@ class OopJoinOperator(GeneratedOperator):
         rows: Rows = Rows.ALL,
         part: int = 0,
         parts: int = 1,
+        *,
+        placed: bool = False,
     ) -> None:
-        code = join_code.write((node, rows))
+        code = join_code.write((node, rows, placed))
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
@@ -64,11 +67,6 @@ class OopJoinOperator(GeneratedOperator):
             self.set("rreach", min(-node.band.low, NO_BOUND))
             self.set("pads a unit", _PADS)
             self.set("shift", (node.band.high - node.band.low).bit_length())
-
-    @property
-    def counts_units(self) -> bool:
-        """Whether what leaves depends on how the input is cut into units (slow flush)."""
-        return self.node.smooth and any(side.pads for side in self.sides)
 
     # -- room --------------------------------------------------------------------------------------
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cql.apart import load_module
 from cql.executor import arrays
+from cql.executor.dictionary import ARRAYS
 from cql.executor.kernels import values as chains
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import (
     Array,
     Entries,
-    encoded,
     first_of_each_value,
     results,
     stored,
@@ -205,8 +206,6 @@ class SessionLogs:
         return plain and not (log.with_null or call.args[0].type.is_coded)
 
     def _list(self, log: Log, records: Array) -> None:
-        from cql.executor.kernels.groupwise_sort import lists_of_chains  # it compiles
-
         (k,) = log.calls
         operator, call, s = self.operator, self.calls[k], log.suffix
         element = call.type.element
@@ -214,10 +213,13 @@ class SessionLogs:
         nodes = operator.state[f"chain{s}"].reshape(-1, width(log))
         heads = operator.column(f"head{s}")
         control = np.array([operator.scalars()[f"free{s}"], 0, 0, 0], np.int64)
-        values, counts = lists_of_chains(nodes, control, heads[records], call.distinct, log.by_time)
+        kernel = load_module("cql.executor.kernels.groupwise_sort")
+        found = kernel.lists_of_chains(nodes, control, heads[records], call.distinct, log.by_time)
+        values, counts = found
         self._forget(log, records, int(control[chains.FREE]))
         entries = arrays.entries_of(stored(values, element), counts, element)
-        operator.column(f"a{k}r")[records] = encoded(entries, operator.workspace.dictionary)
+        codes = operator.workspace.dictionary.encode_results(entries, ARRAYS)
+        operator.column(f"a{k}r")[records] = codes
         operator.column(f"a{k}h")[records] = 1
 
     def _forget(self, log: Log, records: Array, free: int) -> None:

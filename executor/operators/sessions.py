@@ -215,7 +215,7 @@ class SessionTerminal(AggregateTerminal):
     def _open(self, leave: list[str]) -> None:
         """A session of the row alone, between ``session`` and ``after``."""
         body, kernel = self.writer.kernel.body, self.writer.kernel
-        if self.writer.spec.parted:  # it is born among the sessions of all partitions
+        if self.writer.spec.placed:  # it is born among the sessions of all partitions
             body.line(f"{kernel.word('born')} = u[{SEQUENCE}] + int64(r)")
         body.line(f"opened = call_operator({kernel.word('open_session')}, desc, T)")
         with body.block("if opened < 0:"):

@@ -94,7 +94,7 @@ class StageWriter:
             body.lines(f"u[{DETAIL}] = detail", f"u[{DETAIL_ROW}] = detail_row", "return status")
         return StageCode(
             self.kernel.operator(
-                max(len(self.spec.input), len(self.spec.output) + len(ORDER) * self.spec.parted)
+                max(len(self.spec.input), len(self.spec.output) + len(ORDER) * self.spec.placed)
             ),
             terminal.by_ref,
             terminal.tables,

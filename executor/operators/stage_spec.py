@@ -37,9 +37,9 @@ class StageSpec:
     """What one kernel does. ``live``: input columns on which punctuation arrives. ``assume_valid``:
     nullable input columns in which no NULL has been seen (the kernel is rebuilt at the first one).
     ``carry_stragglers``: whether some later operator still asks which rows were late. ``parted``:
-    it has the rows of one partition (CHOSEN), and says where its results stand among those of all:
-    ``ORDER`` columns behind the others. ``limited``: of each window only the first results by some
-    order leave (``kernels.first_rows``)."""
+    it has the rows of one partition (CHOSEN). ``placed``: it says where its results stand among
+    those of all partitions: ``ORDER`` columns behind the others. ``limited``: of each window only
+    the first results by some order leave (``kernels.first_rows``)."""
 
     input: Schema
     steps: tuple[Step, ...]
@@ -50,6 +50,7 @@ class StageSpec:
     assume_valid: frozenset[int] = frozenset()
     carry_stragglers: bool = False
     parted: bool = False
+    placed: bool = False
     limited: bool = False
 
 

@@ -28,28 +28,32 @@ def write_stage(spec: StageSpec) -> StageCode:
 
 
 def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
-    # Their running operators stand beside them: those import ``native``, which imports this.
-    from cql.executor.operators.groupwise import GroupwiseTerminal
-    from cql.executor.operators.sessions import SessionTerminal
-    from cql.executor.operators.two_level import TwoLevelTerminal
-
     if isinstance(node, SharedPanesExec):
         return SharedPaneTerminal
     kind = None if node.window is None else node.window.kind
+    # Those beside their running operators are imported here: those import ``native``, which imports
+    # this.
     if kind is WindowKind.SESSION:
+        from cql.executor.operators.sessions import SessionTerminal
+
         return SessionTerminal
     if kind is WindowKind.CUMULATE and node.pane:
         return CumulateTerminal
     if node.adaptive:
         return AdaptiveTerminal
     if node.by is not None:
+        from cql.executor.operators.groupwise import GroupwiseTerminal
+
         return GroupwiseTerminal
+    if node.operator is WindowOperator.TWO_LEVEL:
+        from cql.executor.operators.two_level import TwoLevelTerminal
+
+        return TwoLevelTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {
         WindowOperator.WID: AggregateTerminal,
         WindowOperator.PANES: PaneTerminal,
         WindowOperator.TWO_STACKS: TwoStacksTerminal,
         WindowOperator.SUBTRACT: SubtractTerminal,
-        WindowOperator.TWO_LEVEL: TwoLevelTerminal,
         WindowOperator.BUFFERED: BufferedTerminal,
     }
     return terminals[node.operator]

@@ -52,11 +52,13 @@ class NetOperator(_StreamOperator):
 
 
 class WholeOperator(_StreamOperator):
-    """RSTREAM: all rows of the relation, at each instant at which it changes. State: these rows."""
+    """RSTREAM: all rows of the relation, at each instant at which it changes, in the order in which
+    they came to be there. State: these rows."""
 
     def __init__(self, name: str, node: StreamExec, workspace: Workspace) -> None:
         super().__init__(name, node, workspace)
-        self._rows = RowIndex(Schema(self.output.fields[:-1]), "held")
+        self._rows = RowIndex(Schema(self.output.fields[:-1]), "held", "before", "after")
+        self._control = np.array([-1, -1, 0], np.int64)  # of ``kernel.whole_relations``
 
     @property
     def held_bytes(self) -> int:
@@ -68,12 +70,13 @@ class WholeOperator(_StreamOperator):
 
     def advance(self, rows: State, times: Times) -> State:
         ids, _ = self._rows.ids(rows, times.size)
-        held, weights = self._rows.counts["held"], weights_of(rows, self.schema)
-        times, top = np.ascontiguousarray(times), self._rows.index.capacity
-        none = np.zeros(0, np.int64)
-        size = kernel.whole_relations(times, weights, ids, held, top, none, none, True)
+        c, weights = self._rows.counts, weights_of(rows, self.schema)
+        held, times = c["held"], np.ascontiguousarray(times)
+        size = kernel.count_relations(times, weights, ids, held, self._control[2])
         out_ids, out_times = np.empty(size, np.int64), np.empty(size, np.int64)
-        kernel.whole_relations(times, weights, ids, held, top, out_ids, out_times, False)
+        kernel.whole_relations(
+            times, weights, ids, held, c["before"], c["after"], self._control, out_ids, out_times
+        )
         width = len(self.output) - 1
         made = take(self._rows.rows, out_ids)
         made[f"c{width}"] = out_times.astype(self.ready[f"c{width}"].dtype, copy=False)

@@ -17,7 +17,6 @@ from cql.executor.egress import view_address
 from cql.executor.expression_scope import Code
 from cql.executor.kernels.views import PACKED
 from cql.executor.operators.generated import GeneratedOperator
-from cql.executor.operators.holistic import encoded
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.passing_rows import PassingWriter
 from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
@@ -130,7 +129,7 @@ class UnnestOperator(GeneratedOperator):
             valid = None
         entries = dictionary.decode(codes, valid, pa.large_binary()).fill_null(_NO_TEXTS)
         texts, counts = arrays.lists_of_texts(entries)
-        self._keep("codes", encoded(texts, dictionary, RESULTS))
+        self._keep("codes", dictionary.encode_results(texts, RESULTS))
         self._keep("firsts", np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]))
 
     def _keep(self, name: str, values: npt.NDArray[Any]) -> None:

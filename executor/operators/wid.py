@@ -399,7 +399,7 @@ class AggregateTerminal(GroupingTerminal):
     def _store(self, scope: StageScope) -> None:
         kernel, spec = self.writer.kernel, self.writer.spec
         store_row(kernel, scope, spec.output, frozenset())
-        if spec.parted:
+        if spec.placed:
             store_order(kernel, spec.output, self._order)
         kernel.body.line("j += 1")
 

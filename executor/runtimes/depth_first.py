@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cql.apart import load_module
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import drive
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
@@ -111,7 +112,7 @@ class DepthFirst(Alone):
             unit = self.graph.units[sink]
             if unit.words[ROWS] > 0:
                 self.handler.deliver(unit, sink)
-                drive.clear_output(unit.words)
+                drive.clear_output.py_func(unit.words)
 
     def _enter(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
@@ -157,6 +158,7 @@ class DepthFirst(Alone):
                 edge = int(self._stack[frame + 3]) - 1
                 target = int(self._wiring.edge_to[edge])
                 port = int(self._wiring.edge_port[edge])
+                load_module("cql.executor.kernels.queues")  # which copies
                 unit = self.graph.units[index].copy(self.graph.schemas[index], self._ones)
                 self._queued[target].append((unit, port))
             case _:

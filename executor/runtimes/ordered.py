@@ -7,12 +7,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from operator import itemgetter
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels import admission, handing, picks, rings, sections, sleep, workers
-from cql.executor.operators.instances import Instances
+from cql.executor.operators.instances import Instances, ReplicatedOperator, calls_users
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
@@ -32,13 +33,25 @@ _FIRST_ROWS = 256
 POLICIES = {"ct": picks.CT, "lp": picks.LP, "et": picks.ET, "qst": picks.QST}
 
 
+class Observer(Protocol):
+    """Who looks at a run (benchmarks do)."""
+
+    def begun(self, sections: Sections) -> None:
+        """Before the first unit."""
+        ...
+
+    def ended(self, sections: Sections) -> None:
+        """When all threads have left, before operators are let go."""
+        ...
+
+
 class Ordered:
-    """Takes graphs that ``paths.check`` passes. ``inputs`` are the schemas of the feeds; ``lock``
-    is held while Python answers a worker. ``gather``: the output of such an operator (of
-    ``graph.sinks``) is delivered when it is that many rows, or by ``drain``; if ``live``, also when
-    that of another block comes. ``unit_us``: units take about so many microseconds of work, more
-    where Python has to do something for each (``admission``), at most ``unit_rows``; 0: they have
-    as many rows as that. ``timed``: how long worklists are and outputs wait is measured, too."""
+    """Takes graphs that ``paths.check`` passes. ``inputs``: schemas of the feeds. ``gather``:
+    the output of such an operator (of ``graph.sinks``) is delivered when it is that many rows, or
+    by ``drain``; if ``live``, also when that of another block comes. ``unit_us``: units take about
+    so many microseconds of work, more where Python has to do something for each (``admission``), at
+    most ``unit_rows``; 0: they have as many rows as that. ``timed``: how long worklists are and
+    outputs wait is measured, too."""
 
     #: Of tests (``sections.CALM``).
     stress: ClassVar[int] = sections.CALM
@@ -52,7 +65,6 @@ class Ordered:
         ones: int,
         unit_rows: int,
         workers: int,
-        lock: threading.RLock,
         policy: str = "ct",
         locked: bool = False,
         worklist: str = "hybrid",
@@ -62,10 +74,12 @@ class Ordered:
         unit_us: int = 0,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
         timed: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         self.graph = graph
         self.handler = handler
-        self._lock = lock
+        #: Held while results are given, bad rows told, and functions of users called.
+        self._lock = threading.Lock()
         self._sections = Sections(
             graph,
             inputs,
@@ -94,6 +108,9 @@ class Ordered:
         #: What failed, each with its place in the order of depth first.
         self._failures: list[tuple[tuple[int, ...], Exception]] = []
         self._ranks = depth_first_ranks(graph)
+        self._observer = observer
+        if observer is not None:
+            observer.begun(self._sections)
 
     # -- runtimes.protocol.Runtime -----------------------------------------------------------------
 
@@ -175,6 +192,8 @@ class Ordered:
         self._tell(sections.STOP, 1)
         if self._crew is not None:
             self._crew.join()
+        if self._observer is not None:
+            self._observer.ended(self._sections)
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -276,28 +295,24 @@ class Ordered:
             return
         on = int(worker[sections.ON])
         lane = self._sections.lane(s, on)
-        operator = self.graph.operators[self._sections.order[s]]
-        if isinstance(operator, Instances):
-            alone, operator = operator.provides_alone, operator.instances[on]
-            if event == workers.NEEDS and alone:
-                with at_work(operator.name):
-                    operator.provide(self._sections.input_at(s, on))
-                return
-        with self._lock:
-            if event == workers.NEED_UNIT:
+        if event == workers.NEED_UNIT:
+            with self._lock:
                 lane[sections.OUTPUT] = self._sections.new_unit(s).address
-                return
-            unit = self._sections.input_at(s, on)
-            match event:
-                case workers.NEEDS:
-                    with at_work(operator.name):
-                        operator.provide(unit)
-                case workers.FAILED:
-                    feed = int(unit.words[FEED]), int(unit.words[BASE])
-                    self.handler.failed(Failure.of(operator, unit, feed))
-                case workers.PYTHON:
-                    out = self._sections.units[int(lane[sections.OUTPUT])]
-                    with at_work(operator.name):
-                        lane[sections.CODE] = operator.call(unit, out)
-                case _:
-                    raise AssertionError(f"unknown event {event}")
+            return
+        operator = self.graph.operators[self._sections.order[s]]
+        of_worker = isinstance(operator, ReplicatedOperator)  # which its functions allow
+        if isinstance(operator, Instances):
+            operator = operator.instances[on]
+        unit = self._sections.input_at(s, on)
+        if event == workers.FAILED:
+            feed = int(unit.words[FEED]), int(unit.words[BASE])
+            with self._lock:
+                self.handler.failed(Failure.of(operator, unit, feed))
+            return
+        apart = self._lock if calls_users(operator) and not of_worker else nullcontext()
+        with apart, at_work(operator.name):
+            if event == workers.NEEDS:
+                operator.provide(unit)
+            else:
+                out = self._sections.units[int(lane[sections.OUTPUT])]
+                lane[sections.CODE] = operator.call(unit, out)

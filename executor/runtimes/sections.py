@@ -49,20 +49,31 @@ def depth(workers: int) -> int:
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
+#: Words that are made at once, and of an array that is a part of them at most.
+_WHOLE, _PART = 1 << 15, 1 << 12
 
 
 class Table:
-    """The memory of a table: arrays by address, kept alive."""
+    """The memory of a table: arrays by address, kept alive. Small ones are parts of larger."""
 
     def __init__(self) -> None:
         self._kept: list[npt.NDArray[np.int64]] = []
+        self._free: Words = np.zeros(0, np.int64)
 
     def words(self, n: int) -> Words:
         """Zeros that begin with a cache line of their own."""
+        size = n + -n % rings.APART
+        if size > _PART:
+            return self._fresh(size)[:n]
+        if size > self._free.size:
+            self._free = self._fresh(_WHOLE)
+        found, self._free = self._free[:n], self._free[size:]
+        return found
+
+    def _fresh(self, n: int) -> Words:
         raw = np.zeros(n + rings.APART, np.int64)
-        skip = -raw.ctypes.data // 8 % rings.APART
         self._kept.append(raw)
-        return raw[skip : skip + n]
+        return raw[-raw.ctypes.data // 8 % rings.APART :]
 
     def ring(self, size: int) -> int:
         """The address of an empty ring for ``size`` values, a power of two."""
@@ -104,7 +115,6 @@ class Sections:
         self._ports_of: dict[int, Words] = {}
         self._gather = {k: rows for k, rows in gather.items() if rows > 0}
         self._table = table = Table()
-        self._lengths: list[Words] = []  # of worklists, as each worker found them
         count = len(self.order)
         self.plan = table.words(sections.PLAN)
         plan = self.plan
@@ -120,12 +130,13 @@ class Sections:
         places = table.words(2 * unit_rows * MOST_WORKERS)
         apart = 2 * count - 2 * count % -rings.APART
         lengths = table.words(apart * MOST_WORKERS)
-        for w in range(MOST_WORKERS):
-            self.worker(w)[sections.AT] = -1
-            self.worker(w)[sections.SEED] = 88172645463325252 + 7919 * w
-            self.worker(w)[sections.PLACES] = places[2 * unit_rows * w :].ctypes.data
-            self.worker(w)[sections.LENGTHS] = lengths[apart * w :].ctypes.data
-            self._lengths.append(lengths[apart * w : apart * w + 2 * count])
+        crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
+        crew[:, sections.AT] = -1
+        crew[:, sections.SEED] = 88172645463325252 + 7919 * each
+        crew[:, sections.PLACES] = places.ctypes.data + 16 * unit_rows * each
+        crew[:, sections.LENGTHS] = lengths.ctypes.data + 8 * apart * each
+        # of worklists, as each worker found them
+        self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
         for s in range(count):
             self._section(s)
         self._connect(inputs)

@@ -1,0 +1,60 @@
+"""What an interrupt must not break off.
+
+Python raises KeyboardInterrupt between any two steps of the main thread. In the middle of numba's
+compiler that is for good: its registries are read by generators, which an exception ends, and from
+then on no function of the process compiles. So the main thread compiles on another one and waits;
+the wait is what an interrupt ends, at once, and the kernel is there for the next query.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+#: Held while something is done apart. The process ends after that: LLVM calls back into Python,
+#: which ends threads where they stand.
+_at_work = threading.Lock()
+atexit.register(_at_work.acquire)
+
+
+def apart(work: Callable[[], T]) -> T:
+    """``work()``, which an interrupt does not reach: the caller is interrupted, and nobody learns
+    what came of it. What it raises is raised here."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()  # only the main thread is interrupted
+    made: list[T] = []
+    raised: list[BaseException] = []
+    # Not a Thread: an interrupt while that starts leaves its locks broken.
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            with _at_work:
+                made.append(work())
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.release()
+
+    _thread.start_new_thread(run, ())
+    done.acquire()
+    if raised:
+        raise raised.pop()
+    return made.pop()
+
+
+def load_module(name: str) -> Any:
+    """The module of that name, whose kernels compile when it is imported: only when they are used,
+    and apart. Others import it by its name behind this, for its types."""
+    found = sys.modules.get(name)
+    if found is None or getattr(found.__spec__, "_initializing", False):
+        found = apart(lambda: importlib.import_module(name))
+    return found

@@ -1,0 +1,192 @@
+"""The life cycle of a query: it is ready, runs, pauses and goes on, and ends, as often as it is
+asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
+
+from cql.errors import CqlError, RunError
+from cql.pyspark_names import pyspark_names
+from cql.run import Run
+from cql.settings import find_setting
+
+
+@pyspark_names
+class LifeCycle:
+    """Of a query called ``name``. ``source`` is the text that its errors refer to, ``new_run``
+    makes a run of its plan."""
+
+    def __init__(self, name: str, source: str, new_run: Callable[[], Run]) -> None:
+        self.name = name
+        self._source = source
+        self._new_run = new_run
+        self._others: tuple[LifeCycle, ...] = ()
+        self._run: Run | None = None
+        self._thread: threading.Thread | None = None
+        self._status = "ready"
+        self._exception: BaseException | None = None
+        self._cut_off = False
+        self._stop_asked = False
+        self._timed = False
+        self._row_count = 0
+        self._lock = threading.Lock()
+
+    @property
+    def status(self) -> str:
+        return "paused" if self.is_paused else self._status
+
+    @property
+    def is_active(self) -> bool:
+        return self._status == "running"
+
+    @property
+    def is_paused(self) -> bool:
+        run = self._run
+        return self.is_active and run is not None and run.control.is_paused
+
+    @property
+    def has_run(self) -> bool:
+        """Whether there is a run to ask about (progress, metrics, ledgers)."""
+        return self._run is not None
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended the latest run, if it failed."""
+        return self._exception
+
+    @property
+    def row_count(self) -> int:
+        """Rows given or published so far by the latest run."""
+        return self._row_count
+
+    # ----------------------------------------------------------------- one run
+
+    @contextlib.contextmanager
+    def running(self, part: Run | None = None) -> Iterator[Run]:
+        """While a run, or a ``part`` of the run of several queries, is this one's."""
+        run = self._begin(part)
+        try:
+            yield run
+        except BaseException as error:
+            self._end(error)
+            raise
+        else:
+            self._end(None)
+
+    def count(self, rows: int) -> None:
+        """So many rows more were given or published."""
+        self._row_count += rows
+
+    def _begin(self, part: Run | None) -> Run:
+        with self._lock:
+            if self._status == "running":
+                raise RunError(f"query {self.name} is running already", hint="stop() it first")
+            self._stop_asked = False
+            self._exception = None
+            self._row_count = 0
+            self._status = "running"
+        try:
+            run = self._new_run() if part is None else part
+            run.timed = self._timed
+        except BaseException as error:
+            self._end(error)
+            raise
+        with self._lock:
+            self._run = run
+            if self._stop_asked:
+                run.request_stop()
+        return run
+
+    def _end(self, error: BaseException | None) -> None:
+        if isinstance(error, CqlError):
+            error.with_text(self._source)
+        if error is None:
+            self._status = "stopped" if self._stop_asked else "finished"
+        elif isinstance(error, GeneratorExit | KeyboardInterrupt):
+            self._status = "stopped"
+        else:
+            self._exception = error
+            self._status = "failed"
+
+    # ----------------------------------------------------------------- while it runs
+
+    def starts_with(self, others: Sequence[LifeCycle]) -> None:
+        """They stop together, too."""
+        self._others = tuple(others)
+
+    def runs_in(self, thread: threading.Thread) -> None:
+        """Where it runs in the background."""
+        self._thread = thread
+
+    def stop(self, timeout: float | None = 10.0) -> bool:
+        """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
+        True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
+        leaves nothing."""
+        with self._lock:
+            self._stop_asked = True
+            run = self._run
+        for other in self._others:
+            other._stop_asked = True
+        if run is not None and self.is_active:
+            run.request_stop()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+            return not thread.is_alive()
+        return not self.is_active
+
+    def pause(self) -> Self:
+        """Nothing is read or computed any more, as soon as the morsels at hand are through, until
+        ``resume``; who reads its rows waits. Queries that started together pause together."""
+        self._running().control.pause()
+        return self
+
+    def resume(self) -> Self:
+        """Goes on where ``pause`` has left it."""
+        self._running().control.resume()
+        return self
+
+    @property
+    def workers(self) -> int:
+        """Threads that share the work of the latest run. Set while it runs, it lets workers leave
+        or join, and its output stays the same; 0: as many as raise throughput. RunError for a
+        query that runs in one thread (another runtime than ``ordered``)."""
+        return self._latest().control.workers
+
+    @workers.setter
+    def workers(self, workers: int) -> None:
+        setting = find_setting("workers")
+        self._running().control.share(int(setting.parse(workers)))
+
+    def _running(self) -> Run:
+        with self._lock:
+            run = self._run
+        if run is None or not self.is_active:
+            raise RunError(f"query {self.name} is not running: it is {self._status}")
+        return run
+
+    def cut_off(self) -> None:
+        """Its session closes: whoever reads its rows is told that these are not all."""
+        self._cut_off = True
+        self.stop(timeout=0)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Waits for a query in the background; False if it still runs after ``timeout`` seconds.
+        Raises what made it fail."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+        if self._exception is not None:
+            raise self._exception
+        return not self.is_active
+
+    def _latest(self) -> Run:
+        if self._run is None:
+            raise RunError(
+                f"query {self.name} has not run yet", hint="read its rows first, or start() it"
+            )
+        return self._run

@@ -1,0 +1,95 @@
+"""Rows on their way into a sink: when they become visible there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cql.executor.protocols import Sink
+
+
+class Publisher:
+    """Writes batches into a sink, epoch by epoch.
+
+    With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
+    second thread commits every ``epoch`` seconds what has been written since, so that rows become
+    visible although no more arrive; ``published`` is told the rows of each commit, and ``stop`` is
+    called when one failed there, so that its error need not wait for the next row. Leaving the
+    ``with`` block by an exception aborts the open epoch."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        epoch: float | None,
+        published: Callable[[int], None],
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._stop = stop
+        self._sink = sink
+        self._epoch = epoch
+        self._published = published
+        self._lock = threading.Lock()
+        self._pending: int | None = None  # rows in the open epoch; None: no epoch is open
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Publisher:
+        if self._epoch is None:
+            self._sink.begin()
+            self._pending = 0
+        else:
+            self._thread = threading.Thread(target=self._tick, name="cql publisher", daemon=True)
+            self._thread.start()
+        return self
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if not batch.num_rows:
+                return
+            if self._pending is None:
+                self._sink.begin()
+                self._pending = 0
+            self._sink.write(batch)
+            self._pending += batch.num_rows
+
+    def commit(self) -> None:
+        """Publishes the open epoch, if there is one."""
+        with self._lock:
+            if self._pending is not None:
+                rows, self._pending = self._pending, None
+                self._sink.commit()
+                self._published(rows)
+
+    def abandon(self) -> None:
+        """Drops the open epoch."""
+        with self._lock:
+            if self._pending is not None:
+                self._pending = None
+                self._sink.abort()
+
+    def _tick(self) -> None:
+        while not self._done.wait(self._epoch):
+            try:
+                self.commit()
+            except Exception as error:  # raised by the next write, or at the end
+                self._error = error
+                self._stop()
+                return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        if kind is not None:
+            self.abandon()
+            return
+        if self._error is not None:
+            raise self._error
+        self.commit()

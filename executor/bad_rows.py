@@ -1,0 +1,188 @@
+"""Rows that cannot be read or computed with: a query fails for the first one, or keeps on and
+counts them (ON BAD ROW). Either way it is told where the row came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from cql.errors import CatalogError, RunError
+from cql.executor import ledger
+from cql.executor.graph import SINK, Graph
+from cql.executor.ingest import Feed, Loaded
+from cql.executor.operators.instances import first_of
+from cql.executor.operators.lookup import LookupOperator
+from cql.executor.operators.native import StageOperator
+from cql.executor.operators.union import UnionOperator
+from cql.executor.runtimes.protocol import Failure
+from cql.executor.turns import Turns
+from cql.executor.unit import PHASE, SEQUENCE, SERIAL
+from cql.executor.user_errors import TIME_LIMIT
+from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, sources
+from cql.watch import SETTING
+
+#: Bad rows are all counted; this many keep their particulars.
+LEDGER_ROWS = 10_000
+_LEAVE_OUT = "leave such rows out: ON BAD ROW KEEP"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """``offset`` counts the rows of ``source`` from 0; both are None where a row cannot be traced
+    back: a result of an aggregate, or a row behind an operator that drops or repeats rows.
+    ``text`` is what stood in the source, of a row that could not be read."""
+
+    source: str | None
+    offset: int | None
+    operator: str
+    reason: str
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What rows are traced back through. ``users``: the queries that each operator works for."""
+
+    graph: Graph
+    users: Sequence[set[int]]
+    feeds: Sequence[Feed]
+    turns: Turns
+
+
+class BadRows:
+    """Those of the queries that ``plans`` are of: ``counts`` for each of them; ``kept``, each with
+    the queries that it concerns; ``refused``, by operator and kind (``ledger.kind_of``)."""
+
+    def __init__(self, plans: Sequence[PhysicalPlan]) -> None:
+        self.counts = [0 for _ in plans]
+        self.kept: list[tuple[set[int], BadRow]] = []
+        self.refused: dict[str, Counter[str]] = {}
+        self._plans = plans
+        self._running: _Running | None = None
+
+    def begin(
+        self, graph: Graph, users: Sequence[set[int]], feeds: Sequence[Feed], turns: Turns
+    ) -> None:
+        """Before the first unit is admitted."""
+        self._running = _Running(graph, users, feeds, turns)
+
+    def end(self) -> None:
+        """What the ledger says stays; the run that it is of is let go."""
+        self._running = None
+
+    def failed(self, failure: Failure) -> None:
+        """Of a row that an operator refuses: raises RunError, or counts it."""
+        users = self._users_of(failure.operator)
+        if failure.fatal or not self._keeps(users):
+            again = failure.site.again
+            nobody = failure.fatal and (again is None or not again.of_row)  # as a sum's overflow
+            source, offset = (None, None) if nobody else self._origin(failure)
+            where = f", in the row at offset {offset} of {source.name}" if source else ""
+            if failure.site.kind in ("function", TIME_LIMIT):
+                where = f", in {failure.operator}{where}"
+            raise RunError(
+                f"{failure.site.message}{where}",
+                position=failure.site.pos or (source.pos if source else None),
+                hint=_remedy(failure),
+            )
+        self._count(users, 1)
+        self.refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
+        if len(self.kept) < LEDGER_ROWS:
+            source, offset = self._origin(failure)
+            name = source.name if source else None
+            self.kept.append((users, BadRow(name, offset, failure.operator, failure.site.message)))
+
+    def unread(self, feed: Feed, loaded: Loaded, settle: Callable[[], None]) -> None:
+        """Of the rows of a block that its source could not read: raises CatalogError, or counts
+        them. Before it raises, all that is inside goes through (``settle``): an earlier row may
+        fail."""
+        name, bad = feed.source.name, loaded.block.bad
+        users = self._readers_of(feed.source)
+        if not self._keeps(users):
+            settle()
+            remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
+            raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
+        self._count(users, len(bad))
+        for b in bad[: LEDGER_ROWS - len(self.kept)]:
+            row = BadRow(name, loaded.offset + b.row, "source", b.reason, b.text)
+            self.kept.append((users, row))
+
+    def _count(self, queries: Iterable[int], rows: int) -> None:
+        for q in queries:
+            self.counts[q] += rows
+
+    def _keeps(self, queries: Iterable[int]) -> bool:
+        """Whether all of them keep what others fail for."""
+        return all(self._plans[q].keep_bad_rows for q in queries)
+
+    def _users_of(self, operator: str) -> set[int]:
+        """The queries that an operator works for."""
+        assert self._running is not None
+        named = zip(self._running.graph.operators, self._running.users, strict=True)
+        return next((users for op, users in named if op.name == operator), set())
+
+    def _readers_of(self, source: SourceExec) -> set[int]:
+        """The queries that read a source."""
+        plans = enumerate(self._plans)
+        return {q for q, plan in plans if any(s is source for s in sources(plan.root))}
+
+    def _kind(self, failure: Failure) -> str:
+        assert self._running is not None
+        named = (op for op in self._running.graph.running() if op.name == failure.operator)
+        operator = next(named, None)
+        return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
+
+    def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
+        """The source of a failed row and its offset there, where rows come to the operator as they
+        left the source."""
+        assert self._running is not None
+        words, turns = failure.unit.words, self._running.turns
+        if failure.feed is None and words[SERIAL] < turns.began:
+            return None, None
+        feed = None if failure.feed is None else failure.feed[0]
+        k, loaded = turns.block_of(feed, int(words[SERIAL]))
+        if loaded is None:
+            return None, None
+        first = turns.first if failure.feed is None else failure.feed[1]
+        operator = _reached(self._running.graph, k, failure.operator)
+        if operator is None or words[PHASE] > len(operator.code.kernel.hosts):  # a result, no row
+            return None, None
+        row = int(words[SEQUENCE]) - first + failure.row
+        return self._running.feeds[k].source, loaded.place(row)
+
+
+def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
+    """The operator of that name, if only what passes every row lies between it and feed k."""
+    waiting = [graph.entries[k]]
+    while waiting:
+        edge = waiting.pop()
+        if edge is None or edge.target == SINK:
+            continue
+        operator = first_of(graph.operators[edge.target])
+        if isinstance(operator, StageOperator) and operator.name == name:
+            return operator
+        if isinstance(operator, StageOperator):
+            projects = all(isinstance(step, ProjectExec) for step in operator.spec.steps)
+            passes = projects and not operator.spec.aggregate
+        else:
+            passes = isinstance(operator, UnionOperator | LookupOperator)
+        if passes:
+            waiting += graph.edges[edge.target]
+    return None
+
+
+def _remedy(failure: Failure) -> str:
+    if failure.site.kind == TIME_LIMIT:
+        return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
+    if failure.site.kind == "rows":
+        return "aggregate in the subquery (max, first), or ORDER BY … LIMIT 1"
+    if failure.fatal and failure.site.again is not None:
+        return "leave such rows out: FILTER (WHERE …) behind the aggregate, or WHERE"
+    if failure.fatal:
+        return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
+    if failure.site.kind in ("null event time", "event time"):
+        return f"{_LEAVE_OUT} counts them"
+    if failure.site.kind == "cast":
+        return f"TRY_CAST gives NULL instead; or {_LEAVE_OUT}"
+    return f"guard the expression (CASE WHEN …), or {_LEAVE_OUT}"

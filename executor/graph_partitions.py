@@ -1,0 +1,235 @@
+"""Operators with keys, split into partitions (ordered-multicore paper, §4): which ones are, into
+how many, and what stands before them, so that each partition knows its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cql.errors import NotSupportedError
+from cql.executor.operators.instances import PartedOperator
+from cql.executor.operators.join_code import Rows
+from cql.executor.operators.native import Operator, StageOperator, Workspace
+from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.split import LISTS, Bounds, SplitOperator, can_split, split_schema
+from cql.executor.operators.stage_spec import ORDER, StageSpec, Step
+from cql.executor.skew import Measured
+from cql.model import Schema
+from cql.planner.cost import joins_by_key, runs_by_key
+from cql.planner.expr import Column, Expr
+from cql.planner.partitioning import origins
+from cql.planner.physical import FilterExec, Physical, WidAggregateExec, inputs
+from cql.planner.physical_joins import OopJoinExec
+from cql.planner.physical_progress import progressing
+from cql.planner.runtime import LOOKING
+from cql.types import DataType
+
+
+class Builder(Protocol):
+    """Who builds the graph. Operators are known by their numbers in it."""
+
+    @property
+    def workspace(self) -> Workspace: ...
+    @property
+    def ways(self) -> Mapping[int, int]:
+        """By the id of a node: how many ways lead to it from the roots."""
+        ...
+
+    @property
+    def order(self) -> Mapping[int, int]:
+        """By the id of a source: the number of its feed."""
+        ...
+
+    def name(self, kind: str) -> str:
+        """Of the next operator."""
+        ...
+
+    def operator_below(self, node: Physical) -> int | None:
+        """The one that gives the output of a node; None: a feed does."""
+        ...
+
+    def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+        """Whether ``node`` gives results of which only the first ones need to leave."""
+        ...
+
+    def stage_operator(
+        self, name: str, node: Physical, spec: StageSpec, schema: Schema
+    ) -> StageOperator:
+        """The operator that runs ``spec``, and gives the rows of ``node`` in ``schema``."""
+        ...
+
+    def add(
+        self,
+        operator: Operator,
+        schema: Schema,
+        *reads: Schema,
+        owned: frozenset[int] | None = None,
+        stragglers: bool = False,
+        rows: int | None = None,
+    ) -> int: ...
+    def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
+        """Operator ``index`` gets the output of ``child``, which operator ``below`` gives."""
+        ...
+
+    def connect(self, below: int, index: int, port: int) -> None:
+        """Operator ``index`` gets what operator ``below`` gives."""
+        ...
+
+
+@dataclass(slots=True)
+class Partitions:
+    """``parts``, ``split`` and ``measured`` as in ``graph.build``; ``in_order`` are the ids of
+    nodes whose rows must be in order; ``bounds`` are those of ranges that operators were split
+    by."""
+
+    parts: int | None
+    split: frozenset[int] | None
+    measured: Mapping[int, Measured]
+    in_order: frozenset[int]
+    bounds: list[Bounds] = field(default_factory=list)
+
+    def splits_stage(self, node: WidAggregateExec) -> bool:
+        """Whether groups are spread over partitions, and a kernel alone finds that of a row."""
+        if not (self._parts_of(node) and runs_by_key(node)):
+            return False
+        by_kernel = can_split(node.input.schema, node.keys)
+        if node.partitioning is not None and not by_kernel:
+            raise NotSupportedError(
+                "PARTITION BY of keys that are looked up, or can fail, is not supported",
+                position=node.partitioning.pos,
+                hint="compute the key in a subquery: FROM (SELECT *, … AS key FROM s)",
+            )
+        return by_kernel
+
+    def splits_join(self, node: OopJoinExec) -> bool:
+        return bool(self._parts_of(node)) and joins_by_key(node)
+
+    def stage(
+        self,
+        builder: Builder,
+        node: Physical,
+        aggregate: WidAggregateExec,
+        post: tuple[Step, ...],
+    ) -> int:
+        """What stands below it has a kernel of its own, which several workers run; filters are
+        asked where rows are split."""
+        below, conditions = aggregate.input, list[Expr]()
+        while isinstance(below, FilterExec) and builder.ways.get(id(below), 1) == 1:
+            if not can_split(below.schema, aggregate.keys, [below.condition]):
+                break
+            conditions.insert(0, below.condition)
+            below = below.input
+        spec = StageSpec(
+            below.schema,
+            (),
+            aggregate,
+            post,
+            node.schema,
+            progressing(below),
+            parted=True,
+            placed=id(node) in self.in_order,
+            limited=builder.is_limited(node, aggregate),
+        )
+        parts = self._parts_of(aggregate)
+        types = [key.type for key in aggregate.keys]
+        sides = [(below, aggregate.keys)]
+        (split,) = self._splits(builder, aggregate, sides, types, parts, conditions)
+        name = builder.name("aggregate")
+        order = ORDER if spec.placed else ()
+        schema = Schema((*node.schema, *order))
+        instances = [builder.stage_operator(name, node, spec, schema) for _ in range(parts)]
+        parted = PartedOperator(instances, len(order))
+        if id(aggregate) in self.measured:
+            parted.why = self.measured[id(aggregate)].why
+        index = builder.add(parted, schema, split_schema(below.schema))
+        builder.connect(split, index, 0)
+        return index
+
+    def join(self, builder: Builder, node: OopJoinExec) -> int:
+        """Its inputs are split by key; few partitions look for their rows themselves."""
+        children, parts, split = inputs(node), self._parts_of(node), node.partitioning
+        hashed = split is None or (split.scheme == "HASH" and not split.keys)
+        looking = parts <= LOOKING and hashed and not node.sliced
+        if looking:
+            below = [builder.operator_below(child) for child in children]
+            reads, rows = [child.schema for child in children], Rows.OWN
+        else:
+            sides = [(child, _keys_of(node, port)) for port, child in enumerate(children)]
+            types = [node.left.schema[a].type for a, _ in node.keys]
+            splits = self._splits(builder, node, sides, types, parts)
+            reads, rows = [split_schema(child.schema) for child in children], Rows.LISTED
+        name, placed = builder.name("join"), id(node) in self.in_order
+        instances = [
+            OopJoinOperator(name, node, builder.workspace, rows, part, parts, placed=placed)
+            for part in range(parts)
+        ]
+        order = ORDER[-1:] if placed else ()
+        parted = PartedOperator(instances, len(order), split=not looking)
+        index = builder.add(parted, Schema((*node.schema, *order)), *reads)
+        for port, child in enumerate(children):
+            if looking:
+                builder.edge(child, below[port], index, port)
+            else:
+                builder.connect(splits[port], index, port)
+        return index
+
+    def _parts_of(self, node: WidAggregateExec | OopJoinExec) -> int:
+        """Into how many partitions an operator is split; 0: into none."""
+        if self.parts is not None and node.partitioning is not None:
+            return node.partitioning.parts
+        if self.split is not None and id(node) not in self.split:
+            return 0
+        known = self.measured.get(id(node))
+        return known.parts if known is not None else self.parts or 0
+
+    def _splits(
+        self,
+        builder: Builder,
+        node: WidAggregateExec | OopJoinExec,
+        sides: Sequence[tuple[Physical, tuple[Expr, ...]]],
+        types: Sequence[DataType],
+        parts: int,
+        conditions: Sequence[Expr] = (),
+    ) -> list[int]:
+        """The operators that split the units of its inputs by key."""
+        wanted = node.partitioning
+        chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
+        ranged = wanted is not None and wanted.scheme == "RANGE"
+        found, splits, places = [], [], []
+        for below, keys in sides:
+            before = builder.operator_below(below)
+            split = SplitOperator(
+                builder.name("split"),
+                below.schema,
+                [keys[k] for k in chosen],
+                [types[k] for k in chosen],
+                parts,
+                builder.workspace,
+                conditions,
+                ranged=ranged,
+            )
+            own = range(len(below.schema), len(below.schema) + len(LISTS))
+            index = builder.add(
+                split,
+                split_schema(below.schema),
+                below.schema,
+                owned=frozenset(own),
+                stragglers=True,
+                rows=max(builder.workspace.unit_rows, 2 * parts + 2),
+            )
+            builder.edge(below, before, index, 0)
+            found.append(index)
+            if ranged:
+                splits.append(split)
+                places += [(builder.order[id(s)], c) for s, c in origins(below, keys[chosen[0]])]
+        if ranged:
+            self.bounds.append(Bounds(splits, places))
+        return found
+
+
+def _keys_of(node: OopJoinExec, port: int) -> tuple[Expr, ...]:
+    """The keys of an input."""
+    schema = inputs(node)[port].schema
+    columns = [(key[port], schema[key[port]]) for key in node.keys]
+    return tuple(Column(c, f.name, f.type, f.nullable) for c, f in columns)

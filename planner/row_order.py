@@ -1,0 +1,107 @@
+"""Where it does not matter in which order the rows of a unit come: partitions then need not put
+their outputs in order (ordered-multicore paper §4), and the result is still the same, bit for bit.
+
+An aggregate whose state is the same in any order hides that of its input, but its groups leave in
+the order in which they began; a sort hides that, if no two rows are equal in its keys. What can
+fail shows the order by the row that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cql.planner.expr import Column, Expr
+from cql.planner.folding import can_fail
+from cql.planner.logical import AggregateCall
+from cql.planner.physical import (
+    FilterExec,
+    Physical,
+    ProjectExec,
+    SortExec,
+    WidAggregateExec,
+    inputs,
+)
+from cql.planner.physical_joins import UnnestExec
+from cql.window import WindowKind
+
+_ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))
+
+
+def in_order(roots: Iterable[Physical]) -> frozenset[int]:
+    """The ids of the nodes whose rows must be in order."""
+    found: set[int] = set()
+    others: set[int] = set()  # seen from where it does not matter
+
+    def visit(node: Physical, matters: bool) -> None:
+        if id(node) in found or (not matters and id(node) in others):
+            return
+        (found if matters else others).add(id(node))
+        for child in inputs(node):
+            visit(child, _asks_order(node, matters))
+
+    for root in roots:
+        visit(root, True)
+    return frozenset(found)
+
+
+def _asks_order(node: Physical, matters: bool) -> bool:
+    """Whether a node needs the rows of its inputs in order; ``matters``: whether its own do."""
+    match node:
+        case SortExec():
+            return not _is_total(node)
+        case WidAggregateExec():
+            exact = all(_is_exact(call) for call in node.calls)
+            read = (*node.keys, *(e for c in node.calls for e in _read_by(c)))
+            free = exact and _sliding(node) and not any(map(can_fail, read))
+            return not free or (matters and bool(node.keys))
+        case FilterExec():
+            return matters or can_fail(node.condition)
+        case ProjectExec():
+            return matters or any(map(can_fail, node.exprs))
+        case UnnestExec():
+            return matters
+        case _:
+            return True
+
+
+def _sliding(node: WidAggregateExec) -> bool:
+    if type(node) is not WidAggregateExec or node.by is not None or node.adaptive:
+        return False
+    return node.window is None or node.window.kind is WindowKind.SLIDING
+
+
+def _is_exact(call: AggregateCall) -> bool:
+    """Whether its result is the same in any order of rows."""
+    plain = call.fn in _ANY_ORDER and call.beside is None and call.function is None
+    return plain and not any(arg.type.is_fraction for arg in call.args)
+
+
+def _read_by(call: AggregateCall) -> Sequence[Expr]:
+    return call.args if call.where is None else (*call.args, call.where)
+
+
+def _is_total(node: SortExec) -> bool:
+    """Whether no two rows of a window are equal in its keys."""
+    unique = _unique(node.input)
+    keys = {key.expr.index for key in node.keys if isinstance(key.expr, Column)}
+    keys |= {*node.partition, *([] if node.window_end is None else [node.window_end])}
+    return unique is not None and all(places & keys for places in unique)
+
+
+def _unique(node: Physical) -> list[set[int]] | None:
+    """Columns in which no two rows are equal, each with all places where it stands; None: none are
+    known."""
+    match node:
+        case FilterExec():
+            return _unique(node.input)
+        case ProjectExec():
+            below = _unique(node.input)
+            columns = [(k, e.index) for k, e in enumerate(node.exprs) if isinstance(e, Column)]
+            found = [{k for k, c in columns if c in places} for places in below or ()]
+            return found if below is not None and all(found) else None
+        case WidAggregateExec() if _sliding(node):
+            bounds = len(node.keys) + len(node.calls)  # of its window: the start and the end
+            keys = [{k} for k in range(len(node.keys))]
+            return keys if node.window is None else [*keys, {bounds, bounds + 1}]
+        case _:
+            return None

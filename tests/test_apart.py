@@ -1,0 +1,126 @@
+"""Ctrl-C does not reach numba's compiler, which it would leave broken for the whole process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cql.apart import apart
+from cql.executor import codegen
+from cql.session import Session
+
+NUMBERS = pa.table({"t": [1, 2, 3], "k": [1, 0, -1]})
+
+
+def test_what_is_done_apart() -> None:
+    caller = threading.current_thread()
+    assert apart(threading.current_thread) is not caller
+    with pytest.raises(StopIteration, match="told"):
+        apart(lambda: next(told for told in [_raise(StopIteration("told"))]))
+    inner: list[bool] = []
+    other = threading.Thread(
+        target=lambda: inner.append(apart(threading.current_thread) is threading.current_thread())
+    )
+    other.start()
+    other.join()
+    assert inner == [True]  # no interrupt reaches that one anyway
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_an_interrupt_leaves_the_work_alone(interrupts: Callable[[], None]) -> None:
+    go_on, done = threading.Event(), []
+
+    def work() -> int:
+        interrupts()
+        go_on.wait()
+        done.append(1)
+        return 1
+
+    with pytest.raises(KeyboardInterrupt):
+        apart(work)
+    assert not done
+    go_on.set()
+    assert apart(lambda: len(done)) == 1  # one after the other
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
+def test_an_interrupted_kernel_is_there_for_the_next_query(
+    runtime: str, interrupts: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    plain = codegen._import
+
+    def interrupted(name: str, *rest: Any) -> ModuleType:
+        if not compiled:
+            interrupts()
+        made = plain(name, *rest)
+        compiled.append(name)
+        return made
+
+    monkeypatch.setattr(codegen, "_import", interrupted)
+    terms = " + k" * len(runtime)  # each has a kernel that no other test has
+    text = f"SELECT t, k * 3{terms} AS v FROM s WHERE t - 99{terms} < t"
+    with Session(False) as session:
+        session.create_stream("s", NUMBERS, ordered_by="t", unit="seconds")
+        session.set("runtime", runtime)
+        with pytest.raises(KeyboardInterrupt):
+            session.sql(text).to_arrow()
+        got = session.sql(text).to_arrow()
+    assert got.column("v").to_pylist() == [(3 + len(runtime)) * k for k in (1, 0, -1)]
+    assert len(compiled) == len(set(compiled)) == 1
+
+
+#: Whatever numba compiles, or loads from its cache, asks this for the thread.
+_WHERE = """
+import threading
+from numba.core import ccallback, dispatcher
+import pyarrow as pa, cql
+
+def watched(inner):
+    def outer(self, *arguments):
+        threads.add(threading.current_thread() is threading.main_thread())
+        return inner(self, *arguments)
+    return outer
+
+threads = set()
+dispatcher.Dispatcher.compile = watched(dispatcher.Dispatcher.compile)
+ccallback.CFunc.compile = watched(ccallback.CFunc.compile)
+
+def near(v: int) -> int:
+    return v + 1
+
+table = pa.table({"t": list(range(40)), "k": [i % 3 for i in range(40)], "s": ["a", "b"] * 20})
+texts = [
+    "SELECT k, count(*) AS n FROM s [RANGE 5 SLIDE 5 WA t] GROUP BY k",
+    "SELECT s, near(k) AS m FROM s WHERE upper(s) < 'B'",
+    "SELECT k, median(k) AS n, window_end FROM s [SESSION 2 WA t] GROUP BY k",
+    "SELECT k, array_agg(t) AS n, window_end FROM s [SESSION 2 WA t] GROUP BY k",
+    "SELECT k, count(*) AS n FROM s [RANGE 5 SLIDE 5 WA t] GROUP BY k ORDER BY n, k LIMIT 2",
+    "SELECT a.t, b.k FROM s [RANGE 2] AS a JOIN s [RANGE 2] AS b ON a.k = b.k AND b.t < 5",
+    "SELECT DISTINCT k FROM s [ROWS 3]",
+]
+with cql.connect(False, functions=[near]) as session:
+    session.create_stream("s", table, ordered_by="t", unit="seconds")
+    for runtime in ("depth_first", "fifo", "ordered"):
+        session.set("runtime", runtime)
+        for text in texts:
+            query = session.sql(text)
+            query.explain()
+            assert query.to_arrow().num_rows, text
+assert threads == {False}, threads
+"""
+
+
+def test_no_query_compiles_in_the_main_thread() -> None:
+    done = subprocess.run([sys.executable, "-c", _WHERE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
