@@ -216,7 +216,7 @@ class Partitions:
                 below.schema,
                 owned=frozenset(own),
                 stragglers=True,
-                rows=max(builder.workspace.unit_rows, 2 * parts + 2),
+                rows=max(builder.workspace.unit_rows + 1, 2 * parts + 2),
             )
             builder.edge(below, before, index, 0)
             found.append(index)
