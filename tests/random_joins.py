@@ -174,7 +174,7 @@ def rooms(number: int) -> Iterator[None]:
     few = number % 3 > 0
     rows, changes = (2, 16) if few else (1 << 10, 1 << 14)
     with (
-        mock.patch.multiple(oop_join, _ROWS=rows, _KEYS=rows, _PADS=number % 2),
+        mock.patch.multiple(oop_join, _ROWS=rows, _NEAR=8 * rows, _PADS=number % 2),
         mock.patch.object(relation_join, "_ROOM", changes),
         mock.patch.object(asof_join, "_KEYS", rows),
     ):

@@ -332,3 +332,36 @@ def test_the_second_links_of_rows_lead_no_further_than_the_ring(
     for side in ("lrows", "rrows"):
         held = operator.state[side]
         assert 0 < held["skip"].max() < held.size
+
+
+def test_buckets_hold_the_lower_half_of_the_numbers_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results are the same where that comes to its end."""
+    real, begin = OopJoinOperator.__init__, [0]
+
+    def numbered(self: OopJoinOperator, *args: Any, **more: Any) -> None:
+        real(self, *args, **more)
+        for word in ("head", "top", "base"):
+            self.set(f"l{word}", begin[0])
+            self.set(f"r{word}", begin[0] // 2)
+        self._take_buckets(len(self.state["buckets"]))
+
+    monkeypatch.setattr(OopJoinOperator, "__init__", numbered)
+    session, found = cql.connect(spark=False), []
+    for k, name in enumerate("ab"):
+        random = np.random.default_rng(k)
+        ts = np.arange(9_000) // 3 + random.integers(0, 5, 9_000)
+        table = pa.table({"ts": ts, "k": random.integers(0, 50, ts.size)})
+        session.create_stream(name, table, ordered_by="ts", slack=5)
+    for number in (0, (1 << 32) - 3_000, (1 << 33) - 3_000):
+        begin[0] = number
+        found.append(
+            session.sql(
+                "SELECT a.ts, b.ts AS other, a.k FROM a JOIN b"
+                " ON a.k = b.k AND a.ts - b.ts BETWEEN -30 AND 30"
+            ).to_arrow()
+        )
+    assert found[0].num_rows > 10_000
+    assert found[1].equals(found[0])
+    assert found[2].equals(found[0])

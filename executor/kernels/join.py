@@ -1,4 +1,4 @@
-"""What a join does when it is asked for room: rows and keys that are over leave."""
+"""What joins do when they are asked for room: rows that are over leave, and lists are made anew."""
 
 from __future__ import annotations
 
@@ -8,62 +8,67 @@ import numpy as np
 from numba import njit
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import prefetch
 from cql.executor.kernels.views import ring
 
 NONE = -1
-#: Keys that are on their way into an index.
-_AHEAD = 8
 
 
-@njit("int64(int64[:, ::1], int32[:, ::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)
-def keep_rows(rows: Any, links: Any, at: Any, place: Any, bound: int) -> int:
-    """Rows of a ring (as words and as half words) move together, in the order of arrival, that are
-    not below ``bound``, and their links with them; returns how many. ``at``: the word of their
-    time, the half words of their links (``join_side``; NONE: there is no such link), then the ring:
-    the place of its first row, and its room. ``place[k]`` is where row k went, or where the one of
-    its key before it went that stayed."""
-    time, back, skip, depth, first, room = at
-    stay, gone = 0, False
-    for k in range(place.size):
-        gone |= rows[ring(first + k, room), time] < bound
-    if not gone:
-        return place.size
-    for k in range(place.size):
+@njit("int64(int64[:, ::1], int64, int64, int64, int64)", nogil=True, cache=True)
+def keep_rows(rows: Any, first: int, held: int, time: int, bound: int) -> int:
+    """The rows of a ring, so many from place ``first`` on, move together in the order of arrival,
+    those whose word ``time`` is below ``bound`` left out; returns how many stay, which have to be
+    linked anew if they are fewer."""
+    room, stay = rows.shape[0], 0
+    for k in range(held):
         q = ring(first + k, room)
-        before, distance = NONE, links[q, back]
-        if 0 < distance <= k:
-            before = place[k - distance]
-        place[k] = before
-        if rows[q, time] < bound:
-            continue
-        place[k] = stay
-        new = ring(first + stay, room)
-        for w in range(rows.shape[1]):
-            rows[new, w] = rows[q, w]
-        links[new, back] = 0 if before == NONE else stay - before
-        if skip != NONE:
-            links[new, skip] = links[new, depth] = 0
-            if before != NONE:
-                b = ring(first + before, room)
-                links[new, skip], links[new, depth] = stay - before, links[b, depth] + 1
-                lower = before - links[b, skip]
-                c = ring(first + lower, room)
-                lowest = lower - links[c, skip]
-                middle = links[c, depth]
-                if links[b, depth] - middle == middle - links[ring(first + lowest, room), depth]:
-                    links[new, skip] = stay - lowest
-        stay += 1
+        if rows[q, time] >= bound:
+            if stay < k:
+                new = ring(first + stay, room)
+                for w in range(rows.shape[1]):
+                    rows[new, w] = rows[q, w]
+            stay += 1
     return stay
 
 
-@njit("void(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
-def renumber(keys: Any, count: int, column: int, head: int, place: Any) -> None:
-    """Where the latest rows of keys went, which stood from ``head`` on."""
-    for e in range(count):
-        k = keys[e, column] - head
-        stays = 0 <= k < place.size and place[k] != NONE
-        keys[e, column] = head + place[k] if stays else NONE
+@njit("void(int64[:, ::1], int32[:, ::1], int64[::1], int32[:, ::1])", nogil=True, cache=True)
+def link_rows(rows: Any, links: Any, at: Any, buckets: Any) -> None:
+    """Links the rows of a side anew, in the order of arrival, and says in ``buckets`` which is the
+    latest of each (the lower half of its number, + 1). ``at``: the column of the side in these,
+    then the number of the first row, its place in the ring and how many rows there are; the words
+    of their time and of their first key, the number of key words, and how far times are shifted for
+    a slice of them (NONE: there is none); the half words of the links (NONE: there is no such
+    link)."""
+    side, head, first, held, time, key, count, shift, back, skip, depth = at
+    room, mask = rows.shape[0], buckets.shape[0] - 1
+    buckets[:, side] = np.int32(head)  # of none that is held
+    for k in range(held):
+        q = ring(first + k, room)
+        b = 0
+        if count > 0:
+            h = hash_start(rows[q, key])
+            for w in range(1, count):
+                h = hash_next(h, rows[q, key + w])
+            if shift != NONE:
+                h = hash_next(h, rows[q, time] >> shift)
+            b = (hash_end(h) >> 32) & mask
+        top = head + k
+        before = top - ((top - buckets[b, side]) & 0xFFFFFFFF) - 1
+        buckets[b, side] = np.int32(top + 1)
+        linked = before >= head
+        links[q, back] = top - before if linked else 0
+        if skip == NONE:
+            continue
+        links[q, skip], links[q, depth] = links[q, back], 0
+        if linked:
+            below = ring(first + before - head, room)
+            links[q, depth] = links[below, depth] + 1
+            lower = before - links[below, skip]
+            c = ring(first + lower - head, room)
+            lowest = lower - links[c, skip]
+            middle = links[c, depth]
+            d = ring(first + lowest - head, room)
+            if links[below, depth] - middle == middle - links[d, depth]:
+                links[q, skip] = top - lowest
 
 
 @njit(inline="always")
@@ -75,40 +80,6 @@ def _enter(index: Any, tag: int, number: int) -> None:
     while index[p] != 0:
         p = (p + 1) & mask
     index[p] = tag << 32 | number
-
-
-@njit(inline="always")
-def _tag(keys: Any, e: int, words: int) -> int:
-    h = hash_start(keys[e, 0])
-    for w in range(1, words):
-        h = hash_next(h, keys[e, w])
-    return hash_end(h) >> 32
-
-
-@njit("int64(int64[:, ::1], int64, int64, int64, int64[::1])", nogil=True, cache=True)
-def keep_keys(keys: Any, count: int, left: int, right: int, index: Any) -> int:
-    """Forgets the keys whose rows have all left, whose sides begin at ``left`` and ``right``;
-    returns how many stay. The index has these alone afterwards; their places in it are asked for
-    ahead."""
-    words = keys.shape[1] - 2
-    index[:] = 0
-    stay = 0
-    for e in range(count):
-        if keys[e, words] < left and keys[e, words + 1] < right:
-            continue
-        for w in range(words + 2):
-            keys[stay, w] = keys[e, w]
-        stay += 1
-    first, mask = index.ctypes.data, index.size - 1
-    tags = np.zeros(_AHEAD, np.int64)
-    for e in range(stay + _AHEAD):
-        if e >= _AHEAD:
-            _enter(index, tags[e % _AHEAD], e - _AHEAD + 1)
-        if e < stay:
-            tag = _tag(keys, e, words)
-            tags[e % _AHEAD] = tag
-            prefetch(first + 8 * (tag & mask))
-    return stay
 
 
 @njit("void(int64[:, ::1], int64, int64[::1])", nogil=True, cache=True)

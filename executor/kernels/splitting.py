@@ -13,7 +13,6 @@ from cql.executor.unit import (
     STRAGGLERS,
 )
 
-
 #: Up to so many partitions, each looks at all rows.
 _PASSES = 4
 

@@ -1,14 +1,14 @@
 """The kernel of OOP-Join (out-of-order paper §5.3, figure 4), written for one query.
 
-Each side keeps its rows in a ring, in the order of arrival, and those of a key are linked from the
-latest back. As the other side progresses, rows leave where the ring begins; nothing else refers to
-them, since links end there. What cannot leave, since an older row stays, is left out when room is
-asked for (``oop_join``).
+Each side keeps its rows in a ring, in the order of arrival, and those whose keys have the same
+bucket are linked from the latest back. As the other side progresses, rows leave where the ring
+begins; nothing else refers to them, since links end there. What cannot leave, since an older row
+stays, is left out when room is asked for (``oop_join``).
 
 A row finds its partners without passing over all that are later than it may join: a row also knows
 one further back, chosen so that any is reached in logarithmically many steps (Myers: An
 Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
-Where that may be much, a list is of a key and a slice of time, as long as the band is wide.
+Where that may be much, a list is of a bucket by key and slice of time, as long as the band is wide.
 
 Rows that have found no partner (of outer and anti joins) leave in passes over the ring: one begins
 when the other side has progressed, and may be smoothed over the units that follow (slow flush, §6),
@@ -24,7 +24,7 @@ from enum import Enum, auto
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.join_keys import KeyLayout, KeyTable, key_layout
+from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.row_terminal import store_order, store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -89,14 +89,14 @@ class _JoinWriter:
     placed: bool
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
-    keys: KeyTable = field(init=False)
+    keys: KeyLists = field(init=False)
 
     def __post_init__(self) -> None:
         node = self.node
         types = [node.left.schema[a].type for a, _ in node.keys]
         layout = key_layout(types, sliced=node.sliced)
-        self.keys = KeyTable(self.kernel, layout, picks=self.rows is Rows.OWN)
-        self.sides = (side_of(node, 0), side_of(node, 1))
+        self.keys = KeyLists(self.kernel, layout, picks=self.rows is Rows.OWN)
+        self.sides = (side_of(node, 0, layout.words), side_of(node, 1, layout.words))
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -143,7 +143,6 @@ class _JoinWriter:
 
     def _give_back(self) -> None:
         kernel, body = self.kernel, self.kernel.body
-        self.keys.give_back()
         for side in self.sides:
             for word in side.changing:
                 body.line(f"{kernel.word(side.name + word)} = {side.name}{word}")
@@ -173,7 +172,7 @@ class _JoinWriter:
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
         with body.block("for i in range(first, n):"):
             body.line(f"r = {row_at(kernel, 'i', parted=self.rows is not Rows.ALL)}")
-            if self.keys.layout.hashed:
+            if self.keys.layout.words:
                 self._look_ahead(side)
             if side.pads:
                 body.line("void = False")
@@ -186,13 +185,11 @@ class _JoinWriter:
                 need = f"status = 2; detail = {NEED_ROOM + side.port}; detail_row = n - i; break"
                 with body.block(f"if {s}top - {s}head >= {s}room:"):
                     body.line(need)
-                with body.block(f"if {self.keys.full}:"):
-                    body.line(f"status = 2; detail = {NEED_ROOM + 2}; detail_row = n - i; break")
             if self.node.sliced:
                 self._of_slices(side)
             else:
-                self.keys.find("keep")
-                self._begin(side, f"x = {self.keys.latest(side.other)} if known else -1")
+                self.keys.find()
+                self._begin(side, f"x = {self.keys.latest(side.other)}")
                 self._partners(side)
             if side.marks:
                 self._alone(side)
@@ -200,8 +197,7 @@ class _JoinWriter:
                 body.line("break")
             with body.block("if keep:"):
                 if self.node.sliced:
-                    self.keys.slice("t >> shift")
-                    self.keys.find("True")
+                    self.keys.find("t >> shift")
                 self._insert(side)
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
@@ -227,7 +223,7 @@ class _JoinWriter:
             if self.node.sliced and side.time is not None:
                 shift = self.kernel.declare("shift", self.kernel.word("shift"))
                 part = f"int64({scope.load(side.time).value}) >> {shift}"
-            self.keys.look_ahead(side.schema, side.keys, scope, part)
+            self.keys.look_ahead(side.schema, side.keys, scope, part, self.sides[1 - side.port])
 
     def _begin(self, side: Side, first: str) -> None:
         """Where the search for partners of a row begins, or goes on after the output was full."""
@@ -259,9 +255,8 @@ class _JoinWriter:
                 body.line("part = last + 1")
         with body.block("while part <= last and status == 0:"):
             with body.block("if not again:"):
-                self.keys.slice("part")
-                self.keys.find(None)
-                body.line(f"x = {self.keys.latest(o)} if known else -1")
+                self.keys.find("part")
+                body.line(f"x = {self.keys.latest(o)}")
             body.line("again = False")
             self._partners(side)
             body.line("part += 1")
@@ -311,7 +306,7 @@ class _JoinWriter:
             if side.time is not None:
                 body.line(f"y = {o}t[at]")
                 if self.node.sliced:
-                    with body.block("if y > most or y < least:"):
+                    with body.block("if y > most or y < least or y >> shift != part:"):
                         body.line("continue")
             if side.time is not None and not self.node.sliced:
                 with body.block("if y > most:"):
@@ -324,6 +319,10 @@ class _JoinWriter:
                 with body.block("if y < least:"):
                     with body.block(f"if y + {o}disorder < least:"):
                         body.line("break")
+                    body.line("continue")
+            for w in range(self.keys.layout.words):
+                word = kernel.declare(f"{o}k{w}", other.view(kernel, f"k{w}"))
+                with body.block(f"if {word}[at] != kw{w}:"):
                     body.line("continue")
             mine, theirs = unit_columns(side.schema, side.name), other.stored(self.kernel)
             pair = RowScope(kernel, "r")
@@ -392,6 +391,9 @@ class _JoinWriter:
             if place.mask is not None:
                 mask = kernel.declare(place.mask, place.mask_view)
                 body.line(f"{mask}[q] = 1 if {code.valid} else 0")
+        for w in range(self.keys.layout.words):
+            word = kernel.declare(f"{s}k{w}", side.view(kernel, f"k{w}"))
+            body.line(f"{word}[q] = kw{w}")
         body.lines(f"p = {self.keys.latest(s)}", f"back = {s}top - p if p >= {s}head else 0")
         body.line(f"{s}back[q] = back")
         if side.marks:
@@ -405,7 +407,7 @@ class _JoinWriter:
                     body.line(f"{s}latest{g} = t")
                 with body.block(f"elif {s}latest{g} - t > {s}disorder{g}:"):
                     body.line(f"{s}disorder{g} = min({s}latest{g} - t, {NO_BOUND})")
-        body.lines(f"{self.keys.latest(s)} = {s}top", f"{s}top += 1")
+        body.lines(self.keys.enter(s), f"{s}top += 1")
 
     def _link(self, side: Side) -> None:
         """The second link of the new row, at ``q``, whose first leads to ``p`` if ``back`` is not

@@ -15,8 +15,8 @@ from cql.planner.expr import columns_of
 from cql.planner.physical_joins import OopJoinExec
 
 SIDES = ("l", "r")
-#: Of a row: how many places back the row of its key before it is (0: none), and another one, and
-#: how many it has before it.
+#: Of a row: how many places back the one before it in its list is (0: none), and another one, and
+#: how many there are before it.
 LINKS = ("back", "skip", "depth")
 #: Words of a side that a kernel changes. Rows from ``head`` to ``top`` are held, by their numbers;
 #: the ring begins with row ``base``, at most a round before.
@@ -110,23 +110,23 @@ class Side:
 
 
 def record_of(parts: Mapping[str, str]) -> Record:
-    """Of parts, name → storage. The widest come first, so that none is split; as many bytes as keep
-    them in line."""
+    """Of parts, name → storage. The widest come first, so that none is split; whole words."""
     widths = {name: stored_dtype(storage).itemsize for name, storage in parts.items()}
     places, offset = {}, 0
     for name in sorted(parts, key=lambda n: -widths[n]):
         places[name] = offset, parts[name]
         offset += widths[name]
-    widest = max(widths.values())
-    return Record(places, -(-offset // widest) * widest)
+    return Record(places, -(-offset // 8) * 8)
 
 
-def side_of(node: OopJoinExec, port: int) -> Side:
+def side_of(node: OopJoinExec, port: int, words: int) -> Side:
+    """``words`` are those of a key."""
     schema = (node.left, node.right)[port].schema
     first = len(node.left.schema) if port else 0
     pair = {*node.columns, *columns_of(*node.rest)}
     time = None if node.band is None else (node.band.left, node.band.right)[port]
     parts = {} if time is None else {"t": "int64"}
+    parts |= {f"k{w}": "int64" for w in range(words)}
     parts |= dict.fromkeys(LINKS if time is not None and not node.sliced else LINKS[:1], "int32")
     marks = node.shows_of(port)
     if marks:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.join import NONE, keep_keys, keep_rows, renumber
+from cql.executor.kernels.join import NONE, keep_rows, link_rows
 from cql.executor.operators import join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.join_code import Rows
@@ -19,10 +19,9 @@ from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical import inputs, sources
 from cql.planner.physical_joins import OopJoinExec
 
-_ROWS, _KEYS = 1 << 10, 1 << 10
-#: Bytes of keys up to which most places may be free: a miss costs little there, and keys are
-#: forgotten less often.
-_NEAR = 1 << 22
+_ROWS = 1 << 10
+#: Bytes of buckets up to which most may be empty: a look into one costs little there.
+_NEAR = 1 << 20
 #: Half of the rows without a partner that leave with a unit to which no more have come.
 _PADS = 1 << 11
 
@@ -31,8 +30,8 @@ class OopJoinOperator(GeneratedOperator):
     """``rows`` are those of a unit that it joins, as partition ``part`` of so many, whose outputs
     are put in order if it is ``placed``.
 
-    State: ``lrows`` and ``rrows``, rings of records; ``keys``, records of keys, and the
-    ``index`` over these."""
+    State: ``lrows`` and ``rrows``, rings of records, and ``buckets``, the latest row of each list
+    of them."""
 
     def __init__(
         self,
@@ -49,7 +48,6 @@ class OopJoinOperator(GeneratedOperator):
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys
-        self._take_keys(_KEYS if self._keys.hashed else 1)
         self.set("part", part)
         self.set("parts", parts)
         if rows is Rows.OWN:
@@ -60,6 +58,7 @@ class OopJoinOperator(GeneratedOperator):
             for word in ("bound", "latest", "latest2", "padded" if side.time is not None else ""):
                 self.set(side.name + word, NEVER)
             self.set(f"{side.name}pass", -1)
+        self._take_buckets(self._wanted)
         for time in ("left", "right", "later", "earlier"):
             self.set(f"{time} promised", NEVER)
         if node.band is not None:
@@ -85,27 +84,20 @@ class OopJoinOperator(GeneratedOperator):
 
     def _purge(self, side: Side) -> int:
         """Rows that no later one of the other side can join leave, wherever they stand. Returns how
-        many stay."""
-        s = side.name
-        rows, head, held = self.state[f"{s}rows"], self.get(f"{s}head"), self._rows(side)
-        place = np.full(held, NONE)
-        stay = 0
+        many stay; if they are fewer, they have to be linked anew."""
+        s, held = side.name, self._rows(side)
+        head, stay = self.get(f"{s}head"), 0
         if side.time is not None:
-            parts = side.record.places
-            links = [parts[link][0] // 4 if link in parts else NONE for link in LINKS]
-            ring = [head - self.get(f"{s}base"), self.get(f"{s}room")]
             stay = keep_rows(
-                rows.view(np.int64).reshape(rows.size, -1),
-                rows.view(np.int32).reshape(rows.size, -1),
-                np.array([parts["t"][0] // 8, *links, *ring], np.int64),
-                place,
+                self.state[f"{s}rows"].view(np.int64).reshape(self.get(f"{s}room"), -1),
+                head - self.get(f"{s}base"),
+                held,
+                side.record.places["t"][0] // 8,
                 self._leaves(side),
             )
         elif not self.get(f"{side.other}ended"):
             return held
         if stay < held:
-            column = self._keys.count + SIDES.index(s)
-            renumber(self.state["keys"], self._records, column, head, place)
             self.set("purged", self.get("purged") + held - stay)
             self.set(f"{s}top", head + stay)
             self._measure(side)
@@ -143,49 +135,57 @@ class OopJoinOperator(GeneratedOperator):
         return max(self.get(f"{side.other}bound"), -NO_BOUND) - self.get(f"{side.name}reach")
 
     @property
-    def _records(self) -> int:
-        """Records of keys."""
-        return self.get("count") if self._keys.hashed else 1
+    def _wanted(self) -> int:
+        """Buckets for as many rows as there is room for, a power of two; few rows of other keys
+        should be met in the list of one."""
+        if not self._keys.words:
+            return 1
+        rows = max(self.get(f"{s}room") for s in SIDES)
+        return 1 << (max(rows, min(8 * rows, _NEAR // 8)) - 1).bit_length()
 
-    def _take_keys(self, room: int) -> None:
-        """Room for so many keys, those that are there among them."""
-        self.resize("keys", room, np.dtype((np.int64, self._keys.width)))
-        self.set("room", room)
-        if not self._keys.hashed:
-            self.state["keys"][:] = NONE
-        else:
-            places = 1 << (room + room // 3).bit_length()  # at least a quarter is free
-            self.fresh("index", places, np.dtype(np.int64))
-            self.set("index mask", places - 1)
-            self._forget_keys()
+    def _take_buckets(self, count: int) -> None:
+        self.fresh("buckets", count, np.dtype((np.int32, len(SIDES))))
+        self.set("bucket mask", count - 1)
+        for side in self.sides:
+            self._link(side)
 
-    def _forget_keys(self) -> int:
-        """Keys without rows are forgotten; returns how many stay."""
-        index = self.state["index"]
-        heads = (self.get(f"{s}head") for s in SIDES)
-        stay = int(keep_keys(self.state["keys"], self._records, *heads, index))
-        self.set("count", stay)
-        return stay
+    def _link(self, side: Side) -> None:
+        """Makes the lists of a side anew."""
+        s, parts = side.name, side.record.places
+        rows, head = self.state[f"{s}rows"], self.get(f"{s}head")
+        link_rows(
+            rows.view(np.int64).reshape(rows.size, -1),
+            rows.view(np.int32).reshape(rows.size, -1),
+            np.array(
+                [
+                    side.port, head, head - self.get(f"{s}base"), self._rows(side),
+                    parts["t"][0] // 8 if "t" in parts else NONE,
+                    parts["k0"][0] // 8 if "k0" in parts else NONE,
+                    self._keys.words,
+                    self.get("shift") if self._keys.sliced else NONE,
+                    *(parts[link][0] // 4 if link in parts else NONE for link in LINKS),
+                ],
+                np.int64,
+            ),
+            self.state["buckets"],
+        )  # fmt: skip
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
     def provide(self, unit: Unit) -> None:
         detail = int(unit.words[DETAIL])
         assert detail & NEED_KIND == NEED_ROOM, detail
-        number = detail & ~NEED_KIND
-        if number < len(self.sides):
-            side = self.sides[number]
-            room, stay = self.get(f"{side.name}room"), self._purge(side)
-            if stay == room:
-                self._take(side, 2 * room)
-            elif 3 * stay > 2 * room or (8 * stay < room and room > _ROWS):
-                self._take(side, max(stay + stay // 2 + 1, _ROWS))
-        else:
-            stay, room = self._forget_keys(), self.get("room")
-            near = min(10 * stay, _NEAR // (8 * self._keys.width))
-            wanted = max(5 * stay // 2, near, _KEYS)
-            if 4 * wanted > 5 * room or 4 * wanted < room:
-                self._take_keys(wanted)
+        side = self.sides[detail & ~NEED_KIND]
+        room, held = self.get(f"{side.name}room"), self._rows(side)
+        stay = self._purge(side)
+        if stay == room:
+            self._take(side, 2 * room)
+        elif 3 * stay > 2 * room or (8 * stay < room and room > _ROWS):
+            self._take(side, max(stay + stay // 2 + 1, _ROWS))
+        if self._wanted != len(self.state["buckets"]):
+            self._take_buckets(self._wanted)
+        elif stay < held:
+            self._link(side)
 
     def counters(self) -> dict[str, int]:
         counted = self.counted()
@@ -213,9 +213,10 @@ class OopJoinOperator(GeneratedOperator):
             for (c, _), part in zip(self.node.keys, self._keys.parts, strict=True)
             if self.node.left.schema[c].type.is_coded
         ]
-        if coded:
-            self._forget_keys()  # so that none is left whose text is forgotten
-            keys = self.state["keys"][: self.get("count")]
+        for side in self.sides if coded else ():
+            rows, held = self.state[f"{side.name}rows"], self._held(side)
             for part in coded:
-                map_key(keys[:, part.word], part, change)
-            self._forget_keys()
+                words = rows[f"k{part.word}"][held]
+                map_key(words, part, change)
+                rows[f"k{part.word}"][held] = words
+            self._link(side)
