@@ -142,15 +142,15 @@ def _write(
             body.line("r = uint64(i)")
             scope = RowScope(kernel, "r")
             scope.columns = unit_columns(schema)
-            for condition in conditions:
-                with body.block(f"if not {passes(emit(condition, scope))}:"):
-                    body.lines("part[r] = -1", "continue")
+            # All of it for every row, so that several are hashed at once: nothing here can fail.
+            asked = [passes(emit(condition, scope)) for condition in conditions]
             codes = [emit(key, scope) for key in keys]
             if ranged:
-                body.line(f"part[r] = {_range_of(codes[0], kernel)}")
+                body.line(f"q = {_range_of(codes[0], kernel)}")
             else:
                 body.line(f"h = {hash_of(_words(codes, types, body))}")
-                body.line(f"part[r] = {partition_of('h', 'parts')}")
+                body.line(f"q = {partition_of('h', 'parts')}")
+            body.line(f"part[r] = q if {' and '.join(asked)} else -1" if asked else "part[r] = q")
         body.line(f"split_rows(unit, u[{OUT}], {width}, parts)")
         passed = "n"
         if conditions:
