@@ -4,23 +4,27 @@ gives, row for row, and its ledgers count the same.
 
 ::
 
-    python tests/stress_ordered.py --plans 10000 --kernels FOLDER
+    python tests/stress_ordered.py --plans 10000 --jobs 2 --kernels FOLDER
     python tests/stress_ordered.py --plan join/3:17        # one again
 
-Shapes and data are those of ``count_cases``; each of them is run under ``TOGETHER`` settings.
+Shapes and data are those of ``count_cases``; each of them is run under ``TOGETHER`` settings. A
+process runs some plans and ends, as machine code is only given back then; without ``--kernels``
+each compiles its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
-import gc
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,11 +35,14 @@ from count_cases import data_set, is_sure, join_names, known_nulls, names, profi
 from random_cases import MORSELS, Case, run_engine
 
 from cql.errors import CqlError
+from cql.executor import codegen
 from cql.executor.kernels.sections import CALM, STALLING, YIELDING
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.sections import Sections
 
 TOGETHER = 5
+#: Plans of a process.
+PLANS = 100
 WORKERS, PARTITIONS, SLOTS = (1, 2, 3, 4, 8), (0, 2, 3, 8, 64), (0, 0, 1, 2, 4)
 #: A stall takes as long as everything else.
 STRESS = (*(YIELDING,) * 15, STALLING)
@@ -109,32 +116,52 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plan", help="SHAPE:SEED")
     parser.add_argument("--kernels", type=Path, help="keeps the machine code, all of it")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     given = parser.parse_args(args)
-    faulthandler.enable()
-    if given.kernels is not None:
-        from cql.executor import codegen
-
-        mock.patch.object(codegen, "prune", return_value=None).start()
-        random_cases.EVERYWHERE["kernel_cache"] = str(given.kernels)
     if given.plan:
+        begin(given.kernels)
         name, seed = given.plan.split(":")
         print(dict(compared(name, int(seed), print)))
         return 0
-    shapes = [*names(), *join_names()]
-    random.Random(given.seed).shuffle(shapes)
     counts: Counter[str] = Counter()
     started = time.monotonic()
-    for k in range(given.plans):
-        # shapes take turns of a few data sets each, as every one compiles kernels of its own
-        turn, within = divmod(k, 4 * len(shapes))
-        name, seed = shapes[within // 4], given.seed + 4 * turn + within % 4
-        counts += compared(name, seed, lambda text: print(text, flush=True))
-        if k % 100 == 99:
-            print(k + 1, dict(counts), f"{time.monotonic() - started:.0f} s", flush=True)
-            gc.collect()
-            gc.freeze()  # machine code stays
+    with ProcessPoolExecutor(
+        given.jobs, get_context("spawn"), begin, (given.kernels,), max_tasks_per_child=1
+    ) as processes:
+        parts = [range(k, min(k + PLANS, given.plans)) for k in range(0, given.plans, PLANS)]
+        done = 0
+        for found, told in processes.map(several, parts, repeat(given.seed)):
+            done, counts = done + PLANS, counts + found
+            print(*told, sep="\n", end="\n" if told else "")
+            print(
+                min(done, given.plans),
+                dict(counts),
+                f"{time.monotonic() - started:.0f} s",
+                flush=True,
+            )
     print(given.plans, "plans", dict(counts))
     return 1 if counts["DIFFERENT"] else 0
+
+
+def begin(kernels: Path | None) -> None:
+    """What a process does first."""
+    faulthandler.enable()
+    if kernels is not None:
+        mock.patch.object(codegen, "prune", return_value=None).start()
+        random_cases.EVERYWHERE["kernel_cache"] = str(kernels)
+
+
+def several(plans: range, seed: int) -> tuple[Counter[str], list[str]]:
+    """The plans of these numbers, and what is told of them."""
+    shapes = [*names(), *join_names()]
+    random.Random(seed).shuffle(shapes)
+    counts: Counter[str] = Counter()
+    told: list[str] = []
+    for k in plans:
+        # shapes take turns of a few data sets each, as every one compiles kernels of its own
+        turn, within = divmod(k, 4 * len(shapes))
+        counts += compared(shapes[within // 4], seed + 4 * turn + within % 4, told.append)
+    return counts, told
 
 
 if __name__ == "__main__":
