@@ -223,7 +223,7 @@ class _JoinWriter:
             if self.node.sliced and side.time is not None:
                 shift = self.kernel.declare("shift", self.kernel.word("shift"))
                 part = f"int64({scope.load(side.time).value}) >> {shift}"
-            self.keys.look_ahead(side.schema, side.keys, scope, part, self.sides[1 - side.port])
+            self.keys.look_ahead(side.schema, side.keys, scope, part)
 
     def _begin(self, side: Side, first: str) -> None:
         """Where the search for partners of a row begins, or goes on after the output was full."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
 from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.join_side import SIDES, Side
+from cql.executor.operators.join_side import SIDES
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.model import Schema
@@ -149,11 +149,11 @@ class KeyLists:
                 body.line(f"picked += int64({partition_of('h', parts)} == {part})")
 
     def look_ahead(
-        self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None, other: Side
+        self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None
     ) -> None:
         """Asks for the bucket of a later row, which ``scope`` loads; ``part`` is its slice. (What
         stands there decides a branch, and is not in the nearest cache.) Without slices its hash is
-        kept until it is looked up, and halfway there the latest row of ``other`` is asked for."""
+        kept until it is looked up. (To ask for the row that is the latest gains nothing.)"""
         body = self.kernel.body
         if self.picks:
             body.line(f"hashed = hashes[uint64(i + {AHEAD_ROWS})]")
@@ -164,22 +164,13 @@ class KeyLists:
             body.line(f"hashed = {hash_of([f'ahead{w}' for w in range(len(words))])}")
         buckets = self.kernel.declare("buckets_at", self.kernel.word("buckets"))
         body.line(f"prefetch({buckets} + {4 * len(SIDES)} * ((hashed >> 32) & bucket_mask))")
-        if part is not None:
+        if part is not None or self.picks:
             return
-        if not (self._keeps or self.picks):
+        if not self._keeps:
             self._keeps = True
             slot = self.kernel.words(_KEPT)
             self.kernel.declare("hashes", f"words(desc + {8 * slot}, {_KEPT})")
-        if self._keeps:
-            body.line(f"hashes[(i + {AHEAD_ROWS}) & {_KEPT - 1}] = hashed")
-        halfway, o = AHEAD_ROWS // 2, other.name
-        with body.block(f"if i >= first + {halfway if self._keeps else 0}:"):
-            place = f"(i + {halfway}) & {_KEPT - 1}" if self._keeps else f"uint64(i + {halfway})"
-            body.line(f"b = uint64({len(SIDES)} * ((hashes[{place}] >> 32) & bucket_mask))")
-            body.line(f"x = {self.latest(o)}")
-            rows = self.kernel.declare(f"{o}rows_at", self.kernel.word(f"{o}rows"))
-            body.line(f"x = int64(ring(x - {o}base, {o}room)) if x >= {o}head else 0")
-            body.line(f"prefetch({rows} + {other.record.size} * x)")
+        body.line(f"hashes[(i + {AHEAD_ROWS}) & {_KEPT - 1}] = hashed")
 
     def lost(self, instead: str | None) -> tuple[str, ...]:
         """What becomes of a row without a key or a time."""
