@@ -136,12 +136,13 @@ class OopJoinOperator(GeneratedOperator):
 
     @property
     def _wanted(self) -> int:
-        """Buckets for as many rows as there is room for, a power of two; few rows of other keys
-        should be met in the list of one."""
+        """Buckets, a power of two: four for each row that there is room for, as few rows of other
+        keys should be met in the list of one (with one for each, joins of wide bands took a fifth
+        longer)."""
         if not self._keys.words:
             return 1
         rows = max(self.get(f"{s}room") for s in SIDES)
-        return 1 << (max(rows, min(8 * rows, _NEAR // 8)) - 1).bit_length()
+        return 1 << (max(4 * rows, min(8 * rows, _NEAR // 8)) - 1).bit_length()
 
     def _take_buckets(self, count: int) -> None:
         self.fresh("buckets", count, np.dtype((np.int32, len(SIDES))))
