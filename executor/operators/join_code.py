@@ -181,10 +181,9 @@ class _JoinWriter:
             lost = None if not side.pads else "void = True"
             self.keys.words_of(side.schema, side.keys, scope, lost)
             self._reach(side, scope, lost)
-            with body.block("if sub == 0:"):
-                need = f"status = 2; detail = {NEED_ROOM + side.port}; detail_row = n - i; break"
-                with body.block(f"if {s}top - {s}head >= {s}room:"):
-                    body.line(need)
+            with body.block(f"if sub == 0 and {s}top - {s}head >= {s}room:"):
+                room = NEED_ROOM + side.port
+                body.line(f"status = 2; detail = {room}; detail_row = n - i; break")
             if self.node.sliced:
                 self._of_slices(side)
             else:
