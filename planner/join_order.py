@@ -5,16 +5,20 @@ keeps the pairs fewest, by the statistics that there are (System R's estimates: 
 "Access Path Selection in a Relational Database Management System", SIGMOD 1979, section 4; an
 equality keeps one of as many pairs as the side with more values has values). The written order
 stays where the other one is not expected to be clearly better.
+
+Streams whose times have bands stay as written if each input has a band with one before it; if not,
+an order is taken in which each has, as bands bound what is held (out-of-order paper §5.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild
+from cql.planner.join_condition import Sides, Terms, take_apart
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -26,7 +30,7 @@ from cql.planner.logical import (
     Windowed,
     inputs,
 )
-from cql.planner.properties import is_bounded, is_table
+from cql.planner.properties import is_bounded, is_table, progressing
 from cql.planner.relations import is_inner, is_relation
 from cql.planner.rules import conjunction, conjuncts, with_inputs
 from cql.planner.scope import column_of
@@ -41,6 +45,8 @@ _KEYS = 100.0
 _KEPT = 1 / 3
 #: The chosen order is expected to have at most so many of the pairs of the written one.
 _BETTER = 0.7
+#: Places of inputs as written, in the order in which they join, and why.
+_Chosen: TypeAlias = tuple[tuple[int, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +76,23 @@ class _Chain:
 
 
 def order_joins(plan: Logical) -> Logical:
-    """``plan`` with its inner joins in the order that is expected to have the fewest pairs; the
-    columns stay in theirs."""
-    if not _moves(plan):
-        return with_inputs(plan, order_joins)
-    chain = _chain(plan)
-    if not _may_move(chain):
-        return with_inputs(plan, order_joins)
-    chain = replace(chain, leaves=tuple(map(order_joins, chain.leaves)))
-    written = tuple(range(len(chain.leaves)))
-    order = _order(chain)
-    before, after = _pairs(chain, written), _pairs(chain, order)
-    if sum(after) > _BETTER * sum(before):
-        return with_inputs(plan, order_joins)
-    names = ", ".join(_name(chain.leaves[k]) for k in order)
-    why = f"order {names}: about {sum(after):,.0f} pairs at a time, as written {sum(before):,.0f}"
-    return _joined(chain, order, plan, why)
+    """``plan`` with its inner joins in another order where that is better, or the only one that can
+    run; the columns stay in theirs."""
+    if _moves(plan) and (chosen := _chosen(chain := _chain(plan))) is not None:
+        order, why = chosen
+        leaves = tuple(map(order_joins, chain.leaves))
+        return _joined(replace(chain, leaves=leaves), order, plan, why)
+    return with_inputs(plan, order_joins)
+
+
+def _chosen(chain: _Chain) -> _Chosen | None:
+    """Never another order where it could change which rows are bad, or late (a table is looked up
+    in)."""
+    if len(chain.leaves) < 3 or any(map(is_table, chain.leaves)):
+        return None
+    held = all(is_relation(leaf) or is_bounded(leaf) for leaf in chain.leaves)
+    fails = any(functions.can_fail(part) for part in chain.parts)
+    return _of_few_pairs(chain) if held and not fails else _of_bands(chain)
 
 
 def _moves(node: Logical) -> TypeGuard[Join]:
@@ -108,14 +115,60 @@ def _shifted(expr: Expr, by: int) -> Expr:
     return rebuild(expr, lambda e: _shifted(e, by))
 
 
-def _may_move(chain: _Chain) -> bool:
-    """Not where another order could change which rows are bad, late (a table is looked up in), or
-    kept for ever."""
-    if len(chain.leaves) < 3 or any(functions.can_fail(part) for part in chain.parts):
-        return False
-    return all(
-        not is_table(leaf) and (is_relation(leaf) or is_bounded(leaf)) for leaf in chain.leaves
-    )
+# -- bands -----------------------------------------------------------------------------------------
+
+
+def _of_bands(chain: _Chain) -> _Chosen | None:
+    """The order next to the written one in which each input has a band with one before it."""
+    may_fail = (p for p in chain.parts if functions.can_fail(p))
+    if any(map(is_relation, chain.leaves)) or not all(_is_band(chain, p) for p in may_fail):
+        return None
+    order: tuple[int, ...] = (0,)
+    rest = list(range(1, len(chain.leaves)))
+    while rest:
+        near = [k for k in rest if any(_is_near(chain, j, k) for j in order)]
+        if not near:
+            return None
+        order = (*order, near[0])
+        rest.remove(near[0])
+    if list(order) == sorted(order):
+        return None
+    names = ", ".join(_name(chain.leaves[k]) for k in order)
+    return order, f"order {names}: each has a band with one before it, not so as written"
+
+
+def _is_near(chain: _Chain, one: int, other: int) -> bool:
+    """Whether two inputs have a band that bounds the state of a join of them."""
+    return (band := _terms(chain, chain.parts, one, other).band) is not None and band.closed
+
+
+def _is_band(chain: _Chain, part: Expr) -> bool:
+    """Whether it only says how far apart two times may lie."""
+    read = sorted(chain.read(part))
+    return len(read) == 2 and _terms(chain, [part], read[0], read[1]).band is not None
+
+
+def _terms(chain: _Chain, parts: Sequence[Expr], one: int, other: int) -> Terms:
+    """What is asked of two inputs alone."""
+    left, right = chain.leaves[one], chain.leaves[other]
+    width = len(left.schema)
+    now = dict([*_places(chain, one, 0), *_places(chain, other, width)])
+    here = [_moved(part, now) for part in parts if chain.read(part) == {one, other}]
+    return take_apart(here, [], Sides(width, tuple(progressing(left)), tuple(progressing(right))))
+
+
+# -- fewest pairs --------------------------------------------------------------------------------
+
+
+def _of_few_pairs(chain: _Chain) -> _Chosen | None:
+    """The order that is expected to have the fewest pairs, if they are clearly fewer."""
+    order = _order(chain)
+    before, after = _pairs(chain, range(len(chain.leaves))), _pairs(chain, order)
+    if sum(after) > _BETTER * sum(before):
+        return None
+    names = ", ".join(_name(chain.leaves[k]) for k in order)
+    why = f"order {names}: about {sum(after):,.0f} pairs at a time, as written {sum(before):,.0f}"
+    return order, why
 
 
 def _order(chain: _Chain) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from cql.deep import deep_stack
 from cql.planner import functions
 from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, substitute
+from cql.planner.join_condition import Sides, differences, is_timed
 from cql.planner.logical import (
     Aggregate,
     AggregateCall,
@@ -246,7 +247,8 @@ def _keeps_without(part: Expr, time: int) -> bool:
 
 def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     """An inner join of which ``parts`` are the condition: what reads one side only stands below
-    that, unless it can fail (on a row without a partner, too)."""
+    that, unless it can fail (on a row without a partner, too); a band of a join there cannot, as it
+    is compared without being computed."""
     width = len(node.left.schema)
     left: list[Expr] = []
     right: list[Expr] = []
@@ -254,18 +256,32 @@ def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     lacking, lacking_right = (_lacking(node, port) for port in (0, 1))
     for part in parts:
         used, safe = columns_of(part), _cannot_fail([part])
-        if safe and used and max(used) < width and len(lacking) < 2:
+        if used and max(used) < width and len(lacking) < 2 and (safe or _is_band(part, node.left)):
             left.append(_or_without_time(part, node.left, lacking))
-        elif safe and used and min(used) >= width and len(lacking_right) < 2:
+            continue
+        if used and min(used) >= width and len(lacking_right) < 2:
             moved = substitute(part, _behind(width, node.right))
-            right.append(_or_without_time(moved, node.right, lacking_right))
-        else:
-            both.append(part)
+            if safe or _is_band(moved, node.right):
+                right.append(_or_without_time(moved, node.right, lacking_right))
+                continue
+        both.append(part)
     return replace(
         node,
         left=Filter(node.left, conjunction(left), left[0].pos) if left else node.left,
         right=Filter(node.right, conjunction(right), right[0].pos) if right else node.right,
         condition=conjunction(both) if both else None,
+    )
+
+
+def _is_band(part: Expr, node: Logical) -> bool:
+    """Whether ``part`` says how far apart two times of the inputs of an inner join may lie."""
+    if not (isinstance(node, Join) and node.kind in ("inner", "cross")):
+        return False
+    sides = Sides(len(node.left.schema), *(tuple(progressing(n)) for n in (node.left, node.right)))
+    return any(is_timed(band, sides) for band in differences(part, sides)) or (
+        _is_band(part, node.left)
+        if (below := sides.of(part)) == 0
+        else below == 1 and _is_band(sides.own(part), node.right)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -79,3 +80,49 @@ def test_the_small_input_comes_first(session: cql.Session) -> None:
 )
 def test_where_the_written_order_stays(session: cql.Session, text: str) -> None:
     assert "pairs at a time" not in session.sql(text).explain()
+
+
+STAR = (
+    "SELECT b.k, w.j, f.t FROM big b, wide w, few f WHERE b.t BETWEEN f.t - 30 AND f.t + 20"
+    " AND f.t - w.t <= 25 AND f.t > w.t - 16 AND b.k <= w.k"
+)
+
+
+def test_streams_join_where_they_have_bands(
+    session: cql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = session.sql(STAR)
+    assert "order big, few, wide: each has a band with one before it" in query.explain()
+    found = query.to_arrow()
+    monkeypatch.setattr(join_order, "_of_bands", lambda chain: None)
+    written = session.sql(STAR)
+    assert "each has a band" not in written.explain()
+    expected = written.to_arrow()
+    assert found.schema == expected.schema
+    assert found.num_rows > 100
+    assert difference(storage_rows(expected), storage_rows(found)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # each has a band with one before it; one has none with any; one bound only
+        STAR.replace("big b, wide w, few f", "big b, few f, wide w"),
+        STAR.replace("f.t - w.t <= 25 AND f.t > w.t - 16", "f.j = w.j"),
+        STAR.replace("f.t - w.t <= 25 AND ", ""),
+    ],
+)
+def test_where_streams_with_bands_stay(session: cql.Session, text: str) -> None:
+    assert "each has a band" not in session.sql(text).explain()
+
+
+def test_endless_streams_are_read_in_the_order_of_their_bands(session: cql.Session) -> None:
+    for name in ("p", "q", "r"):
+        session.create_stream(
+            name, lambda: ({"t": n} for n in itertools.count()), "t", bounded=False
+        )
+    star = "FROM p, q, r WHERE p.t BETWEEN r.t - 1 AND r.t + 1 AND q.t = r.t"
+    batch = next(iter(session.sql(f"SELECT p.t, q.t AS u, r.t AS v {star}")))
+    found = [(row["t"], row["u"], row["v"]) for row in batch.to_pylist()]
+    assert found
+    assert all(abs(t - v) <= 1 and u == v for t, u, v in found)
