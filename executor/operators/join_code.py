@@ -5,6 +5,9 @@ bucket are linked from the latest back. As the other side progresses, rows leave
 begins; nothing else refers to them, since links end there. What cannot leave, since an older row
 stays, is left out when room is asked for (``oop_join``).
 
+Where lists are long and lie far apart in memory, those of several rows are gone through together
+before (``search_lists``), as each step of one waits for the one before it.
+
 A row finds its partners without passing over all that are later than it may join: a row also knows
 one further back, chosen so that any is reached in logarithmically many steps (Myers: An
 Applicative Random-Access Stack, 1983). Rows of a list are in order of time up to ``disorder``.
@@ -23,6 +26,7 @@ from enum import Enum, auto
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
+from cql.executor.kernels.join import ABOUT, NONE, SEARCH
 from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
@@ -53,6 +57,9 @@ from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
 
+#: Rows whose lists are gone through together, and the bytes between two rows of a list from which
+#: on the second is not fetched by itself.
+_TOGETHER, _FAR = 16, 4096
 #: What a unit goes through.
 _ROWS, _LEAVING, _DONE = range(3)
 
@@ -90,6 +97,7 @@ class _JoinWriter:
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyLists = field(init=False)
+    searches: int = field(init=False)  # the slot of what ``search_lists`` is told
 
     def __post_init__(self) -> None:
         node = self.node
@@ -97,6 +105,8 @@ class _JoinWriter:
         layout = key_layout(types, sliced=node.sliced)
         self.keys = KeyLists(self.kernel, layout, picks=self.rows is Rows.OWN)
         self.sides = (side_of(node, 0, layout.words), side_of(node, 1, layout.words))
+        slices = 2 if node.sliced else 1
+        self.searches = self.kernel.words(ABOUT + SEARCH * slices * _TOGETHER)
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -168,9 +178,15 @@ class _JoinWriter:
         return node.smooth and node.band is not None and any(side.pads for side in self.sides)
 
     def _rows(self, side: Side) -> None:
-        kernel, body, s = self.kernel, self.kernel.body, side.name
-        body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
+        kernel, body, s, o = self.kernel, self.kernel.body, side.name, side.other
+        body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first", "hops = 0")
+        if side.time is not None:
+            # all others came after the first, and none is older than it by more than any was
+            oldest = f"{o}t[ring({o}head - {o}base, {o}room)] - {o}disorder"
+            body.line(f"oldest = {oldest} if {o}head < {o}top else {INFINITY}")
         with body.block("for i in range(first, n):"):
+            if self.keys.layout.words:
+                self._fetch_lists(side)
             body.line(f"r = {row_at(kernel, 'i', parted=self.rows is not Rows.ALL)}")
             if self.keys.layout.words:
                 self._look_ahead(side)
@@ -188,7 +204,9 @@ class _JoinWriter:
                 self._of_slices(side)
             else:
                 self.keys.find()
-                self._begin(side, f"x = {self.keys.latest(side.other)}")
+                latest = self.keys.latest(o)
+                none = "" if side.time is None else " if most >= oldest else -1"
+                self._begin(side, f"x = {latest}{none}")
                 self._partners(side)
             if side.marks:
                 self._alone(side)
@@ -200,6 +218,8 @@ class _JoinWriter:
                 self._insert(side)
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
+        if self.keys.layout.words:
+            body.line(f"{kernel.word(o + 'far')} = int64(hops > 2 * (i - first))")
         with body.block("if status == 0:"):
             body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
             if self._smooth:
@@ -223,6 +243,44 @@ class _JoinWriter:
                 shift = self.kernel.declare("shift", self.kernel.word("shift"))
                 part = f"int64({scope.load(side.time).value}) >> {shift}"
             self.keys.look_ahead(side.schema, side.keys, scope, part)
+
+    def _fetch_lists(self, side: Side) -> None:
+        """Where a search takes many steps through memory that is in no cache, those of the rows
+        that follow are made together before."""
+        kernel, body, o = self.kernel, self.kernel.body, side.other
+        other, parted = self.sides[1 - side.port], self.rows is not Rows.ALL
+        far = kernel.declare(f"{o}far", kernel.word(f"{o}far"))
+        with body.block(f"if {far} and (i - first) & {_TOGETHER - 1} == 0:"):
+            search = kernel.declare("search", f"desc + {8 * self.searches}")
+            about = kernel.declare("about", f"words({search}, {ABOUT})")
+            places = [other.record.places[k][0] if k in other.record.places else NONE
+                      for k in ("t", *LINKS[:2])]  # fmt: skip
+            told = [kernel.word(f"{o}rows"), other.record.size, *places]
+            told += [f"{o}{word}" for word in ("room", "base", "head")]
+            told.append("0" if other.time is None else f"{o}disorder")
+            body.lines(*(f"{about}[{k}] = {value}" for k, value in enumerate(told)))
+            slot = kernel.declare("searches", f"words({search} + {8 * ABOUT}, 1)")
+            body.line("count = 0")
+            with body.block(f"for g in range(i, min(i + {_TOGETHER}, n)):"):
+                body.line(f"ahead = {row_at(kernel, 'g', parted=parted)}")
+                scope = RowScope(kernel, "ahead")
+                scope.columns = unit_columns(side.schema, side.name)
+                body.lines("least = 0", "most = 0")
+                if side.time is not None:
+                    body.line(f"t = int64({scope.load(side.time).value})")
+                    body.lines(f"least = t - {o}reach", f"most = t + {side.name}reach")
+                part, slices = None, "range(1)"
+                if self.node.sliced:
+                    shift = kernel.declare("shift", kernel.word("shift"))
+                    part, slices = "part", f"range(least >> {shift}, (most >> {shift}) + 1)"
+                with body.block(f"for part in {slices}:"):
+                    self.keys.seek(side.schema, side.keys, scope, part)
+                    body.line(f"x = {self.keys.latest(o)}")
+                    with body.block(f"if x >= {o}head:"):
+                        for k, value in enumerate(("x", NONE, "least", "most")):
+                            body.line(f"{slot}[{SEARCH} * count + {k}] = {value}")
+                        body.line("count += 1")
+            body.line(f"search_lists({search}, count)")
 
     def _begin(self, side: Side, first: str) -> None:
         """Where the search for partners of a row begins, or goes on after the output was full."""
@@ -302,6 +360,7 @@ class _JoinWriter:
         with body.block(f"while x >= {o}head:"):
             body.lines(f"at = ring(x - {o}base, {o}room)", "here = x", f"back = int64({o}back[at])")
             body.line("x = x - back if back > 0 else -1")
+            body.line(f"hops += int64(back > {_FAR // other.record.size})")
             if side.time is not None:
                 body.line(f"y = {o}t[at]")
                 if self.node.sliced:

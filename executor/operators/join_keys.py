@@ -172,6 +172,17 @@ class KeyLists:
             self.kernel.declare("hashes", f"words(desc + {8 * slot}, {_KEPT})")
         body.line(f"hashes[(i + {AHEAD_ROWS}) & {_KEPT - 1}] = hashed")
 
+    def seek(
+        self, schema: Schema, columns: Sequence[int], scope: RowScope, part: str | None
+    ) -> None:
+        """Sets ``b`` as ``find`` does, for row ``g``, which ``scope`` loads."""
+        hashed = "hashes[uint64(g)]"
+        if not self.picks:
+            codes = [scope.load(c) for c in columns]
+            words = [*self._packed(schema, columns, codes), *([part] if part else [])]
+            hashed = hash_of(words)
+        self.kernel.body.line(self._list(hashed))
+
     def lost(self, instead: str | None) -> tuple[str, ...]:
         """What becomes of a row without a key or a time."""
         return (instead,) if instead else (f"{self.kernel.counter('null_keys')} += 1", "continue")
@@ -188,7 +199,11 @@ class KeyLists:
             hashed = "hashes[uint64(i)]"
         elif self._keeps:
             hashed = f"(hashes[i & {_KEPT - 1}] if i >= first + {AHEAD_ROWS} else {hashed})"
-        body.line(f"b = uint64({len(SIDES)} * (({hashed} >> 32) & bucket_mask))")
+        body.line(self._list(hashed))
+
+    @staticmethod
+    def _list(hashed: str) -> str:
+        return f"b = uint64({len(SIDES)} * (({hashed} >> 32) & bucket_mask))"
 
     def latest(self, side: str) -> str:
         """The number of the latest row of a side in the list; there is none if that is below those

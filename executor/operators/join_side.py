@@ -36,8 +36,8 @@ _CHANGING = (
 )
 #: And those if its rows leave without a partner.
 _PADDING = ("pass", "due", "padded")
-#: All words of a side.
-WORDS = (*_CHANGING, *_PADDING, "rows", "room", "reach")
+#: All words of a side. ``far``: its lists were long, and lead through far places.
+WORDS = (*_CHANGING, *_PADDING, "rows", "room", "reach", "far")
 
 
 @dataclass(frozen=True, slots=True)
