@@ -168,3 +168,31 @@ def test_three_streams_whose_distances_are_sums(ways: str) -> None:
         query = session.sql(text)
         assert query.explain().count("WindowJoin") == (1 if ways == "single" else 2)
         assert difference(wanted, storage_rows(query.to_arrow())) is None
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
+@pytest.mark.parametrize("slack", [0, 40])
+@pytest.mark.parametrize("kind", ["JOIN", "ANTI JOIN"])
+def test_lists_that_lie_far_apart(kind: str, slack: int, runtime: str, seed: int) -> None:
+    """Of 400 keys: rows of one lie some 10 KB apart, and each row meets about 10 of them."""
+    rng, tables = random.Random(f"{seed} {kind} {slack}"), {}
+    for name in "ab":
+        times = sorted(range(6_000), key=lambda t: t + rng.uniform(0, slack))
+        keys = [rng.randrange(400) if t % 7 else None for t in times]
+        tables[name] = pa.table({"t": times, "k": pa.array(keys, pa.int64())})
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.t AS u"
+    text = (
+        f"SELECT a.t, a.k{right} FROM a {kind} b ON a.k = b.k"
+        " AND b.t - a.t <= 3000 AND a.t - b.t <= 1000"
+    )
+    connection = duckdb.connect()
+    with cql.connect(spark=False, runtime=runtime, workers=2, partitions=2) as session:
+        for name, rows in tables.items():
+            session.create_stream(name, rows, watermark={"t": slack})
+            connection.register(name, rows)
+        query = session.sql(text)
+        found = query.to_arrow()
+        joins = [m for m in query.metrics() if m["operator"].startswith("join")]
+    expected = connection.sql(text).to_arrow_table()
+    assert difference(storage_rows(expected), storage_rows(found)) is None
+    assert sum(m["searched_ahead"] for m in joins) > 1_000

@@ -13,9 +13,7 @@ from cql.executor.kernels.views import as_i32, ring, words
 
 NONE = -1
 #: Words that ``search_lists`` is told first, and those of each search.
-ABOUT, SEARCH = 9, 4
-#: Steps that a search is ahead at the most: what they touch fits into a core's own caches.
-_STEPS = 64
+ABOUT, SEARCH = 10, 4
 
 
 @njit("int64(int64[:, ::1], int64, int64, int64, int64)", nogil=True, cache=True)
@@ -79,7 +77,7 @@ def link_rows(rows: Any, links: Any, at: Any, buckets: Any) -> None:
 @njit(inline="always")
 def _about(address: int) -> tuple[int, ...]:
     w = words(address, ABOUT)
-    return w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]
+    return w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9]
 
 
 @njit(inline="always")
@@ -95,14 +93,15 @@ def search_lists(address: int, count: int) -> None:
     fetched from memory together (group prefetching: Chen et al., Improving Hash Join Performance
     through Prefetching, ICDE 2004); who goes through them next finds it near.
 
-    The words at ``address``: where the rows of the other side are, in a ring; the bytes of one, and
-    in it the places of its time and of its links (NONE: it has none); the rows that there is room
-    for, the number of the first in the ring and of the first that is held; their disorder. Then of
-    each search the row that it looks at, the one that it goes on with if that lies too far back
-    (NONE: it cannot), and the times between which rows are wanted."""
-    rows, size, time, back, skip, room, base, head, disorder = _about(address)
+    The words at ``address``: where the rows of a side are, in a ring; the bytes of one, and in it
+    the places of its time and of its links (NONE: it has none); the rows that there is room for,
+    the number of the first in the ring and of the first that is held; their disorder; how many
+    steps are made at the most. Then of each search the row that it looks at, the one that it goes
+    on with if that lies too far back (NONE: it cannot), and the times between which rows are
+    wanted."""
+    rows, size, time, back, skip, room, base, head, disorder, steps = _about(address)
     search = words(address + 8 * ABOUT, SEARCH * count)
-    for _ in range(_STEPS):
+    for _ in range(steps):
         k = 0
         while k < count:
             s = SEARCH * k

@@ -60,6 +60,9 @@ from cql.planner.physical_progress import progressing
 #: Rows whose lists are gone through together, and the bytes between two rows of a list from which
 #: on the second is not fetched by itself.
 _TOGETHER, _FAR = 16, 4096
+#: Steps that a search for partners is ahead at the most, as what they touch is to fit into a core's
+#: own caches; and those to the rows that the second link of a new row is found by.
+_STEPS, _LINK_STEPS = 64, 2
 #: What a unit goes through.
 _ROWS, _LEAVING, _DONE = range(3)
 
@@ -97,7 +100,7 @@ class _JoinWriter:
     kernel: KernelText = field(default_factory=KernelText)
     sides: tuple[Side, Side] = field(init=False)
     keys: KeyLists = field(init=False)
-    searches: int = field(init=False)  # the slot of what ``search_lists`` is told
+    _searches: dict[str, int] = field(default_factory=dict)  # slots of what is told of each side
 
     def __post_init__(self) -> None:
         node = self.node
@@ -105,8 +108,9 @@ class _JoinWriter:
         layout = key_layout(types, sliced=node.sliced)
         self.keys = KeyLists(self.kernel, layout, picks=self.rows is Rows.OWN)
         self.sides = (side_of(node, 0, layout.words), side_of(node, 1, layout.words))
-        slices = 2 if node.sliced else 1
-        self.searches = self.kernel.words(ABOUT + SEARCH * slices * _TOGETHER)
+        for side in SIDES:
+            slices = 2 if node.sliced else 1
+            self._searches[side] = self.kernel.words(ABOUT + SEARCH * slices * _TOGETHER)
 
     # -- the whole ---------------------------------------------------------------------------------
 
@@ -246,41 +250,56 @@ class _JoinWriter:
 
     def _fetch_lists(self, side: Side) -> None:
         """Where a search takes many steps through memory that is in no cache, those of the rows
-        that follow are made together before."""
-        kernel, body, o = self.kernel, self.kernel.body, side.other
-        other, parted = self.sides[1 - side.port], self.rows is not Rows.ALL
+        that follow are made together before: for their partners, and for the rows of their own side
+        that they are linked to."""
+        kernel, body, s, o = self.kernel, self.kernel.body, side.name, side.other
+        links = side.time is not None and not self.node.sliced
         far = kernel.declare(f"{o}far", kernel.word(f"{o}far"))
         with body.block(f"if {far} and (i - first) & {_TOGETHER - 1} == 0:"):
-            search = kernel.declare("search", f"desc + {8 * self.searches}")
-            about = kernel.declare("about", f"words({search}, {ABOUT})")
-            places = [other.record.places[k][0] if k in other.record.places else NONE
-                      for k in ("t", *LINKS[:2])]  # fmt: skip
-            told = [kernel.word(f"{o}rows"), other.record.size, *places]
-            told += [f"{o}{word}" for word in ("room", "base", "head")]
-            told.append("0" if other.time is None else f"{o}disorder")
-            body.lines(*(f"{about}[{k}] = {value}" for k, value in enumerate(told)))
-            slot = kernel.declare("searches", f"words({search} + {8 * ABOUT}, 1)")
-            body.line("count = 0")
+            self._begin_searches(self.sides[1 - side.port], _STEPS)
+            if links:
+                self._begin_searches(side, _LINK_STEPS)
             with body.block(f"for g in range(i, min(i + {_TOGETHER}, n)):"):
-                body.line(f"ahead = {row_at(kernel, 'g', parted=parted)}")
+                body.line(f"ahead = {row_at(kernel, 'g', parted=self.rows is not Rows.ALL)}")
                 scope = RowScope(kernel, "ahead")
-                scope.columns = unit_columns(side.schema, side.name)
+                scope.columns = unit_columns(side.schema, s)
                 body.lines("least = 0", "most = 0")
                 if side.time is not None:
                     body.line(f"t = int64({scope.load(side.time).value})")
-                    body.lines(f"least = t - {o}reach", f"most = t + {side.name}reach")
+                    body.lines(f"least = t - {o}reach", f"most = t + {s}reach")
                 part, slices = None, "range(1)"
                 if self.node.sliced:
                     shift = kernel.declare("shift", kernel.word("shift"))
                     part, slices = "part", f"range(least >> {shift}, (most >> {shift}) + 1)"
                 with body.block(f"for part in {slices}:"):
                     self.keys.seek(side.schema, side.keys, scope, part)
-                    body.line(f"x = {self.keys.latest(o)}")
-                    with body.block(f"if x >= {o}head:"):
-                        for k, value in enumerate(("x", NONE, "least", "most")):
-                            body.line(f"{slot}[{SEARCH} * count + {k}] = {value}")
-                        body.line("count += 1")
-            body.line(f"search_lists({search}, count)")
+                    self._add_search(o, "least", "most")
+                    if links:
+                        self._add_search(s, "NEVER", "NEVER")
+            for name in (o, s) if links else (o,):
+                body.line(f"search_lists({name}search, {name}count)")
+            body.line(f"{kernel.counter('searched_ahead')} += {o}count")
+
+    def _begin_searches(self, side: Side, steps: int) -> None:
+        kernel, s, places = self.kernel, side.name, side.record.places
+        search = kernel.declare(f"{s}search", f"desc + {8 * self._searches[s]}")
+        about = kernel.declare(f"{s}about", f"words({search}, {ABOUT})")
+        told = [kernel.word(f"{s}rows"), side.record.size]
+        told += [places[k][0] if k in places else NONE for k in ("t", *LINKS[:2])]
+        told += [f"{s}{word}" for word in ("room", "base", "head")]
+        told += ["0" if side.time is None else f"{s}disorder", steps]
+        kernel.body.lines(*(f"{about}[{k}] = {value}" for k, value in enumerate(told)))
+        kernel.declare(f"{s}searches", f"words({search} + {8 * ABOUT}, 1)")
+        kernel.body.line(f"{s}count = 0")
+
+    def _add_search(self, s: str, least: str, most: str) -> None:
+        """From the latest row of the list ``b`` of a side on."""
+        body = self.kernel.body
+        body.line(f"x = {self.keys.latest(s)}")
+        with body.block(f"if x >= {s}head:"):
+            for k, value in enumerate(("x", NONE, least, most)):
+                body.line(f"{s}searches[{SEARCH} * {s}count + {k}] = {value}")
+            body.line(f"{s}count += 1")
 
     def _begin(self, side: Side, first: str) -> None:
         """Where the search for partners of a row begins, or goes on after the output was full."""
