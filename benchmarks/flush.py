@@ -22,9 +22,9 @@ import numpy as np
 import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import Answer, Column, checksum
+from cql.executor.build import build
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
-from cql.executor.graph import build
 from cql.executor.operators.native import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure

@@ -15,12 +15,13 @@ from cql.apart import load_module
 from cql.errors import RunError
 from cql.executor import skew, text_columns
 from cql.executor.bad_rows import BadRows
+from cql.executor.build import build
 from cql.executor.compaction import compact, is_due
 from cql.executor.constants import units_of
 from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
-from cql.executor.graph import Edge, Graph, build
+from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
 from cql.executor.ingest import Feed, narrow_schema, told_at
 from cql.executor.kernels import cut

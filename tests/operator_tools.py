@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from cql import connect
 from cql.dialect import parse_one
+from cql.executor.build import build
 from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
-from cql.executor.graph import Graph, build
+from cql.executor.graph import Graph
 from cql.executor.ingest import Feed
 from cql.executor.kernels.cut import cut
 from cql.executor.marks import columns_read

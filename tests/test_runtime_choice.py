@@ -12,8 +12,8 @@ import pytest
 from test_runtimes import stream
 
 from cql import recipes
+from cql.executor.build import build
 from cql.executor.dictionary import Dictionary
-from cql.executor.graph import build
 from cql.executor.operators.native import PythonOperator, StageOperator, Workspace
 from cql.planner import cost as costs
 from cql.planner.cost import Cost, Keyed, cost

@@ -1,0 +1,587 @@
+"""From a physical plan to running operators: which nodes share a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from cql.apart import load_module
+from cql.deep import deep_stack
+from cql.executor.expressions import host_sites
+from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph_partitions import Partitions
+from cql.executor.operators.asof_join import asof_operator
+from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.instances import ReplicatedOperator, can_replicate
+from cql.executor.operators.late_rows import LateRowsOperator
+from cql.executor.operators.lookup import LookupOperator
+from cql.executor.operators.merge import MergeOperator
+from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
+from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.relation import RelationOperator, relation_operator
+from cql.executor.operators.relation_join import RelationJoinOperator
+from cql.executor.operators.row_number import RowNumberOperator
+from cql.executor.operators.slack import SlackOperator
+from cql.executor.operators.stage_spec import StageSpec, Step
+from cql.executor.operators.subquery_join import SubqueryJoinOperator
+from cql.executor.operators.table_join import TableJoinOperator
+from cql.executor.operators.to_stream import stream_operator
+from cql.executor.operators.top import TopOperator
+from cql.executor.operators.union import UnionOperator
+from cql.executor.operators.unnest import UnnestOperator
+from cql.executor.operators.weights import WeightsOperator
+from cql.executor.skew import Measured
+from cql.executor.unit import Unit
+from cql.model import Schema
+from cql.planner.expr import Column, Expr, walk
+from cql.planner.physical import (
+    ArrivalExec,
+    BucketExec,
+    ChangeAggregateExec,
+    FilterExec,
+    LateRowsExec,
+    MergeUnionExec,
+    NumberExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    RowNumberExec,
+    SetOperationExec,
+    SlackExec,
+    SortExec,
+    SourceExec,
+    StreamExec,
+    TopExec,
+    UnionExec,
+    ValuesExec,
+    WidAggregateExec,
+    WindowOperator,
+    inputs,
+    relations,
+    sources,
+)
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    LookupExec,
+    OopJoinExec,
+    RelationJoinExec,
+    SubqueryJoinExec,
+    TableJoinExec,
+    UnnestExec,
+)
+from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.row_order import in_order
+from cql.window import WindowKind
+
+#: Nodes over one input that keep rows of it.
+Rows: TypeAlias = (
+    SortExec
+    | RelationExec
+    | ChangeAggregateExec
+    | SetOperationExec
+    | SubqueryJoinExec
+    | TopExec
+    | RowNumberExec
+    | StreamExec
+)
+#: Nodes of expressions from which on a step gets a kernel of its own: twice as large a kernel takes
+#: more than twice as long to compile.
+MOST_NODES = 250
+
+
+@deep_stack()
+def build(
+    roots: Sequence[Physical],
+    workspace: Workspace,
+    *,
+    fuse: bool,
+    nulls: list[set[int]],
+    stragglers: bool = False,
+    parts: int | None = None,
+    split: frozenset[int] | None = None,
+    measured: Mapping[int, Measured] | None = None,
+) -> Graph:
+    """The operators of one or several plans; what these have in common is built once. ``fuse`` off
+    makes every node an operator of its own. ``nulls`` are the source columns that are known to hold
+    NULLs; ``stragglers`` says whether the consumer of the results asks which of them are late (a
+    sink does not). ``parts``: into how many partitions operators with keys are split, where
+    PARTITION BY does not say it; 0: into none; None: whatever it says. ``split``: which ones are,
+    by the ids of their nodes; None: all. ``measured``: into how many, where that is known
+    better."""
+    ways = _ways(roots)
+    # Each sink has an operator to itself: it takes buffers away.
+    own = [_identity(r) if ways[id(r)] > 1 or isinstance(r, _FED) else r for r in roots]
+    unasked = frozenset(() if stragglers else map(id, own))
+    partitions = Partitions(parts, split, measured or {}, in_order(own))
+    builder = _Builder(unasked, workspace, fuse, nulls, Graph(), ways, partitions)
+    feeds = sources(*roots)
+    builder.entries = [[] for _ in feeds] or [[]]
+    builder.order = {id(s): k for k, s in enumerate(feeds)}
+    for root in own:
+        last = builder.node(root)
+        builder.graph.edges[last].append(Edge(SINK, 0))
+        builder.graph.sinks.append(last)
+    builder.enter(feeds)
+    builder.graph.bounds = partitions.bounds
+    return builder.graph
+
+
+#: What gives no unit that a sink could take.
+_FED = SourceExec | ValuesExec | UnionExec | SlackExec | LookupExec
+
+
+def _ways(roots: Sequence[Physical]) -> dict[int, int]:
+    """By the id of a node: how many ways lead to it from the roots. Where several do, several
+    operators may read it."""
+    order: list[Physical] = []  # each node before its inputs
+    entered: set[int] = set()
+
+    def visit(node: Physical) -> None:
+        if id(node) not in entered:
+            entered.add(id(node))
+            for child in inputs(node):
+                visit(child)
+            order.append(node)
+
+    for root in roots:
+        visit(root)
+    found = dict.fromkeys(entered, 0)
+    for root in roots:
+        found[id(root)] += 1
+    for node in reversed(order):
+        for child in inputs(node):
+            found[id(child)] += found[id(node)]
+    return found
+
+
+@dataclass(slots=True)
+class _Builder:
+    unasked: frozenset[int]  # the ids of nodes of whose rows nobody asks which are late
+    workspace: Workspace
+    fuse: bool
+    nulls: list[set[int]]
+    graph: Graph
+    ways: dict[int, int]
+    partitions: Partitions
+    order: dict[int, int] = field(default_factory=dict)
+    entries: list[list[Edge]] = field(default_factory=list)  # of each feed
+    windows: dict[int, RelationOperator] = field(default_factory=dict)
+    built: dict[int, int] = field(default_factory=dict)
+    limited: dict[int, SortExec] = field(default_factory=dict)  # by the node that they sort
+
+    def enter(self, feeds: Sequence[SourceExec]) -> None:
+        """Connects the feeds; one that several operators read goes through one that repeats it."""
+        for feed, edges in zip(feeds, self.entries, strict=False):
+            if len(edges) < 2:
+                continue
+            node = _identity(feed)
+            spec = StageSpec(
+                feed.schema,
+                (node,),
+                None,
+                (),
+                feed.schema,
+                progressing(feed),
+                carry_stragglers=True,
+            )
+            repeat = StageOperator(self.name("source"), spec, self.workspace)
+            repeat.allocate_host()
+            index = self.add(repeat, feed.schema, feed.schema, owned=frozenset(), stragglers=True)
+            self.graph.edges[index] += edges
+            edges[:] = [Edge(index, 0)]
+        self.graph.entries = [edges[0] if edges else None for edges in self.entries]
+
+    def node(self, node: Physical) -> int:
+        """The operator that gives the output of a subtree, which is built unless it is there."""
+        known = self.built.get(id(node))
+        if known is None:
+            known = self.built[id(node)] = self._built(node)
+        return known
+
+    def _built(self, node: Physical) -> int:
+        match node:
+            case UnionExec():
+                return self._union(node)
+            case MergeUnionExec() | PunctuatedSortExec():
+                return self._merge(node)
+            case SlackExec():
+                below = self.operator_below(node.input)
+                slack = SlackOperator(self.name("slack"), node, self.workspace)
+                index = self.add(
+                    slack, node.schema, node.schema, owned=frozenset(), stragglers=True
+                )
+                self.edge(node.input, below, index, 0)
+                return index
+            case LateRowsExec():
+                below = self.operator_below(node.input)
+                late = LateRowsOperator(self.name("laterows"), node, self.workspace)
+                index = self.add(late, node.schema, node.schema, owned=frozenset())
+                self.edge(node.input, below, index, 0)
+                return index
+            case LookupExec():
+                below, asked = (self.operator_below(child) for child in inputs(node))
+                lookup = LookupOperator(self.name("lookup"), node, self.workspace)
+                answer = frozenset((node.width,))
+                index = self.add(
+                    lookup, node.schema, node.input.schema, owned=answer, stragglers=True
+                )
+                self.edge(node.input, below, index, 0)
+                self.edge(node.query, asked, index, 1)
+                return index
+            case UnnestExec():
+                below = self.operator_below(node.input)
+                unnest = UnnestOperator(self.name("unnest"), node, self.workspace)
+                index = self.add(unnest, node.schema, node.input.schema, stragglers=True)
+                self.edge(node.input, below, index, 0)
+                return index
+            case (
+                OopJoinExec()
+                | RelationJoinExec()
+                | TableJoinExec()
+                | AsofJoinExec()
+                | WindowJoinExec()
+            ):
+                return self._join(node)
+            case (
+                SortExec()
+                | RelationExec()
+                | ChangeAggregateExec()
+                | SetOperationExec()
+                | SubqueryJoinExec()
+                | TopExec()
+                | RowNumberExec()
+                | StreamExec()
+            ):
+                if isinstance(node, SortExec) and node.limit and not node.number:
+                    self.limited[id(node.input)] = node
+                below = self.operator_below(node.input)
+                operator = self._rows_operator(node)
+                index = self.add(operator, node.schema, node.input.schema)
+                self.edge(node.input, below, index, 0)
+                return index
+            case SourceExec() | ValuesExec():
+                raise AssertionError("a source is fed, not built")
+            case _:
+                return self._stage(node)
+
+    def _rows_operator(self, node: Rows) -> Operator:
+        name = self.name(_word(node))
+        match node:
+            case SortExec():
+                load_module("cql.executor.operators.sort")
+                from cql.executor.operators.sort import SortOperator
+
+                return SortOperator(name, node, self.workspace)
+            case RelationExec():
+                self.windows[id(node)] = relation_operator(name, node, self.workspace)
+                return self.windows[id(node)]
+            case ChangeAggregateExec() if node.method != "weights":
+                windows = [self.windows[id(r)] for r in relations(node.input)]
+                return ChangeAggregateOperator(name, node, self.workspace, windows)
+            case ChangeAggregateExec() | SetOperationExec():
+                return WeightsOperator(name, node, self.workspace)
+            case SubqueryJoinExec():
+                return SubqueryJoinOperator(name, node, self.workspace)
+            case TopExec():
+                return TopOperator(name, node, self.workspace)
+            case RowNumberExec():
+                return RowNumberOperator(name, node, self.workspace)
+            case StreamExec():
+                return stream_operator(name, node, self.workspace)
+
+    def _join(
+        self,
+        node: OopJoinExec | RelationJoinExec | TableJoinExec | AsofJoinExec | WindowJoinExec,
+    ) -> int:
+        if isinstance(node, OopJoinExec) and self.partitions.splits_join(node):
+            return self.partitions.join(self, node)
+        children = inputs(node)
+        ports = [self.operator_below(child) for child in children]
+        operator: Operator
+        match node:
+            case OopJoinExec():
+                operator = OopJoinOperator(self.name("join"), node, self.workspace)
+            case RelationJoinExec():
+                operator = RelationJoinOperator(self.name("relationjoin"), node, self.workspace)
+            case TableJoinExec():
+                operator = TableJoinOperator(self.name("tablejoin"), node, self.workspace)
+            case AsofJoinExec():
+                operator = asof_operator(self.name("asofjoin"), node, self.workspace)
+            case WindowJoinExec():
+                load_module("cql.executor.operators.window_join")
+                from cql.executor.operators.window_join import WindowJoinOperator
+
+                operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
+        reads = [child.schema for child in children]
+        late = isinstance(node, TableJoinExec)  # others leave stragglers out
+        index = self.add(operator, node.schema, *reads, stragglers=late)
+        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
+            self.edge(child, below, index, port)
+        return index
+
+    def _union(self, node: UnionExec) -> int:
+        ports = [self.operator_below(child) for child in node.inputs]
+        names, rows = _inputs(node), self.workspace.unit_rows
+        operator = UnionOperator(self.name("union"), node.schema, names, progressing(node), rows)
+        index = self.add(operator, node.schema, node.schema, owned=frozenset())
+        for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
+            self.edge(child, below, index, port)
+        return index
+
+    def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
+        children = inputs(node)
+        ports = [self.operator_below(child) for child in children]
+        workspace = self.workspace
+        if isinstance(node, MergeUnionExec):
+            merge = MergeOperator(
+                self.name("merge"),
+                node.schema,
+                len(ports),
+                node.order,
+                workspace,
+                refuses_null=node.refuses_null,
+                names=_inputs(node),
+            )
+        else:
+            merge = MergeOperator(
+                self.name("sort"),
+                node.schema,
+                1,
+                node.order,
+                workspace,
+                keys=node.keys,
+                limit=node.limit,
+                offset=node.offset,
+                refuses_null=True,
+            )
+        index = self.add(merge, node.schema, node.schema)
+        for port, (child, below) in enumerate(zip(children, ports, strict=True)):
+            self.edge(child, below, index, port)
+        return index
+
+    def _stage(self, node: Physical) -> int:
+        """Everything from ``node`` down that one kernel can hold."""
+        post: list[Step] = []
+        cursor = node
+        while isinstance(cursor, FilterExec | ProjectExec | BucketExec | OnTimeExec | ArrivalExec):
+            if post and (not self.fuse or _size([*post, cursor]) > MOST_NODES):
+                break
+            # What is late for a window is known when the row has left the Bucket.
+            if isinstance(cursor, BucketExec) and any(
+                isinstance(s, BucketExec | OnTimeExec | ArrivalExec) for s in post
+            ):
+                break
+            post.insert(0, cursor)
+            cursor = cursor.input
+        if isinstance(cursor, NumberExec) and (not post or self._can_number(post)):
+            post.insert(0, cursor)
+            cursor = cursor.input
+        aggregate: WidAggregateExec | None = None
+        steps = post
+        alone = not post or (self._can_follow(post) and self.ways.get(id(cursor), 1) == 1)
+        if isinstance(cursor, WidAggregateExec) and alone:
+            aggregate, cursor = cursor, cursor.input
+            steps = []
+            together = aggregate.by is not None  # it reads what its source says of single values
+            if self.partitions.splits_stage(aggregate):
+                return self.partitions.stage(self, node, aggregate, tuple(post))
+            while (self.fuse or together) and isinstance(cursor, FilterExec | ProjectExec):
+                if not together and steps and _size([*steps, cursor]) > MOST_NODES:
+                    break
+                steps.insert(0, cursor)
+                cursor = cursor.input
+            if isinstance(cursor, NumberExec) and self._can_number([*steps, aggregate]):
+                steps.insert(0, cursor)
+                cursor = cursor.input
+        else:
+            post = []
+        below = self.operator_below(cursor)
+        limited = aggregate is not None and self.is_limited(node, aggregate)
+        spec = StageSpec(
+            cursor.schema,
+            tuple(steps),
+            aggregate,
+            tuple(post) if aggregate else (),
+            node.schema,
+            progressing(cursor),
+            self._assumed(cursor),
+            carry_stragglers=aggregate is None and id(node) not in self.unasked,
+            limited=limited,
+        )
+        kind = "aggregate" if aggregate is not None else _word(node)
+        operator = self.stage_operator(self.name(kind), node, spec, node.schema)
+        owned = frozenset(range(len(node.schema))) - frozenset(operator.code.by_ref)
+        shared = self.partitions.parts is not None and can_replicate(operator)
+        index = self.add(
+            ReplicatedOperator(operator) if shared else operator,
+            node.schema,
+            cursor.schema,
+            owned=owned,
+            stragglers=spec.carry_stragglers,
+        )
+        if spec.assume_valid:
+            self.graph.fed[index] = {c: self._places(cursor, c) for c in spec.assume_valid}
+        self.edge(cursor, below, index, 0)
+        return index
+
+    def is_limited(self, node: Physical, aggregate: WidAggregateExec) -> bool:
+        """Whether ``node`` gives results of windows of which a LIMIT leaves the first ones only, so
+        that others need not leave. (Texts have no order while they are computed.)"""
+        sort = self.limited.get(id(node))
+        if sort is None or self.ways.get(id(node), 1) > 1 or aggregate.adaptive:
+            return False
+        plain = type(aggregate) is WidAggregateExec and aggregate.by is None
+        plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
+        few = 2 * (sort.offset + (sort.limit or 0)) <= self.workspace.unit_rows
+        kinds = (WindowOperator.WID, WindowOperator.PANES)
+        texts = any(key.expr.type.is_text for key in sort.keys)
+        return plain and few and aggregate.operator in kinds and not texts
+
+    def stage_operator(
+        self, name: str, node: Physical, spec: StageSpec, schema: Schema
+    ) -> StageOperator:
+        operator = _kind_of(spec)(name, spec, self.workspace)
+        operator.allocate_host()
+        if spec.limited:
+            sort = self.limited[id(node)]
+            operator.leave_first(schema, sort.keys, sort.offset + (sort.limit or 0))
+        return operator
+
+    def _can_follow(self, post: list[Step]) -> bool:
+        """Whether the steps can run in the loop that empties a window."""
+        if any(
+            isinstance(step, BucketExec | OnTimeExec | ArrivalExec | NumberExec) for step in post
+        ):
+            return False
+        return self.fuse and not any(host_sites(e) for step in post for e in _exprs(step))
+
+    def _can_number(self, above: Sequence[Step | WidAggregateExec]) -> bool:
+        """Whether the steps above a Number can share its kernel: what the host computes for them
+        comes before the numbers."""
+        return self.fuse and not any(host_sites(e) for step in above for e in _exprs(step))
+
+    def _assumed(self, node: Physical) -> frozenset[int]:
+        """Nullable columns that come straight from sources in which no NULL is known."""
+        found = set()
+        for c, f in enumerate(node.schema):
+            places = self._places(node, c)
+            if f.nullable and places and not any(p[1] in self.nulls[p[0]] for p in places):
+                found.add(c)
+        return frozenset(found)
+
+    def _places(self, node: Physical, column: int) -> list[tuple[int, int]]:
+        match node:
+            case SourceExec():
+                return [(self.order[id(node)], column)]
+            case SlackExec() | LateRowsExec():
+                return self._places(node.input, column)
+            case UnionExec():
+                parts = [self._places(child, column) for child in node.inputs]
+                return [p for part in parts for p in part] if all(parts) else []
+            case _:
+                return []
+
+    # -- wiring ----------------------------------------------------------------------------------
+
+    def name(self, kind: str) -> str:
+        """Of the next operator."""
+        return f"{kind}#{len(self.graph.operators)}"
+
+    def add(
+        self,
+        operator: Operator,
+        schema: Schema,
+        *reads: Schema,
+        owned: frozenset[int] | None = None,
+        stragglers: bool = False,
+        rows: int | None = None,
+    ) -> int:
+        rows = rows or self.workspace.unit_rows
+        ones = int(self.workspace.ones.ctypes.data)
+        unit = Unit.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
+        self.workspace.resize(0, unit.nbytes, BUFFERS)
+        self.graph.operators.append(operator)
+        self.graph.units.append(unit)
+        self.graph.schemas.append(schema)
+        self.graph.inputs.append(reads)
+        self.graph.edges.append([])
+        return len(self.graph.operators) - 1
+
+    def operator_below(self, node: Physical) -> int | None:
+        return None if isinstance(node, SourceExec | ValuesExec) else self.node(node)
+
+    def edge(self, child: Physical, below: int | None, index: int, port: int) -> None:
+        if isinstance(child, ValuesExec):
+            self.graph.constants.append((child, Edge(index, port)))
+        elif below is None:
+            self.entries[self.order.get(id(child), 0)].append(Edge(index, port))
+        else:
+            self.connect(below, index, port)
+
+    def connect(self, below: int, index: int, port: int) -> None:
+        self.graph.edges[below].append(Edge(index, port))
+
+
+def _kind_of(spec: StageSpec) -> type[StageOperator]:
+    window = spec.aggregate.window if spec.aggregate is not None else None
+    if spec.aggregate is None or window is None:
+        return StageOperator
+    if window.kind is WindowKind.SESSION:
+        load_module("cql.executor.operators.sessions")
+        from cql.executor.operators.sessions import SessionOperator
+
+        return SessionOperator
+    if spec.aggregate.by is not None:
+        load_module("cql.executor.operators.groupwise")
+        from cql.executor.operators.groupwise import GroupwiseOperator
+
+        return GroupwiseOperator
+    if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
+        from cql.executor.operators.two_level import TwoLevelOperator
+
+        return TwoLevelOperator
+    return StageOperator
+
+
+def _identity(node: Physical) -> ProjectExec:
+    columns = tuple(Column(i, f.name, f.type, f.nullable) for i, f in enumerate(node.schema))
+    return ProjectExec(node, columns, node.schema.names)
+
+
+def _inputs(node: UnionExec | MergeUnionExec) -> tuple[str, ...]:
+    """What comes at each port."""
+    return tuple(", ".join(s.name for s in sources(child)) for child in node.inputs)
+
+
+def _word(node: Physical) -> str:
+    """The start of an operator's name."""
+    match node:
+        case StreamExec() | SetOperationExec():
+            return node.kind
+        case ChangeAggregateExec():
+            return "aggregate"
+        case SubqueryJoinExec():
+            return "subquery"
+        case _:
+            return type(node).__name__.removesuffix("Exec").lower()
+
+
+def _exprs(step: Step | WidAggregateExec) -> tuple[Expr, ...]:
+    match step:
+        case WidAggregateExec():
+            given = (e for c in step.calls for e in (*c.args, c.where) if e is not None)
+            return (*step.keys, *given)
+        case FilterExec():
+            return (step.condition,)
+        case ProjectExec():
+            return tuple(e for e in step.exprs if not isinstance(e, Column))
+        case BucketExec() | OnTimeExec() | ArrivalExec() | NumberExec():
+            return ()
+
+
+def _size(steps: Sequence[Step]) -> int:
+    return sum(1 for step in steps for e in _exprs(step) for _ in walk(e))
