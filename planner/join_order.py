@@ -87,12 +87,17 @@ def order_joins(plan: Logical) -> Logical:
 
 def _chosen(chain: _Chain) -> _Chosen | None:
     """Never another order where it could change which rows are bad, or late (a table is looked up
-    in)."""
-    if len(chain.leaves) < 3 or any(map(is_table, chain.leaves)):
+    in), unless endless streams have to join in it."""
+    if len(chain.leaves) < 3:
         return None
     held = all(is_relation(leaf) or is_bounded(leaf) for leaf in chain.leaves)
-    fails = any(functions.can_fail(part) for part in chain.parts)
-    return _of_few_pairs(chain) if held and not fails else _of_bands(chain)
+    if held and any(map(is_table, chain.leaves)):
+        return None
+    if held and not any(functions.can_fail(part) for part in chain.parts):
+        return _of_few_pairs(chain)
+    if any(map(is_relation, chain.leaves)):
+        return None
+    return _of_bands(chain) if not held or all(_is_safe(chain, p) for p in chain.parts) else None
 
 
 def _moves(node: Logical) -> TypeGuard[Join]:
@@ -119,12 +124,11 @@ def _shifted(expr: Expr, by: int) -> Expr:
 
 
 def _of_bands(chain: _Chain) -> _Chosen | None:
-    """The order next to the written one in which each input has a band with one before it."""
-    may_fail = (p for p in chain.parts if functions.can_fail(p))
-    if any(map(is_relation, chain.leaves)) or not all(_is_band(chain, p) for p in may_fail):
-        return None
-    order: tuple[int, ...] = (0,)
-    rest = list(range(1, len(chain.leaves)))
+    """The order next to the written one in which each stream has a band with one before it; what is
+    looked up comes last."""
+    tables = [k for k, leaf in enumerate(chain.leaves) if is_table(leaf)]
+    first, *rest = (k for k in range(len(chain.leaves)) if k not in tables)
+    order: tuple[int, ...] = (first,)
     while rest:
         near = [k for k in rest if any(_is_near(chain, j, k) for j in order)]
         if not near:
@@ -133,6 +137,7 @@ def _of_bands(chain: _Chain) -> _Chosen | None:
         rest.remove(near[0])
     if list(order) == sorted(order):
         return None
+    order = (*order, *tables)
     names = ", ".join(_name(chain.leaves[k]) for k in order)
     return order, f"order {names}: each has a band with one before it, not so as written"
 
@@ -142,8 +147,10 @@ def _is_near(chain: _Chain, one: int, other: int) -> bool:
     return (band := _terms(chain, chain.parts, one, other).band) is not None and band.closed
 
 
-def _is_band(chain: _Chain, part: Expr) -> bool:
-    """Whether it only says how far apart two times may lie."""
+def _is_safe(chain: _Chain, part: Expr) -> bool:
+    """Whether a condition cannot fail: a band is compared without being computed."""
+    if not functions.can_fail(part):
+        return True
     read = sorted(chain.read(part))
     return len(read) == 2 and _terms(chain, [part], read[0], read[1]).band is not None
 
@@ -298,7 +305,8 @@ def _known(node: Logical, column: int) -> float | None:
 
 
 def _joined(chain: _Chain, order: Sequence[int], written: Join, why: str) -> Logical:
-    """Left-deep, each condition where all that it reads is there, then the columns as they were."""
+    """Left-deep, each condition where all that it reads is there, or last if it can fail, then the
+    columns as they were."""
     now: dict[int, int] = {}  # a column as written → where it is
     made = chain.leaves[order[0]]
     now |= _places(chain, order[0], 0)
@@ -306,11 +314,11 @@ def _joined(chain: _Chain, order: Sequence[int], written: Join, why: str) -> Log
     for k in range(1, len(order)):
         now |= _places(chain, order[k], len(made.schema))
         inside = frozenset(order[: k + 1])
-        here = [part for part in left if chain.read(part) <= inside]
+        last = k == len(order) - 1
+        here = [p for p in left if chain.read(p) <= inside and (last or _is_safe(chain, p))]
         left = [part for part in left if part not in here]
         condition = conjunction([_moved(part, now) for part in here]) if here else None
         kind = "inner" if here else "cross"
-        last = k == len(order) - 1
         right = chain.leaves[order[k]]
         made = Join(made, right, kind, condition, written.pos, why if last else "")
     exprs = tuple(

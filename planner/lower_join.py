@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from cql.errors import NotSupportedError, PlanError
 from cql.planner import partitioning
 from cql.planner.choose import duration
+from cql.planner.distances import followers
 from cql.planner.expr import Column, Expr
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
@@ -93,6 +94,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
         node.pos,
         partitioning.of_join(node, terms, kept),
     )
+    made = replace(made, follows=followers(made))
     return FilterExec(made, conjunction(others)) if others else made
 
 

@@ -109,8 +109,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
 
 
 def _of_join(node: OopJoinExec) -> tuple[int, ...]:
-    """The two sides of the band (individual punctuation), and, where both progress, the later and
-    the earlier of the two (joint punctuation, paper §7)."""
+    """The two sides of the band (individual punctuation) and what follows them, and, where both
+    progress, the later and the earlier of the two (joint punctuation, paper §7)."""
     band = node.band
     if band is None:
         return ()
@@ -122,6 +122,7 @@ def _of_join(node: OopJoinExec) -> tuple[int, ...]:
     }
     if len(live) == len(sides):
         live |= {node.later, node.later + 1}
+    live |= {c for c, port, _ in node.follows if sides[port][0] + sides[port][2] in live}
     return tuple(k for k, c in enumerate(node.columns) if c in live)
 
 

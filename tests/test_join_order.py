@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
+from itertools import chain, count
 
 import pyarrow as pa
 import pytest
@@ -116,13 +116,44 @@ def test_where_streams_with_bands_stay(session: cql.Session, text: str) -> None:
     assert "each has a band" not in session.sql(text).explain()
 
 
-def test_endless_streams_are_read_in_the_order_of_their_bands(session: cql.Session) -> None:
-    for name in ("p", "q", "r"):
-        session.create_stream(
-            name, lambda: ({"t": n} for n in itertools.count()), "t", bounded=False
-        )
-    star = "FROM p, q, r WHERE p.t BETWEEN r.t - 1 AND r.t + 1 AND q.t = r.t"
-    batch = next(iter(session.sql(f"SELECT p.t, q.t AS u, r.t AS v {star}")))
-    found = [(row["t"], row["u"], row["v"]) for row in batch.to_pylist()]
-    assert found
-    assert all(abs(t - v) <= 1 and u == v for t, u, v in found)
+ENDLESS = (
+    "FROM p, q, r WHERE p.t BETWEEN r.t - 3 AND r.t + 1 AND q.t = r.t",
+    "FROM p, q, r WHERE abs(p.t - r.t) <= 2 AND abs(q.t - r.t) <= 3 AND p.v + 1 > 2",
+    "FROM held, p, q, r WHERE abs(p.t - r.t) <= 2 AND abs(q.t - r.t) <= 3 AND held.k = p.k",
+    # of a chain, whose ends join last, and of a tree, the first time is that of a band again
+    "FROM q, r, p, x WHERE abs(p.t - q.t) <= 2 AND abs(q.t - r.t) <= 2 AND abs(x.t - r.t) <= 1",
+    "FROM p JOIN q ON p.t = q.t JOIN r ON r.t = q.t JOIN x ON x.t - p.t BETWEEN 1 AND 2",
+    "FROM p, q, r, x, p AS y WHERE abs(p.t - q.t) <= 1 AND abs(p.t - r.t) <= 1"
+    " AND abs(q.t - x.t) <= 1 AND r.t = y.t + 1",
+)
+
+
+@pytest.mark.parametrize("joined", ENDLESS)
+def test_endless_streams_join_as_those_that_end(session: cql.Session, joined: str) -> None:
+    rows = pa.table({"t": range(30), "k": [t % 4 for t in range(30)], "v": range(30)})
+    text = f"SELECT p.t, q.t AS u, r.t AS v {joined}"
+    results = []
+    for bounded in (True, False):
+        for name in "pqrx":
+            data = rows if bounded else lambda: iter(rows.to_batches(7))
+            session.create_stream(name, data, "t", bounded=bounded, replace=True)
+        results.append(pa.Table.from_batches(session.sql(text)))
+    assert results[0].num_rows > 20
+    assert difference(*map(storage_rows, results)) is None
+
+
+@pytest.mark.parametrize("time", ["p.t", "q.t", "r.t"])
+def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time: str) -> None:
+    """The bands say how far the times of earlier inputs lie below those of the last one."""
+    for name in "pqr":
+        session.create_stream(name, lambda: ({"t": n} for n in count()), "t", bounded=False)
+    query = session.sql(
+        f"SELECT count(*) AS n, window_end [RANGE 50, SLIDE 50, WA {time}]"
+        " FROM p, q, r WHERE q.t - p.t BETWEEN 1 AND 2 AND r.t - q.t BETWEEN -3 AND 5"
+    )
+    steps = [(a, a + b) for a in (1, 2) for b in range(-3, 6)]
+    pairs = [(p, p + a, p + b) for p in range(200) for a, b in steps if p + b >= 0]
+    at = [pair["pqr".index(time[0])] for pair in pairs]
+    windows = chain.from_iterable(batch.to_pylist() for batch in query)
+    for end, window in zip((50, 100, 150), windows, strict=False):
+        assert window == {"n": sum(end - 50 <= t < end for t in at), "window_end": end}

@@ -76,6 +76,27 @@ def test_kinds(kind: str, condition: str, seed: int) -> None:
         compared(f"{seed} {k}", f"SELECT a.t, a.k, a.s{right} FROM a {kind} b ON {condition}")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_with_tables(kind: str, seed: int) -> None:
+    """NULL is no key, also next to 0."""
+    rng = random.Random(f"{seed} {kind}")
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.k AS l, b.v AS w"
+    text = f"SELECT a.k, a.v{right} FROM a {kind} b ON a.k = b.k"
+    connection = duckdb.connect()
+    tables = {name: table(rng, 40).drop_columns("t") for name in "ab"}
+    for stream in (True, False):
+        with cql.connect(spark=False) as session:
+            for name, rows in tables.items():
+                connection.register(name, rows)
+                session.register_table(name, rows)
+            if stream:
+                timed = tables["a"].append_column("t", pa.array(range(40)))
+                session.create_stream("a", timed, "t", replace=True)
+            found = session.sql(text).to_arrow()
+        expected = connection.sql(text).to_arrow_table()
+        assert difference(storage_rows(expected), storage_rows(found)) is None
+
+
 @pytest.mark.parametrize("kind", ["JOIN", "FULL JOIN", "ANTI JOIN"])
 def test_the_last_rows_of_each_key(kind: str, seed: int) -> None:
     """As an aggregate shows them; rows of no key are of one."""

@@ -357,7 +357,7 @@ class _JoinWriter:
         """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
         kernel, body, o = self.kernel, self.kernel.body, side.other
         if side.time is None:
-            body.line(f"keep = {o}ended == 0")
+            body.line(f"keep = {o}ended == 0{' and not void' if lost else ''}")
             return
         code = scope.load(side.time)
         if code.valid is not None:
@@ -654,3 +654,5 @@ class _JoinWriter:
         yield "right", right, len(node.left.schema) + node.band.right
         yield "later", "min(lbound, rbound)", node.later
         yield "earlier", f"min({left}, {right})", node.later + 1
+        for column, port, far in node.follows:
+            yield f"follower {column}", f"{(left, right)[port]} - {far}", column

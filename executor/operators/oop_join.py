@@ -59,8 +59,9 @@ class OopJoinOperator(GeneratedOperator):
                 self.set(side.name + word, NEVER)
             self.set(f"{side.name}pass", -1)
         self._take_buckets(self._wanted)
-        for time in ("left", "right", "later", "earlier"):
-            self.set(f"{time} promised", NEVER)
+        for slot in self._slots:
+            if slot.endswith(" promised"):
+                self.set(slot, NEVER)
         if node.band is not None:
             self.set("lreach", min(node.band.high, NO_BOUND))
             self.set("rreach", min(-node.band.low, NO_BOUND))

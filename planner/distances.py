@@ -1,0 +1,54 @@
+"""How far apart the times of one row lie, by the bands of the joins that it comes from."""
+
+from __future__ import annotations
+
+from cql.planner.expr import Column
+from cql.planner.join_condition import NO_BOUND
+from cql.planner.physical import FilterExec, LateRowsExec, OnTimeExec, Physical, ProjectExec
+from cql.planner.physical_joins import BandExec, OopJoinExec
+
+
+def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
+    """What ``node.follows`` is to be."""
+    if node.band is None or node.kind != "inner":
+        return ()
+    times = node.band.left, len(node.left.schema) + node.band.right
+    found = ((port, t, _of_side(node, port, t)) for port, t in enumerate(times))
+    return tuple((c, port, far) for port, t, lags in found for c, far in lags.items() if c != t)
+
+
+def below(node: Physical, column: int) -> dict[int, int]:
+    """Columns of ``node``, and how far each lies below ``column`` in any row at the most."""
+    match node:
+        case FilterExec() | OnTimeExec() | LateRowsExec():
+            return below(node.input, column)
+        case ProjectExec():
+            shown = node.exprs[column]
+            found = below(node.input, shown.index) if isinstance(shown, Column) else {}
+            places = [e.index if isinstance(e, Column) else None for e in node.exprs]
+        case OopJoinExec(kind="inner", band=BandExec()):
+            found = _of_pair(node, node.columns[column])
+            places = [*node.columns]
+        case _:
+            return {column: 0}
+    return {column: 0} | {k: found[c] for k, c in enumerate(places) if c is not None and c in found}
+
+
+def _of_pair(node: OopJoinExec, column: int) -> dict[int, int]:
+    """The same for the columns of both inputs of a join."""
+    assert node.band is not None
+    times = node.band.left, len(node.left.schema) + node.band.right
+    port = int(column >= len(node.left.schema))
+    found = _of_side(node, port, column) if column < node.later else {}
+    # low <= right - left <= high
+    reach = node.band.high if port else -node.band.low
+    if times[port] in found and abs(reach) < NO_BOUND:
+        far = found[times[port]] + reach
+        found |= {c: far + d for c, d in _of_side(node, 1 - port, times[1 - port]).items()}
+    return found
+
+
+def _of_side(node: OopJoinExec, port: int, column: int) -> dict[int, int]:
+    first = len(node.left.schema) if port else 0
+    side = node.right if port else node.left
+    return {first + c: far for c, far in below(side, column - first).items()}
