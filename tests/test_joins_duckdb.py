@@ -38,6 +38,36 @@ RELATIONS = (
 )
 
 
+#: What WHERE asks of one side of an outer join: the preserved one, the other one, or both.
+ASKED = (
+    "a.v > 5 AND b.v IS NULL",
+    "a.s <> 'p' AND (b.v > 9 OR b.v IS NULL)",
+    "b.v > 5",
+    "(a.v > 5 OR a.k IS NULL) AND a.v < 15 AND coalesce(b.v, 0) < 12",
+)
+#: The sources of it: relations, streams near each other, what is nearest.
+ONE_SIDE = (
+    "a LEFT JOIN b ON a.k = b.k",
+    "a RIGHT JOIN b ON a.k = b.k AND a.v < b.v",
+    "a FULL JOIN b ON a.k = b.k",
+    "a LEFT JOIN b ON a.k = b.k AND abs(a.t - b.t) <= 90",
+    "a RIGHT JOIN b ON b.t BETWEEN a.t - 30 AND a.t + 60",
+    "a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t",
+)
+#: Bands of times that stand in WHERE, above an outer join; of each row at most one below it.
+BANDS_ABOVE = (
+    "SELECT a.t, b.t AS u, c.v FROM a, b LEFT JOIN b AS c ON c.t = b.t"
+    " WHERE abs(a.t - b.t) <= 50 AND a.v > 3",
+    "SELECT a.t, b.t AS u, c.t AS w FROM a, b LEFT JOIN a AS c ON c.k = a.k AND abs(c.t - b.t) < 20"
+    " WHERE c.v IS NULL AND b.t BETWEEN a.t - 40 AND a.t + 20",
+    "SELECT a.t, b.t AS u FROM a, b SEMI JOIN a AS c ON c.v = b.v WHERE abs(a.t - b.t) <= 50",
+    "SELECT a.t, b.t AS u FROM a, b ANTI JOIN a AS c ON c.t BETWEEN b.t - 30 AND b.t"
+    " WHERE abs(a.t - b.t) <= 50 AND a.k = b.k",
+    "SELECT c.t AS w, x.t, x.u FROM b AS c RIGHT JOIN (SELECT a.t, b.t AS u FROM a, b) AS x"
+    " ON c.t = x.u WHERE abs(x.t - x.u) <= 30",
+)
+
+
 def table(rng: random.Random, rows: int) -> pa.Table:
     def maybe(value: object) -> object:
         return None if rng.random() < 0.15 else value
@@ -103,6 +133,23 @@ def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> 
 
 @pytest.mark.parametrize("text", RELATIONS)
 def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
+    compared(seed, text)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("source", ONE_SIDE)
+def test_what_is_asked_of_one_side_above_a_join(source: str, asked: str, seed: int) -> None:
+    compared(seed, f"SELECT a.t, a.v, b.t AS u, b.v AS w FROM {source} WHERE {asked}")
+
+
+@pytest.mark.parametrize("kind", ["SEMI JOIN", "ANTI JOIN"])
+def test_what_is_asked_above_semi_joins(kind: str, seed: int) -> None:
+    for near in ("a.v < b.v", "abs(a.t - b.t) <= 90"):
+        compared(seed, f"SELECT a.t, a.v FROM a {kind} b ON a.k = b.k AND {near} WHERE a.v > 5")
+
+
+@pytest.mark.parametrize("text", BANDS_ABOVE)
+def test_bands_above_outer_joins(text: str, seed: int) -> None:
     compared(seed, text)
 
 

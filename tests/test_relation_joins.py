@@ -167,6 +167,22 @@ def test_where_is_not_on(session: cql.Session) -> None:
     assert last(session, f"{join} WHERE w IS NULL") == [(40, None)]
 
 
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_a_row_without_another_time_than_that_of_the_window(kind: str) -> None:
+    """It is not bad, so that a filter below the join must not keep it."""
+    fields = [pa.field("t", pa.int64(), nullable=False), ("u", pa.int64()), ("v", pa.int64())]
+    rows = pa.table({"t": [1, 2, 3], "u": [None, 2, 3], "v": [1, 2, 3]}, schema=pa.schema(fields))
+    with cql.connect(spark=False) as session:
+        session.create_stream("a", rows, ["t", "u"])
+        text = (
+            f"SELECT max(a.v) AS most, count(*) AS n FROM a [RANGE 9 WA t] {kind} a [RANGE 9 WA t]"
+            " AS b ON a.v = b.v WHERE a.v < 3 AND b.t + a.v <> 4 AND a.v <> 2"
+        )
+        assert session.sql(text).to_arrow().to_pylist()[-1] == {"most": 1, "n": 1}
+        above = text.replace("a.v < 3", "a.v > 1")
+        assert session.sql(above).to_arrow().to_pylist()[-1] == {"most": 3, "n": 1}
+
+
 def test_a_partner_of_nulls_looks_like_none(session: cql.Session) -> None:
     """The change from the one to the other is none."""
     inner = "(SELECT max(w) AS w FROM b [NOW] WHERE w > 1)"
