@@ -70,7 +70,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     instead = _in_order_instead(node, terms, settings, ordered=ordered)
     why = "; ".join(said for said in (_why(terms, names), looked_up, instead, node.order) if said)
     kind = "inner" if node.kind == "cross" else node.kind
-    below = Below(left, right, width, kind)
+    below = Below(left, right, sides, kind)
     asked = [below.placed(e) for e in terms.rest]
     others = [e for e, inside in zip(terms.rest, asked, strict=True) if inside is None]
     columns = tuple(range(width))

@@ -11,13 +11,17 @@ import pytest
 from naive_compare import difference, storage_rows
 
 import cql
-from cql.errors import RunError
+from cql.errors import NotSupportedError, RunError
+from cql.window import MAX_EVENT_TIME
 
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")
 SUBQUERIES = (
     "EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.v > a.v)",
     "NOT EXISTS (SELECT 1 FROM b WHERE b.s > a.s AND b.v <> a.v)",
+    "EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.t BETWEEN a.t - 50 AND a.t + 50)",
+    "NOT EXISTS (SELECT 1 FROM b WHERE abs(b.t - a.t) <= 30 AND b.v > a.v)",
+    "NOT EXISTS (SELECT 1 FROM b WHERE a.t - b.t >= 100 AND b.t > a.t - 300)",
     "a.v IN (SELECT b.v FROM b WHERE b.k = a.k)",
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k = a.k)",
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k < a.k AND b.s <> a.s)",
@@ -129,6 +133,31 @@ def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> 
     for k in range(2):
         compared(f"{seed} {k}", f"SELECT a.t, a.k, a.v FROM a WHERE {condition}")
         compared(f"{seed} {k}", f"SELECT a.t, {condition} AS said FROM a")
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_integer_times_of_windows(kind: str, seed: int) -> None:
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.t AS u"
+    near = "a.k = b.k AND abs(a.t - b.t) <= 60 AND b.t < a.t + 30"
+    text = f"SELECT a.t{right} FROM a{{0}} {kind} b{{0}} ON {near}"
+    compared(seed, text.format(" [RANGE UNBOUNDED]"), text.format(""))
+
+
+def test_times_at_the_end_of_all_times() -> None:
+    """Nothing overflows that compares them, but what computes with them first may."""
+    times = [-MAX_EVENT_TIME, MAX_EVENT_TIME - 2, MAX_EVENT_TIME]
+    asked = "SELECT a.t FROM a WHERE {} (SELECT 1 FROM b WHERE a.t > b.t AND {})"
+    with cql.connect(spark=False) as session:
+        for name in "ab":
+            session.create_stream(name, pa.table({"t": times}), "t")
+        for word, near, found in (
+            ("EXISTS", "abs(a.t - b.t) <= 2", times[2:]),
+            ("NOT EXISTS", "b.t >= a.t - 1", times),
+        ):
+            said = session.sql(asked.format(word, near)).to_arrow()
+            assert said["t"].to_pylist() == found
+        with pytest.raises(NotSupportedError, match="which can fail"):
+            session.sql(asked.format("EXISTS", "a.t * 4 - 1 <= b.t")).to_arrow()
 
 
 @pytest.mark.parametrize("text", RELATIONS)

@@ -283,6 +283,25 @@ def test_endless_rows_must_leave(session: cql.Session, text: str) -> None:
     assert caught.value.position is not None
 
 
+@pytest.mark.parametrize("word", ["EXISTS", "NOT EXISTS"])
+def test_subqueries_that_would_keep_rows_are_joins(session: cql.Session, word: str) -> None:
+    for name in ("p", "q"):
+        endless(session, name, datetime(2024, 1, 1))
+    near = "x.k + 1 = q.k AND abs(x.ts - q.ts) <= INTERVAL 1 SECOND"
+    with pytest.raises(PlanError, match="kept for ever") as caught:
+        session.sql(f"SELECT x.k FROM p x WHERE {word} (SELECT 1 FROM q WHERE {near})").to_arrow()
+    assert caught.value.position is not None
+    hint = caught.value.hint or ""
+    assert "FROM p x [NOW] asks once" in hint
+    assert "FROM p x LEFT SEMI JOIN q ON …" in hint
+    assert "LEFT ANTI JOIN: NOT EXISTS" in hint
+    kind, found = ("ANTI", [2, 2, 2]) if "NOT" in word else ("SEMI", [0, 1, 0])
+    text = f"SELECT x.k, x.ts FROM p x LEFT {kind} JOIN q ON {near}"
+    rows = next(iter(session.sql(text))).to_pylist()
+    first = sorted(rows, key=lambda row: row["ts"])[:3]
+    assert [row["k"] for row in first] == found
+
+
 def test_the_latest_row_of_each_key_of_endless_input(session: cql.Session) -> None:
     for name in ("p", "q"):
         endless(session, name, datetime(2024, 1, 1))
