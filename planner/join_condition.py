@@ -14,7 +14,7 @@ from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.physical_progress import progress_origin
 from cql.planner.trees import replace
-from cql.types import INTERVAL
+from cql.types import BIGINT, INTERVAL
 
 #: What a bound that there is not counts as, in arithmetic: times lie within half of it.
 NO_BOUND = 1 << 62
@@ -98,11 +98,11 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
         if found:
             bands.extend((band, part) for band in found)
         else:
-            rest += _by_one_side(part, sides)
+            rest += by_one_side(part, sides)
     band = narrowest([band for band, _ in bands])
     chosen = None if band is None else (band.left, band.right)
     left_over = [p for b, p in bands if p is not None and (b.left, b.right) != chosen]
-    rest += [e for part in dict.fromkeys(left_over) for e in _by_one_side(part, sides)]
+    rest += [e for part in dict.fromkeys(left_over) for e in by_one_side(part, sides)]
     rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
     # What cannot fail comes first: AND guards left to right.
     rest.sort(key=functions.can_fail)
@@ -131,17 +131,18 @@ def equality(
     return None
 
 
-def _by_one_side(part: Expr, sides: Sides) -> list[Expr]:
+def by_one_side(part: Expr, sides: Sides) -> list[Expr]:
     """``part``, or where it compares the distance of two times with a length, which can overflow:
     one of them with the other and that length, which one side alone can compute."""
     found = list(differences(part, sides)) if functions.can_fail(part) else []
-    if len(found) != 1 or not found[0].left.type.is_timestamp:
+    if len(found) != 1 or not (found[0].left.type.is_timestamp or is_timed(found[0], sides)):
         return [part]
     (band,) = found
     made = []
     for fn, length in (("ge", band.low), ("le", band.high)):
         if abs(length) < NO_BOUND:
-            left = functions.resolve("add", [band.left, Literal(length, INTERVAL)], part.pos)
+            by = Literal(length, INTERVAL if band.left.type.is_timestamp else BIGINT)
+            left = functions.resolve("add", [band.left, by], part.pos)
             right = _outward(band.right, sides.width)
             made.append(functions.resolve(fn, [right, left if length else band.left], part.pos))
     return made

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import functions
 from cql.planner.expr import Expr, Literal, children
+from cql.planner.how_far import length, names_of
 from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equality
 from cql.planner.logical import Join, Logical
 from cql.planner.pairs import with_columns, without_stragglers
@@ -16,8 +17,9 @@ from cql.planner.physical import FilterExec, Physical, bounded, read_ahead, sour
 from cql.planner.physical_joins import AsofJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_table
+from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.show import show
+from cql.planner.show import show, show_of
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 _EXAMPLE = "ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts"
@@ -61,11 +63,7 @@ def asof_join(node: Join, lower: Lower) -> Physical:
     closed = band.low > -NO_BOUND and band.high < NO_BOUND
     tolerance = band.high - band.low if closed else None
     if not backward and tolerance is None and not bounded(right):
-        raise PlanError(
-            f"rows would wait for ever for a later row of the endless input {_names(right)}",
-            position=node.pos,
-            hint=f"say how long: AND {show(band.right)} - {show(band.left)} <= INTERVAL 1 HOUR",
-        )
+        raise _waits(node, band, right)
     columns = (*range(width), *(len(left.schema) + k for k in range(len(node.right.schema))))
     why = f"the {'latest row before' if backward else 'earliest row after'} each one, by key"
     return AsofJoinExec(
@@ -80,6 +78,17 @@ def asof_join(node: Join, lower: Lower) -> Physical:
         columns,
         why,
         node.pos,
+    )
+
+
+def _waits(node: Join, band: Band, right: Physical) -> PlanError:
+    a = show_of(band.left, names_of(node.left.schema))
+    b = show_of(band.right, names_of(node.right.schema))
+    unit = next((info.unit for info in logical_progress(node.left).values()), None)
+    return PlanError(
+        f"rows would wait for ever for a later row of the endless input {_names(right)}",
+        position=node.pos,
+        hint=f"say how long: AND {b} - {a} <= {length(60, band.left.type, unit)}",
     )
 
 

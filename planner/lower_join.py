@@ -11,6 +11,7 @@ from cql.planner import partitioning
 from cql.planner.choose import duration
 from cql.planner.distances import followers
 from cql.planner.expr import Column, Expr
+from cql.planner.how_far import length, names_of, window
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
 from cql.planner.lower_asof import asof_join
@@ -32,8 +33,8 @@ from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import column_of
-from cql.planner.show import labels, show, show_of
-from cql.types import DataType
+from cql.planner.show import labels, show_of
+from cql.types import DataType, Kind
 from cql.window import WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
@@ -70,7 +71,7 @@ def join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:
     instead = _in_order_instead(node, terms, settings, ordered=ordered)
     why = "; ".join(said for said in (_why(terms, names), looked_up, instead, node.order) if said)
     kind = "inner" if node.kind == "cross" else node.kind
-    below = Below(left, right, width, kind)
+    below = Below(left, right, sides, kind)
     asked = [below.placed(e) for e in terms.rest]
     others = [e for e, inside in zip(terms.rest, asked, strict=True) if inside is None]
     columns = tuple(range(width))
@@ -217,34 +218,39 @@ def _refuse_endless(node: Join, left: Physical, right: Physical, terms: Terms) -
     """A row of endless input has to leave some time (out-of-order paper §5.3)."""
     if bounded(left) or bounded(right) or (terms.band is not None and terms.band.closed):
         return
-    open_side = None if terms.band is None else "above" if terms.band.low > -NO_BOUND else "below"
     names = [".".join(sources(side)[0].relation.name) for side in (left, right)]
-    times = [
-        f"{name}.{side.schema[live[0]].name}" if (live := progressing(side)) else None
-        for name, side in zip(names, (left, right), strict=True)
-    ]
-    missing = [name for name, time in zip(names, times, strict=True) if time is None]
+    missing = [n for n, side in zip(names, (left, right), strict=True) if not progressing(side)]
     if missing:
         hint = f"declare ORDERED BY or WATERMARK on {' and '.join(missing)}"
-    elif open_side is not None and terms.band is not None:
-        a, b = map(
-            ".".join, zip(names, map(show, (terms.band.left, terms.band.right)), strict=True)
-        )
-        bound = f"<= {a} +" if open_side == "above" else f">= {a} -"
-        hint = (
-            f"the distance of {b} from {a} has no bound {open_side}: AND {b} {bound} INTERVAL 1"
-            " MINUTE; or give both streams a window: [RANGE 10 MINUTES]"
-        )
     else:
-        hint = (
-            f"say how far apart rows may lie: AND {times[1]} BETWEEN {times[0]} - INTERVAL 1 MINUTE"
-            f" AND {times[0]} + INTERVAL 1 MINUTE; or give both streams a window:"
-            " [RANGE 10 MINUTES]"
-        )
+        hint = _how_far(node, progressing(left)[0], progressing(right)[0], terms.band)
     raise PlanError(
         f"a join of the endless inputs {names[0]} and {names[1]} would keep their rows for ever",
         position=node.pos,
         hint=hint,
+    )
+
+
+def _how_far(node: Join, left: int, right: int, band: Band | None) -> str:
+    """What else the query may say, of inputs in which these columns progress."""
+    one, other = names_of(node.left.schema), names_of(node.right.schema)
+    info = logical_progress(node.left).get(left)
+    unit = None if info is None else info.unit
+    kind, other_kind = node.left.schema[left].type, node.right.schema[right].type
+    windows = f"give both streams a window: {window(kind, unit)}"
+    if kind.is_integer != other_kind.is_integer:  # no band says how far apart they are
+        return f"{windows}, {window(other_kind, None)}"
+    apart = length(1, kind, unit)
+    if band is None:
+        a, b = one[left], other[right]
+        near = f"{b} BETWEEN {a} - {apart} AND {a} + {apart}"
+        near = f"{b} = {a}" if kind.kind is Kind.DATE else near  # which are compared as they are
+        return f"say how far apart rows may lie: AND {near}; or {windows}"
+    a, b = show_of(band.left, one), show_of(band.right, other)
+    open_side, bound = ("above", f"<= {a} +") if band.low > -NO_BOUND else ("below", f">= {a} -")
+    return (
+        f"the distance of {b} from {a} has no bound {open_side}: AND {b} {bound} {apart};"
+        f" or {windows}"
     )
 
 

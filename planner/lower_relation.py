@@ -25,6 +25,7 @@ from cql.planner.logical import (
     Project,
     RelationToStream,
     RowNumber,
+    Scan,
     SetOperation,
     Sort,
     SortKey,
@@ -32,6 +33,7 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
+from cql.planner.logical import inputs as logical_inputs
 from cql.planner.lower_relation_join import (
     each_pair_once,
     mark_join,
@@ -425,11 +427,7 @@ def looked_up(node: SubqueryJoin, lower: Lower) -> Physical:
 def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lower) -> Physical:
     constant = is_constant(node.query)
     if not constant and never_shrinks(left) and not bounded(left):
-        raise PlanError(
-            "rows of this query would be kept for ever: what the subquery says of them may change",
-            position=node.pos,
-            hint="give the input a window: FROM s [NOW] asks once, when a row comes",
-        )
+        raise _kept_for_ever(node)
     right = _from_ever(changes(node.query, time, lower))
     if node.condition is not None:
         return mark_join(node, left, right, grows=never_shrinks(right))
@@ -445,6 +443,31 @@ def _subquery_join(node: SubqueryJoin, left: Physical, time: DataType, lower: Lo
     )
     fields = (*node.input.schema.fields, node.schema.fields[-1])
     return SubqueryJoinExec(union, node.kind, len(node.keys), fields, constant, why, node.pos)
+
+
+def _kept_for_ever(node: SubqueryJoin) -> PlanError:
+    asked, within = (_called(n) for n in (node.input, node.query))
+    hint = f"give the input a window: FROM {asked} [NOW] asks once, when a row comes"
+    if node.kind == "exists":
+        hint = (
+            f"where the times lie near each other, a join says it: FROM {asked} LEFT SEMI JOIN"
+            f" {within} ON …, with what WHERE asks of both (LEFT ANTI JOIN: NOT EXISTS); or {hint}"
+        )
+    return PlanError(
+        "rows of this query would be kept for ever: what the subquery says of them may change",
+        position=node.pos,
+        hint=hint,
+    )
+
+
+def _called(node: Logical) -> str:
+    """The first stream below, as FROM names it."""
+    while below := logical_inputs(node):
+        node = below[0]
+    if not isinstance(node, Scan):
+        return "s"
+    name = node.relation.name[-1]
+    return name if node.alias in ("", name) else f"{name} {node.alias}"
 
 
 def _sides(

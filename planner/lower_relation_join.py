@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.expr import Call, Column, Expr
-from cql.planner.join_condition import Sides, take_apart
+from cql.planner.join_condition import Sides, by_one_side, take_apart
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.pair_condition import Below
 from cql.planner.pairs import with_columns
@@ -33,10 +33,11 @@ def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[b
         if forever and not bounded(side):
             raise _kept_for_ever(side, node.pos)
     parts = [] if node.condition is None else conjuncts(node.condition)
+    sides = _sides(left, node.left, node.right)
     if node.kind in ("semi", "anti"):
-        return _asked(node.kind, made_join("mark", parts, left, right, node.pos, "partner"))
+        return _asked(node.kind, made_join("mark", parts, left, right, sides, node.pos, "partner"))
     kind = "inner" if node.kind == "cross" else node.kind
-    return made_join(kind, parts, left, right, node.pos, order=node.order)
+    return made_join(kind, parts, left, right, sides, node.pos, order=node.order)
 
 
 def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: bool) -> Physical:
@@ -50,7 +51,14 @@ def mark_join(node: SubqueryJoin, left: Physical, right: Physical, *, grows: boo
         for k, key in enumerate(node.keys)
     ]
     parts = [] if node.condition is None else conjuncts(node.condition)
-    return made_join("mark", [*equal, *parts], left, right, node.pos, node.name)
+    sides = _sides(left, node.input, node.query)
+    return made_join("mark", [*equal, *parts], left, right, sides, node.pos, node.name)
+
+
+def _sides(changed: Physical, left: Logical, right: Logical) -> Sides:
+    """``changed`` are the changes of the left."""
+    width = len(changed.schema) - 2
+    return Sides(width, tuple(progressing(left)), tuple(progressing(right)))
 
 
 def _asked(kind: str, marked: Physical) -> Physical:
@@ -63,16 +71,19 @@ def _asked(kind: str, marked: Physical) -> Physical:
 
 
 def made_join(
-    kind: str, parts: Sequence[Expr], left: Physical, right: Physical, pos: Position | None,
+    kind: str, parts: Sequence[Expr], left: Physical, right: Physical, sides: Sides,
+    pos: Position | None,
     name: str = "",
     order: str = "",
 ) -> Physical:  # fmt: skip
-    """``parts``: what is asked of a pair, over the columns of both sides."""
-    width, others = len(left.schema) - 2, len(right.schema) - 2
-    terms = take_apart(parts, [], Sides(width, (), ()))
+    """``parts``: what is asked of a pair, over the columns of both ``sides``."""
+    width, others = sides.width, len(right.schema) - 2
+    if kind != "inner":  # which can ask above it what may fail
+        parts = [e for part in parts for e in by_one_side(part, sides)]
+    terms = take_apart(parts, [], Sides(width, (), ()))  # rows of relations have no band
     left, lefts = with_columns(left, [a for a, _ in terms.keys], last=2)
     right, rights = with_columns(right, [b for _, b in terms.keys], last=2)
-    below = Below(left, right, width, kind, last=2, of_texts=_OF_TEXTS)
+    below = Below(left, right, sides, kind, last=2, of_texts=_OF_TEXTS)
     rest = [below.placed(e) for e in terms.rest]
     inside = tuple(e for e in rest if e is not None)
     above = [e for e, there in zip(terms.rest, rest, strict=True) if there is None]

@@ -33,7 +33,7 @@ def table_join(node: Join, lower: Lower) -> Physical:
     terms = take_apart(parts, (), sides)
     left, lefts = with_columns(lower(stream), [a for a, _ in terms.keys])
     right, rights = with_columns(read_ahead(lower(table)), [b for _, b in terms.keys])
-    below = Below(left, right, own, kind)
+    below = Below(left, right, sides, kind)
     placed = [below.placed(e) for e in terms.rest]
     above = [e for e, inside in zip(terms.rest, placed, strict=True) if inside is None]
     asked = tuple(below.behind(e) for e in placed if e is not None)

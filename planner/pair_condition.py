@@ -6,7 +6,7 @@ from __future__ import annotations
 from cql.errors import NotSupportedError
 from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
-from cql.planner.join_condition import Sides
+from cql.planner.join_condition import Sides, shifted
 from cql.planner.pairs import EQUALITIES, runs_inside, with_columns
 from cql.planner.physical import Physical
 from cql.planner.show import show
@@ -27,22 +27,22 @@ _FAR = 1 << 30
 
 
 class Below:
-    """The inputs of a join of the ``kind``. The ``last`` columns of each stay the last;
-    ``of_texts``: what the join can ask of texts."""
+    """The inputs of a join of the ``kind``; ``sides`` are their columns. The ``last`` columns of
+    each stay the last; ``of_texts``: what the join can ask of texts."""
 
     def __init__(
         self,
         left: Physical,
         right: Physical,
-        width: int,
+        sides: Sides,
         kind: str,
         *,
         last: int = 0,
         of_texts: frozenset[str] = EQUALITIES,
     ) -> None:
         self.left, self.right = left, right
-        self._width = width
-        self._sides = Sides(width, (), ())
+        self._width = sides.width
+        self._sides = sides
         self._kind = kind
         self._last = last
         self._of_texts = of_texts
@@ -55,9 +55,25 @@ class Below:
             return expr
         if self._kind == "inner":
             return None
-        if functions.can_fail(expr) and not _of_times(expr):
+        if functions.can_fail(expr) and not self._of_times(expr):
             raise _not_asked(expr, self._kind, "can fail")
         return self._inside(expr)
+
+    def _of_times(self, expr: Expr) -> bool:
+        """Whether what can fail in it are sums of times and lengths, which no row is guarded
+        from."""
+        sums = {e for e in walk(expr) if isinstance(e, Call) and e.fn in ("add", "sub")}
+        return functions.only_overflows(expr) and all(
+            self._is_time(e) for e in walk(expr) if e in sums or isinstance(e, Cast)
+        )
+
+    def _is_time(self, expr: Expr) -> bool:
+        """A timestamp, or an integer that progresses, with a length added."""
+        if expr.type.is_timestamp:
+            return True
+        side = self._sides.of(expr)
+        progresses = side is not None and self._sides.progresses(self._sides.own(expr), side)
+        return progresses and not functions.can_fail(shifted(expr)[0])
 
     def _asks(self, expr: Expr) -> bool:
         return runs_inside(expr, self._of_texts)
@@ -95,14 +111,6 @@ class Below:
         elif at >= self._width:
             at += self.more
         return replace(expr, index=at)
-
-
-def _of_times(expr: Expr) -> bool:
-    """Whether what can fail in it are sums of times and lengths, which no row is guarded from."""
-    sums = {e for e in walk(expr) if isinstance(e, Call) and e.fn in ("add", "sub")}
-    return functions.only_overflows(expr) and all(
-        e.type.is_timestamp for e in walk(expr) if e in sums or isinstance(e, Cast)
-    )
 
 
 def _not_asked(expr: Expr, kind: str, what: str) -> NotSupportedError:

@@ -16,6 +16,7 @@ from cql.planner import functions
 from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, substitute
 from cql.planner.join_condition import Sides, differences, is_timed
 from cql.planner.logical import (
+    ASOF,
     Aggregate,
     AggregateCall,
     Bucket,
@@ -45,6 +46,9 @@ from cql.window import WindowKind
 Rule: TypeAlias = Callable[[Logical], Logical]
 
 
+#: The inputs (left: 0, right: 1) of which a join shows each row, or leaves it out by its partners
+#: alone. (Inner joins take filters into their condition.)
+_PRESERVED = {"right": (1,), **dict.fromkeys(("left", "semi", "anti", *ASOF), (0,))}
 #: Nodes and depth up to which rules let an expression grow.
 _NODES, _DEPTH = 1_000, 200
 
@@ -161,18 +165,21 @@ def push_filters(plan: Logical) -> Logical:
     → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
     """
     plan = _merged(plan)
-    if isinstance(plan, Join) and plan.kind in ("inner", "cross") and plan.condition is not None:
+    if isinstance(plan, Join) and _is_inner(plan) and plan.condition is not None:
         plan = _each_on_its_side(plan, conjuncts(plan.condition))
     if not isinstance(plan, Filter):
         return with_inputs(plan, push_filters)
     kept: list[Expr] = []
     moved: list[Expr] = []
     for part in conjuncts(plan.condition):
-        if _passes(plan.input, part) and (not kept or _cannot_fail((part, *kept))):
+        guarded = kept and not (_cannot_fail(kept) and _is_safe(part, plan.input))
+        if not guarded and _passes(plan.input, part):
             moved.append(part)
         else:
             kept.append(part)
-    if not moved or not _separable(moved, kept):
+    # a band of two times is never NULL: rows without a time are bad
+    known = [part for part in moved if not _is_band(part, plan.input)]
+    if not moved or not _separable(known, kept):
         return with_inputs(plan, push_filters)
     below = push_filters(_below(plan.input, conjunction(moved), plan))
     return replace(plan, input=below, condition=conjunction(kept)) if kept else below
@@ -181,6 +188,11 @@ def push_filters(plan: Logical) -> Logical:
 def _small(exprs: Iterable[Expr]) -> bool:
     sizes = Sizes()
     return all(sizes.fits(e, _NODES, _DEPTH) for e in exprs)
+
+
+def _is_safe(part: Expr, node: Logical) -> bool:
+    """Whether ``part``, moved into ``node``, fails on no row."""
+    return _cannot_fail([part]) or _is_band(part, node)
 
 
 def _cannot_fail(exprs: Iterable[Expr]) -> bool:
@@ -212,7 +224,9 @@ def _passes(node: Logical, part: Expr) -> bool:
             asked = () if node.condition is None else (node.condition,)
             return below and _cannot_fail([part, *node.keys, *asked])
         case Join():  # all that an inner join asks is one condition: equal keys come first
-            return node.kind in ("inner", "cross") and bool(columns_of(part))
+            if _is_inner(node):
+                return bool(columns_of(part))
+            return _on_preserved_side(node, part) is not None
         case Sort():
             whole = node.limit is None and node.offset == 0
             return whole and _cannot_fail([part]) and not _refuses_null_time(node)
@@ -247,51 +261,93 @@ def _keeps_without(part: Expr, time: int) -> bool:
 
 def _each_on_its_side(node: Join, parts: Sequence[Expr]) -> Join:
     """An inner join of which ``parts`` are the condition: what reads one side only stands below
-    that, unless it can fail (on a row without a partner, too); a band of a join there cannot, as it
-    is compared without being computed."""
-    width = len(node.left.schema)
-    left: list[Expr] = []
-    right: list[Expr] = []
+    that where it can."""
+    below: tuple[list[Expr], list[Expr]] = ([], [])
     both: list[Expr] = []
-    lacking, lacking_right = (_lacking(node, port) for port in (0, 1))
     for part in parts:
-        used, safe = columns_of(part), _cannot_fail([part])
-        if used and max(used) < width and len(lacking) < 2 and (safe or _is_band(part, node.left)):
-            left.append(_or_without_time(part, node.left, lacking))
-            continue
-        if used and min(used) >= width and len(lacking_right) < 2:
-            moved = substitute(part, _behind(width, node.right))
-            if safe or _is_band(moved, node.right):
-                right.append(_or_without_time(moved, node.right, lacking_right))
-                continue
-        both.append(part)
+        port = _side_of(node, part)
+        moved = None if port is None else _on_side(node, port, part)
+        if port is None or moved is None:
+            both.append(part)
+        else:
+            below[port].append(moved)
+    condition = conjunction(both) if both else None
+    return replace(_with_filters(node, *below), condition=condition)
+
+
+def _with_filters(node: Join, left: Sequence[Expr], right: Sequence[Expr]) -> Join:
+    """``node`` with filters below it, each over the columns of its side."""
     return replace(
         node,
         left=Filter(node.left, conjunction(left), left[0].pos) if left else node.left,
         right=Filter(node.right, conjunction(right), right[0].pos) if right else node.right,
-        condition=conjunction(both) if both else None,
     )
+
+
+def _side_of(node: Join, part: Expr) -> int | None:
+    """0 if ``part`` reads the left of a join alone, 1 the right alone, None otherwise."""
+    return Sides(len(node.left.schema), (), ()).of(part)
+
+
+def _on_side(node: Join, port: int, part: Expr) -> Expr | None:
+    """``part``, which reads one side of a join alone, as a filter below it; None where it has to
+    stay: it can fail (on a row without a partner, too; but a band of a join there cannot, as it is
+    compared without being computed), or it is not known which of several times rows must have."""
+    side = (node.left, node.right)[port]
+    moved = substitute(part, _behind(len(node.left.schema), side)) if port else part
+    lacking = [] if looks_up(node) else _lacking(side)  # a table is asked for any row
+    if lacking and len(progressing(side)) > 1:
+        return None
+    return _or_without_time(moved, side, lacking) if _is_safe(moved, side) else None
+
+
+def _on_preserved_side(node: Join, part: Expr) -> Expr | None:
+    """``part``, a filter right above an outer, semi or anti join, as one below it, if it may stand
+    there."""
+    port = _preserved(node, part)
+    return None if port is None else _on_side(node, port, part)
+
+
+def _preserved(node: Join, part: Expr) -> int | None:
+    """The side of an outer, semi or anti join that ``part`` reads alone, if that is preserved, and
+    what the join asks of its rows cannot fail, so that none is bad."""
+    port = _side_of(node, part)
+    if port is None or port not in _PRESERVED.get(node.kind, ()):
+        return None
+    asked = [] if node.condition is None else conjuncts(node.condition)
+    return port if all(_cannot_fail([e]) or _compares_times(e, node) for e in asked) else None
 
 
 def _is_band(part: Expr, node: Logical) -> bool:
-    """Whether ``part`` says how far apart two times of the inputs of an inner join may lie."""
-    if not (isinstance(node, Join) and node.kind in ("inner", "cross")):
+    """Whether ``part`` says how far apart two times of the inputs of an inner join may lie, and may
+    stand there."""
+    if not isinstance(node, Join):
         return False
-    sides = Sides(len(node.left.schema), *(tuple(progressing(n)) for n in (node.left, node.right)))
-    return any(is_timed(band, sides) for band in differences(part, sides)) or (
-        _is_band(part, node.left)
-        if (below := sides.of(part)) == 0
-        else below == 1 and _is_band(sides.own(part), node.right)
-    )
+    if _is_inner(node) and _compares_times(part, node):
+        return True
+    port = _side_of(node, part) if _is_inner(node) else _preserved(node, part)
+    if port is None:
+        return False
+    own = Sides(len(node.left.schema), (), ()).own(part)
+    return _is_band(own, (node.left, node.right)[port])
 
 
-def _lacking(node: Join, port: int) -> list[int]:
-    """The times of an input that its rows may lack, and are bad without. (A table is asked for any
-    row; pairs of streams have both times.)"""
-    side = (node.left, node.right)[port]
-    pairs = isinstance(side, Join) and side.kind in ("inner", "cross") and not looks_up(side)
-    if looks_up(node) or pairs:
-        return []
+def _compares_times(part: Expr, node: Join) -> bool:
+    """Whether it says how far apart two times of both inputs may lie."""
+    live = (tuple(progressing(n)) for n in (node.left, node.right))
+    sides = Sides(len(node.left.schema), *live)
+    return any(is_timed(band, sides) for band in differences(part, sides))
+
+
+def _is_inner(node: Join) -> bool:
+    return node.kind in ("inner", "cross")
+
+
+def _lacking(side: Logical) -> list[int]:
+    """The times of an input of a join that its rows may lack, and are bad without. (Rows of joins
+    of streams have theirs; a lookup passes any row.)"""
+    if isinstance(side, Join):
+        return _lacking(side.left) if looks_up(side) and is_table(side.right) else []
     return [c for c in progressing(side) if side.schema[c].nullable]
 
 
@@ -331,9 +387,13 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
         case Bucket() | Windowed() | Sort() | SubqueryJoin() | Unnest():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
-        case Join():
+        case Join() if _is_inner(node):
             own = [] if node.condition is None else conjuncts(node.condition)
             return replace(node, condition=conjunction([*own, *conjuncts(condition)]))
+        case Join():
+            found = (_on_preserved_side(node, part) for part in conjuncts(condition))
+            parts = [part for part in found if part is not None]
+            return _with_filters(node, *(([], parts) if node.kind == "right" else (parts, [])))
         case _:
             raise AssertionError(node)
 

@@ -245,6 +245,30 @@ def test_errors_of_conditions(
 
 
 @pytest.mark.parametrize(
+    ("kind", "step", "length"),
+    [(pa.timestamp("us"), 1_000_000_000, "INTERVAL 1 HOUR"), (pa.int64(), 1000, "3600")],
+)
+@pytest.mark.parametrize("right", ["p", "q"])
+def test_the_hint_says_what_the_query_can_say(
+    right: str, kind: pa.DataType, step: int, length: str
+) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        for n in count():
+            times = pa.array(range(8 * n * step, (8 * n + 8) * step, step), pa.int64()).cast(kind)
+            yield pa.record_batch({"t": times, "k": pa.array([0, 1] * 4)})
+
+    with cql.connect(spark=False) as session:
+        for name in ("p", "q"):
+            session.create_stream(name, rows, "t", bounded=False)
+        text = f"SELECT x.t, y.t AS u FROM p x ASOF JOIN {right} y ON x.k = y.k AND x.t < y.t"
+        with pytest.raises(PlanError) as caught:
+            session.sql(text).to_arrow()
+        said = (caught.value.hint or "").removeprefix("say how long:")
+        assert said == f" AND y.t - x.t <= {length}"
+        assert next(iter(session.sql(text + said))).num_rows > 0
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("SELECT v FROM trades ASOF RIGHT JOIN quotes USING (k, ts)", "ASOF RIGHT JOIN"),

@@ -157,3 +157,24 @@ def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time
     windows = chain.from_iterable(batch.to_pylist() for batch in query)
     for end, window in zip((50, 100, 150), windows, strict=False):
         assert window == {"n": sum(end - 50 <= t < end for t in at), "window_end": end}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "p, q LEFT JOIN r ON r.t = q.t",
+        "p, q LEFT JOIN r ON r.t BETWEEN q.t - 2 AND q.t + 3",
+        "p, q LEFT SEMI JOIN r ON r.t = q.t",
+        "p, q LEFT JOIN r ON r.t = q.t LEFT ANTI JOIN r AS o ON o.t = q.t AND o.v > r.v",
+        "p, q ASOF JOIN r ON q.t >= r.t",
+    ],
+)
+def test_bands_of_a_preserved_side_bound_it(session: cql.Session, source: str) -> None:
+    """WHERE is asked of what an outer join shows, and known where its rows come from."""
+    for name in ("p", "q", "r"):
+        session.create_stream(name, lambda: ({"t": n, "v": n} for n in count()), "t", bounded=False)
+    text = f"SELECT p.t, q.t AS u FROM {source} WHERE p.v >= 3 AND abs(p.t - q.t) <= 5"
+    batch = next(iter(session.sql(text)))
+    found = batch.to_pylist()
+    assert found
+    assert all(row["t"] >= 3 and abs(row["t"] - row["u"]) <= 5 for row in found)

@@ -241,6 +241,51 @@ def test_endless_rows_must_leave(session: cql.Session, text: str, hint: str) -> 
     assert caught.value.position is not None
 
 
+def endless_times(
+    session: cql.Session, name: str, kind: pa.DataType, unit: str | None, step: int
+) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        for n in count():
+            times = pa.array(range(8 * n * step, (8 * n + 8) * step, step), pa.int64()).cast(kind)
+            yield pa.record_batch({"t": times, "k": pa.array([0, 1] * 4)})
+
+    session.create_stream(name, rows, "t", unit=unit, bounded=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit", "step", "apart", "window"),
+    [
+        (pa.timestamp("us"), None, 20 * SECOND, "INTERVAL 1 MINUTE", "[RANGE 10 MINUTES]"),
+        (pa.int64(), None, 20, "60", "[RANGE 600]"),
+        (pa.int64(), "milliseconds", 20_000, "60000", "[RANGE 10 MINUTES]"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("source", "x", "y"),
+    [
+        ("p x, p y WHERE x.k = y.k", "x.t", "y.t"),
+        ("p JOIN q ON p.k = q.k", "p.t", "q.t"),
+        ("p x JOIN q AS y ON x.k = y.k AND y.t > x.t", "x.t", "y.t"),
+        ("p JOIN q AS y ON y.t < p.t", "p.t", "y.t"),
+    ],
+)
+def test_the_hint_says_what_the_query_can_say(
+    source: str, x: str, y: str, kind: pa.DataType, unit: str | None, step: int, apart: str,
+    window: str,
+) -> None:  # fmt: skip
+    with cql.connect(spark=False) as session:
+        for name in ("p", "q"):
+            endless_times(session, name, kind, unit, step)
+        text = f"SELECT {x}, {y} AS u FROM {source}"
+        with pytest.raises(PlanError) as caught:
+            session.sql(text).to_arrow()
+        hint = caught.value.hint or ""
+        assert apart in hint
+        assert window in hint
+        said = hint[hint.index(" AND ") : hint.index("; or")]
+        assert next(iter(session.sql(text + said))).num_rows > 0
+
+
 @pytest.mark.parametrize(
     ("text", "clause"),
     [

@@ -4,6 +4,7 @@ of which nothing leaves, and (whose windows) the last rows of each key."""
 from __future__ import annotations
 
 import random
+from itertools import cycle
 
 import duckdb
 import pyarrow as pa
@@ -11,13 +12,17 @@ import pytest
 from naive_compare import difference, storage_rows
 
 import cql
-from cql.errors import RunError
+from cql.errors import NotSupportedError, RunError
+from cql.window import MAX_EVENT_TIME
 
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")
 SUBQUERIES = (
     "EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.v > a.v)",
     "NOT EXISTS (SELECT 1 FROM b WHERE b.s > a.s AND b.v <> a.v)",
+    "EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.t BETWEEN a.t - 50 AND a.t + 50)",
+    "NOT EXISTS (SELECT 1 FROM b WHERE abs(b.t - a.t) <= 30 AND b.v > a.v)",
+    "NOT EXISTS (SELECT 1 FROM b WHERE a.t - b.t >= 100 AND b.t > a.t - 300)",
     "a.v IN (SELECT b.v FROM b WHERE b.k = a.k)",
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k = a.k)",
     "a.v NOT IN (SELECT b.v FROM b WHERE b.k < a.k AND b.s <> a.s)",
@@ -35,6 +40,36 @@ RELATIONS = (
     "SELECT a.t, c.t AS u FROM a JOIN b ON a.k = b.k LEFT JOIN b AS c ON c.t = a.t + 1"
     " WHERE a.v IN (SELECT v FROM b)",
     "SELECT a.t, b.v, c.s FROM ((a JOIN b ON a.k = b.k) LEFT JOIN b AS c ON c.v = a.v)",
+)
+
+
+#: What WHERE asks of one side of an outer join: the preserved one, the other one, or both.
+ASKED = (
+    "a.v > 5 AND b.v IS NULL",
+    "a.s <> 'p' AND (b.v > 9 OR b.v IS NULL)",
+    "b.v > 5",
+    "(a.v > 5 OR a.k IS NULL) AND a.v < 15 AND coalesce(b.v, 0) < 12",
+)
+#: The sources of it: relations, streams near each other, what is nearest.
+ONE_SIDE = (
+    "a LEFT JOIN b ON a.k = b.k",
+    "a RIGHT JOIN b ON a.k = b.k AND a.v < b.v",
+    "a FULL JOIN b ON a.k = b.k",
+    "a LEFT JOIN b ON a.k = b.k AND abs(a.t - b.t) <= 90",
+    "a RIGHT JOIN b ON b.t BETWEEN a.t - 30 AND a.t + 60",
+    "a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t",
+)
+#: Bands of times that stand in WHERE, above an outer join; of each row at most one below it.
+BANDS_ABOVE = (
+    "SELECT a.t, b.t AS u, c.v FROM a, b LEFT JOIN b AS c ON c.t = b.t"
+    " WHERE abs(a.t - b.t) <= 50 AND a.v > 3",
+    "SELECT a.t, b.t AS u, c.t AS w FROM a, b LEFT JOIN a AS c ON c.k = a.k AND abs(c.t - b.t) < 20"
+    " WHERE c.v IS NULL AND b.t BETWEEN a.t - 40 AND a.t + 20",
+    "SELECT a.t, b.t AS u FROM a, b SEMI JOIN a AS c ON c.v = b.v WHERE abs(a.t - b.t) <= 50",
+    "SELECT a.t, b.t AS u FROM a, b ANTI JOIN a AS c ON c.t BETWEEN b.t - 30 AND b.t"
+    " WHERE abs(a.t - b.t) <= 50 AND a.k = b.k",
+    "SELECT c.t AS w, x.t, x.u FROM b AS c RIGHT JOIN (SELECT a.t, b.t AS u FROM a, b) AS x"
+    " ON c.t = x.u WHERE abs(x.t - x.u) <= 30",
 )
 
 
@@ -122,8 +157,49 @@ def test_subqueries_that_read_the_row_around_them(condition: str, seed: int) -> 
         compared(f"{seed} {k}", f"SELECT a.t, {condition} AS said FROM a")
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_integer_times_of_windows(kind: str, seed: int) -> None:
+    right = "" if kind in ("SEMI JOIN", "ANTI JOIN") else ", b.t AS u"
+    near = "a.k = b.k AND abs(a.t - b.t) <= 60 AND b.t < a.t + 30"
+    text = f"SELECT a.t{right} FROM a{{0}} {kind} b{{0}} ON {near}"
+    compared(seed, text.format(" [RANGE UNBOUNDED]"), text.format(""))
+
+
+def test_times_at_the_end_of_all_times() -> None:
+    """Nothing overflows that compares them, but what computes with them first may."""
+    times = [-MAX_EVENT_TIME, MAX_EVENT_TIME - 2, MAX_EVENT_TIME]
+    asked = "SELECT a.t FROM a WHERE {} (SELECT 1 FROM b WHERE a.t > b.t AND {})"
+    with cql.connect(spark=False) as session:
+        for name in "ab":
+            session.create_stream(name, pa.table({"t": times}), "t")
+        for word, near, found in (
+            ("EXISTS", "abs(a.t - b.t) <= 2", times[2:]),
+            ("NOT EXISTS", "b.t >= a.t - 1", times),
+        ):
+            said = session.sql(asked.format(word, near)).to_arrow()
+            assert said["t"].to_pylist() == found
+        with pytest.raises(NotSupportedError, match="which can fail"):
+            session.sql(asked.format("EXISTS", "a.t * 4 - 1 <= b.t")).to_arrow()
+
+
 @pytest.mark.parametrize("text", RELATIONS)
 def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
+    compared(seed, text)
+
+
+@pytest.mark.parametrize(("source", "asked"), zip(ONE_SIDE, cycle(ASKED), strict=False))
+def test_what_is_asked_of_one_side_above_a_join(source: str, asked: str, seed: int) -> None:
+    compared(seed, f"SELECT a.t, a.v, b.t AS u, b.v AS w FROM {source} WHERE {asked}")
+
+
+@pytest.mark.parametrize("kind", ["SEMI JOIN", "ANTI JOIN"])
+def test_what_is_asked_above_semi_joins(kind: str, seed: int) -> None:
+    for near in ("a.v < b.v", "abs(a.t - b.t) <= 90"):
+        compared(seed, f"SELECT a.t, a.v FROM a {kind} b ON a.k = b.k AND {near} WHERE a.v > 5")
+
+
+@pytest.mark.parametrize("text", BANDS_ABOVE)
+def test_bands_above_outer_joins(text: str, seed: int) -> None:
     compared(seed, text)
 
 

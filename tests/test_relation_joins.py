@@ -167,6 +167,22 @@ def test_where_is_not_on(session: cql.Session) -> None:
     assert last(session, f"{join} WHERE w IS NULL") == [(40, None)]
 
 
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_a_row_without_another_time_than_that_of_the_window(kind: str) -> None:
+    """It is not bad, so that a filter below the join must not keep it."""
+    fields = [pa.field("t", pa.int64(), nullable=False), ("u", pa.int64()), ("v", pa.int64())]
+    rows = pa.table({"t": [1, 2, 3], "u": [None, 2, 3], "v": [1, 2, 3]}, schema=pa.schema(fields))
+    with cql.connect(spark=False) as session:
+        session.create_stream("a", rows, ["t", "u"])
+        text = (
+            f"SELECT max(a.v) AS most, count(*) AS n FROM a [RANGE 9 WA t] {kind} a [RANGE 9 WA t]"
+            " AS b ON a.v = b.v WHERE a.v < 3 AND b.t + a.v <> 4 AND a.v <> 2"
+        )
+        assert session.sql(text).to_arrow().to_pylist()[-1] == {"most": 1, "n": 1}
+        above = text.replace("a.v < 3", "a.v > 1")
+        assert session.sql(above).to_arrow().to_pylist()[-1] == {"most": 3, "n": 1}
+
+
 def test_a_partner_of_nulls_looks_like_none(session: cql.Session) -> None:
     """The change from the one to the other is none."""
     inner = "(SELECT max(w) AS w FROM b [NOW] WHERE w > 1)"
@@ -265,6 +281,25 @@ def test_endless_rows_must_leave(session: cql.Session, text: str) -> None:
         session.sql(text).to_arrow()
     assert "PARTITION BY" in (caught.value.hint or "")
     assert caught.value.position is not None
+
+
+@pytest.mark.parametrize("word", ["EXISTS", "NOT EXISTS"])
+def test_subqueries_that_would_keep_rows_are_joins(session: cql.Session, word: str) -> None:
+    for name in ("p", "q"):
+        endless(session, name, datetime(2024, 1, 1))
+    near = "x.k + 1 = q.k AND abs(x.ts - q.ts) <= INTERVAL 1 SECOND"
+    with pytest.raises(PlanError, match="kept for ever") as caught:
+        session.sql(f"SELECT x.k FROM p x WHERE {word} (SELECT 1 FROM q WHERE {near})").to_arrow()
+    assert caught.value.position is not None
+    hint = caught.value.hint or ""
+    assert "FROM p x [NOW] asks once" in hint
+    assert "FROM p x LEFT SEMI JOIN q ON …" in hint
+    assert "LEFT ANTI JOIN: NOT EXISTS" in hint
+    kind, found = ("ANTI", [2, 2, 2]) if "NOT" in word else ("SEMI", [0, 1, 0])
+    text = f"SELECT x.k, x.ts FROM p x LEFT {kind} JOIN q ON {near}"
+    rows = next(iter(session.sql(text))).to_pylist()
+    first = sorted(rows, key=lambda row: row["ts"])[:3]
+    assert [row["k"] for row in first] == found
 
 
 def test_the_latest_row_of_each_key_of_endless_input(session: cql.Session) -> None:

@@ -172,6 +172,31 @@ def test_filters_of_one_side_stand_below_joins() -> None:
     assert moved.index("windowed") < moved.index("is_null")
 
 
+@pytest.mark.parametrize(
+    ("source", "condition", "moves"),
+    [
+        ("s LEFT JOIN r ON s.k = r.k", "s.a > 1", True),
+        ("s LEFT SEMI JOIN r ON s.k = r.k", "s.a > 1", True),
+        ("s LEFT ANTI JOIN r ON abs(s.ts - r.ts) <= INTERVAL 1 HOUR", "s.a > 1", True),
+        ("r RIGHT JOIN s ON s.k = r.k", "s.a > 1", True),
+        ("s ASOF JOIN r ON s.ts >= r.ts", "s.a > 1", True),
+        # of the other side, or of both; what fails, or what it would keep from failing
+        ("s LEFT JOIN r ON s.k = r.k", "r.a > 1", False),
+        ("s FULL JOIN r ON s.k = r.k", "s.a > 1", False),
+        ("s LEFT JOIN r ON s.k = r.k", "s.a + r.a > 1", False),
+        ("s LEFT JOIN r ON s.k = r.k", "10 / s.a > 1", False),
+        ("s LEFT JOIN r ON s.k = r.k", "10 / r.a > 1 AND s.a > 1", False),
+        ("s LEFT JOIN r ON s.k = r.k", "s.a > 1 AND 10 / r.a > 1", False),
+        ("s LEFT JOIN r ON s.k / r.k = 2", "s.a > 1", False),
+    ],
+)
+def test_filters_of_a_preserved_side_stand_below_outer_joins(
+    source: str, condition: str, moves: bool
+) -> None:
+    moved = after(f"SELECT s.k FROM {source} WHERE {condition}", rules.push_filters)
+    assert (moved.index("join") < moved.index("filter")) is moves
+
+
 def test_filters_stay_above_unions_of_plain_inputs() -> None:
     moved = after("SELECT * FROM s UNION r AS u WHERE k > 1", rules.push_filters)
     assert moved.index("filter") < moved.index("union")
