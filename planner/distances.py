@@ -10,11 +10,16 @@ from cql.planner.physical_joins import BandExec, OopJoinExec
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
     """What ``node.follows`` is to be."""
-    if node.band is None or node.kind != "inner":
+    if node.band is None:
         return ()
     times = node.band.left, len(node.left.schema) + node.band.right
-    found = ((port, t, _of_side(node, port, t)) for port, t in enumerate(times))
-    return tuple((c, port, far) for port, t, lags in found for c, far in lags.items() if c != t)
+    return tuple(
+        (column, port, far)
+        for port, time in enumerate(times)
+        if not node.loose(port)
+        for column, far in _of_side(node, port, time).items()
+        if column != time
+    )
 
 
 def below(node: Physical, column: int) -> dict[int, int]:
@@ -26,7 +31,7 @@ def below(node: Physical, column: int) -> dict[int, int]:
             shown = node.exprs[column]
             found = below(node.input, shown.index) if isinstance(shown, Column) else {}
             places = [e.index if isinstance(e, Column) else None for e in node.exprs]
-        case OopJoinExec(kind="inner", band=BandExec()):
+        case OopJoinExec(band=BandExec()):
             found = _of_pair(node, node.columns[column])
             places = [*node.columns]
         case _:
@@ -39,10 +44,12 @@ def _of_pair(node: OopJoinExec, column: int) -> dict[int, int]:
     assert node.band is not None
     times = node.band.left, len(node.left.schema) + node.band.right
     port = int(column >= len(node.left.schema))
-    found = _of_side(node, port, column) if column < node.later else {}
+    if column >= node.later or node.loose(port):
+        return {}
+    found = _of_side(node, port, column)
     # low <= right - left <= high
     reach = node.band.high if port else -node.band.low
-    if times[port] in found and abs(reach) < NO_BOUND:
+    if node.kind == "inner" and times[port] in found and abs(reach) < NO_BOUND:
         far = found[times[port]] + reach
         found |= {c: far + d for c, d in _of_side(node, 1 - port, times[1 - port]).items()}
     return found

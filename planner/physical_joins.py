@@ -85,8 +85,8 @@ class OopJoinExec:
     partner, when none can come any more; or semi or anti, of rows of the left alone. ``sliced``:
     rows are looked up by slices of time, since they may be far from order, or must be of one time.
     ``smooth``: rows without a partner leave a few at a time, as others come (slow flush, §6).
-    ``follows``: columns of an inner pair that progress as the time of the band on their side does,
-    so far below it (column, 0 for the left, how far).
+    ``follows``: columns of a pair that progress as the time of the band on their side does, so far
+    below it (column, 0 for the left, how far).
     """
 
     left: Physical

@@ -164,6 +164,7 @@ def test_groups_close_by_each_time_of_a_join_of_three(session: cql.Session, time
     [
         "p, q LEFT JOIN r ON r.t = q.t",
         "p, q LEFT JOIN r ON r.t BETWEEN q.t - 2 AND q.t + 3",
+        "p, q LEFT JOIN r ON r.t = q.t LEFT JOIN r AS o ON o.t = p.t",
         "p, q LEFT SEMI JOIN r ON r.t = q.t",
         "p, q LEFT JOIN r ON r.t = q.t LEFT ANTI JOIN r AS o ON o.t = q.t AND o.v > r.v",
         "p, q ASOF JOIN r ON q.t >= r.t",
