@@ -187,7 +187,7 @@ def test_joins_that_are_read_as_relations(text: str, seed: int) -> None:
     compared(seed, text)
 
 
-@pytest.mark.parametrize(("source", "asked"), zip(ONE_SIDE, cycle(ASKED), strict=False))
+@pytest.mark.parametrize(("source", "asked"), [*zip(ONE_SIDE, cycle(ASKED), strict=False)])
 def test_what_is_asked_of_one_side_above_a_join(source: str, asked: str, seed: int) -> None:
     compared(seed, f"SELECT a.t, a.v, b.t AS u, b.v AS w FROM {source} WHERE {asked}")
 
