@@ -14,6 +14,7 @@ from cql.planner import statements as st
 from cql.planner.logical import Logical
 from cql.planner.physical import PhysicalPlan
 from cql.run import Run
+from cql.settings import Settings
 
 if TYPE_CHECKING:
     from cql.executor.query_run import Timing
@@ -52,8 +53,9 @@ def _kernel_text(run: Run) -> str:
     return "\n\n".join(f"# {name}\n{source}" for name, source in parts)
 
 
-def logical_text(bound: st.Query) -> str:
-    return explain.tree(rules.optimize(bound.plan), "logical")
+def logical_text(bound: st.Query, settings: Settings) -> str:
+    plan = rules.optimize(bound.plan, join_order=settings.join_order)
+    return explain.tree(plan, "logical")
 
 
 def measured(run: Run) -> str:

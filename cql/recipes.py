@@ -37,7 +37,7 @@ def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: R
     from cql.explanation import explanation
     from cql.planner import lower, physical, rules
 
-    logical = rules.optimize(bound.plan)
+    logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
     plan = lower.plan(
         logical,
         origin.settings,

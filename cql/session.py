@@ -376,7 +376,8 @@ class Session:
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
         if bound.mode == "logical":
             # Also of a query that binds and cannot run yet.
-            return explained(logical_text(inner.query if isinstance(inner, st.Insert) else inner))
+            asked = inner.query if isinstance(inner, st.Insert) else inner
+            return explained(logical_text(asked, origin.settings))
         query = self._execute(inner, origin)
         assert isinstance(query, Query)
         return explained(query.explain(bound.mode))

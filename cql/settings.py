@@ -357,6 +357,13 @@ class Settings(Mapping[str, Any]):
         "filter_order",
         "adaptive",
     )
+    join_order: str = _choice(
+        "auto",
+        "Order in which more than two inputs of inner joins are joined: auto takes the one with the"
+        " fewest expected pairs, or in which each stream has a band with one before it; written"
+        " takes the query's.",
+        "written",
+    )
     multiway_join: str = _choice(
         "single",
         "Joins in order of more than two streams: single is one operator, pipeline one for each "

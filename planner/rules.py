@@ -53,12 +53,13 @@ _PRESERVED = {"right": (1,), **dict.fromkeys(("left", "semi", "anti", *ASOF), (0
 _NODES, _DEPTH = 1_000, 200
 
 
-def optimize(plan: Logical) -> Logical:
-    """``plan`` after all rules."""
+def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
+    """``plan`` after all rules; ``join_order`` is the setting of that name."""
     from cql.planner.join_order import order_joins  # it reads this file
 
+    ordered = (order_joins, merge_projections, drop_identities) if join_order == "auto" else ()
     with deep_stack():
-        for rule in (*RULES, order_joins, merge_projections, drop_identities):
+        for rule in (*RULES, *ordered):
             plan = rule(plan)
     return plan
 
