@@ -34,6 +34,7 @@ from cql.planner.logical import (
     Unsupported,
     Values,
     Windowed,
+    inputs,
 )
 from cql.planner.measure import Sizes
 from cql.planner.properties import closing_key, is_table, looks_up, progressing
@@ -311,12 +312,19 @@ def _on_preserved_side(node: Join, part: Expr) -> Expr | None:
 
 def _preserved(node: Join, part: Expr) -> int | None:
     """The side of an outer, semi or anti join that ``part`` reads alone, if that is preserved, and
-    what the join asks of its rows cannot fail, so that none is bad."""
+    what the join asks of its rows cannot fail, so that none is bad. Only of streams whose times lie
+    near each other: of a relation, each row that comes is an instant, also one that is filtered
+    away above."""
     port = _side_of(node, part)
-    if port is None or port not in _PRESERVED.get(node.kind, ()):
+    if port is None or port not in _PRESERVED.get(node.kind, ()) or _has_windows(node):
         return None
     asked = [] if node.condition is None else conjuncts(node.condition)
-    return port if all(_cannot_fail([e]) or _compares_times(e, node) for e in asked) else None
+    near = [e for e in asked if _compares_times(e, node)]
+    return port if near and all(e in near or _cannot_fail([e]) for e in asked) else None
+
+
+def _has_windows(node: Logical) -> bool:
+    return isinstance(node, Windowed) or any(map(_has_windows, inputs(node)))
 
 
 def _is_band(part: Expr, node: Logical) -> bool:

@@ -386,3 +386,16 @@ def test_zeros_of_either_sign_are_one_row() -> None:
         session.create_stream("z", table, "ts")
         query = session.sql("SELECT r.x FROM z [NOW] l FULL JOIN z [NOW] r ON l.k = r.k")
         assert query.to_arrow().to_pylist() == [{"x": 5.0}]
+
+
+@pytest.mark.parametrize("kind", ["LEFT JOIN", "SEMI JOIN", "ANTI JOIN"])
+def test_a_row_that_where_leaves_out_is_an_instant(kind: str) -> None:
+    """From the first row on there is an aggregate, whatever it is of."""
+    text = (
+        f"SELECT count(*) AS n FROM a [RANGE 10] {kind} b [ROWS 2] ON a.k = b.k WHERE a.v > 9"
+        " EMIT CHANGES"
+    )
+    with cql.connect(spark=False) as session:
+        for name, first in (("a", 5), ("b", 1000)):
+            session.create_stream(name, pa.table({"t": [first], "k": [1], "v": [2]}), "t")
+        assert session.sql(text).to_arrow().to_pylist() == [{"_time": 5, "_weight": 1, "n": 0}]
