@@ -245,10 +245,12 @@ def test_errors_of_conditions(
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "length"),
-    [(pa.timestamp("us"), 1_000_000_000, "INTERVAL 1 HOUR"), (pa.int64(), 1000, "3600")],
+    ("right", "kind", "step", "length"),
+    [
+        ("q", pa.timestamp("us"), 1_000_000_000, "INTERVAL 1 HOUR"),
+        ("p", pa.int64(), 1000, "3600"),
+    ],
 )
-@pytest.mark.parametrize("right", ["p", "q"])
 def test_the_hint_says_what_the_query_can_say(
     right: str, kind: pa.DataType, step: int, length: str
 ) -> None:

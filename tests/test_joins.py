@@ -252,21 +252,18 @@ def endless_times(
     session.create_stream(name, rows, "t", unit=unit, bounded=False)
 
 
+STAMPS = (pa.timestamp("us"), None, 20 * SECOND, "INTERVAL 1 MINUTE", "[RANGE 10 MINUTES]")
+NUMBERS = (pa.int64(), None, 20, "60", "[RANGE 600]")
+MILLISECONDS = (pa.int64(), "milliseconds", 20_000, "60000", "[RANGE 10 MINUTES]")
+
+
 @pytest.mark.parametrize(
-    ("kind", "unit", "step", "apart", "window"),
+    ("source", "x", "y", "kind", "unit", "step", "apart", "window"),
     [
-        (pa.timestamp("us"), None, 20 * SECOND, "INTERVAL 1 MINUTE", "[RANGE 10 MINUTES]"),
-        (pa.int64(), None, 20, "60", "[RANGE 600]"),
-        (pa.int64(), "milliseconds", 20_000, "60000", "[RANGE 10 MINUTES]"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("source", "x", "y"),
-    [
-        ("p x, p y WHERE x.k = y.k", "x.t", "y.t"),
-        ("p JOIN q ON p.k = q.k", "p.t", "q.t"),
-        ("p x JOIN q AS y ON x.k = y.k AND y.t > x.t", "x.t", "y.t"),
-        ("p JOIN q AS y ON y.t < p.t", "p.t", "y.t"),
+        ("p x, p y WHERE x.k = y.k", "x.t", "y.t", *NUMBERS),
+        ("p JOIN q ON p.k = q.k", "p.t", "q.t", *STAMPS),
+        ("p x JOIN q AS y ON x.k = y.k AND y.t > x.t", "x.t", "y.t", *MILLISECONDS),
+        ("p JOIN q AS y ON y.t < p.t", "p.t", "y.t", *STAMPS),
     ],
 )
 def test_the_hint_says_what_the_query_can_say(

@@ -52,9 +52,7 @@ ASKED = (
 )
 #: The sources of it: relations, streams near each other, what is nearest.
 ONE_SIDE = (
-    "a LEFT JOIN b ON a.k = b.k",
     "a RIGHT JOIN b ON a.k = b.k AND a.v < b.v",
-    "a FULL JOIN b ON a.k = b.k",
     "a LEFT JOIN b ON a.k = b.k AND abs(a.t - b.t) <= 90",
     "a RIGHT JOIN b ON b.t BETWEEN a.t - 30 AND a.t + 60",
     "a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t",
