@@ -29,9 +29,10 @@ from cql.planner.logical import (
     Values,
     Windowed,
     inputs,
+    is_inner,
 )
 from cql.planner.properties import is_bounded, is_table, progressing
-from cql.planner.relations import is_inner, is_relation
+from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts, with_inputs
 from cql.planner.scope import column_of
 from cql.planner.trees import replace

@@ -315,6 +315,11 @@ class Join:
         return Schema((*left, *right))
 
 
+def is_inner(node: Join) -> bool:
+    """Whether it shows pairs of rows only."""
+    return node.kind in ("inner", "cross")
+
+
 @dataclass(frozen=True, slots=True)
 class SubqueryJoin:
     """What a subquery says of each row of the input, in a column behind it (mark join and single

@@ -38,6 +38,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
     inputs,
+    is_inner,
 )
 from cql.planner.lower_join import join_of, projected, with_end
 from cql.planner.lower_relation import (
@@ -75,7 +76,7 @@ from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_key, closing_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only, is_inner, is_relation
+from cql.planner.relations import clock, is_append_only, is_relation
 from cql.planner.runtime import choose_runtime
 from cql.planner.show import show
 from cql.planner.together import join_once

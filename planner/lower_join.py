@@ -13,7 +13,7 @@ from cql.planner.distances import followers
 from cql.planner.expr import Column, Expr
 from cql.planner.how_far import length, names_of, window
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
-from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed
+from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Windowed, is_inner
 from cql.planner.lower_asof import asof_join
 from cql.planner.lower_table_join import table_join
 from cql.planner.order import in_order
@@ -266,7 +266,7 @@ def _in_order_instead(
     node: Join, terms: Terms, settings: Mapping[str, Any], *, ordered: bool
 ) -> str:
     """What the operators in order would do here, where they could stand."""
-    if node.kind not in ("inner", "cross") or terms.band is None or not terms.band.closed:
+    if not is_inner(node) or terms.band is None or not terms.band.closed:
         return ""
     if settings["join_operator"] == "oop_join":
         return "forced: SET join_operator = 'oop_join'"

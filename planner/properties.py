@@ -35,6 +35,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
     inputs,
+    is_inner,
 )
 from cql.planner.trees import replace
 from cql.types import BIGINT
@@ -249,7 +250,7 @@ def times_of(node: Logical) -> tuple[int, ...] | None:
             ]
             found = tuple(k for k in places if k is not None)
             return found if below is not None and len(found) == len(below) else None
-        case Join() if node.kind in ("inner", "cross") and not looks_up(node):
+        case Join() if is_inner(node) and not looks_up(node):
             left, right = times_of(node.left), times_of(node.right)
             if left is None or right is None:
                 return None

@@ -25,6 +25,7 @@ from cql.planner.logical import (
     SubqueryJoin,
     Union,
     Windowed,
+    is_inner,
 )
 from cql.planner.properties import closing_pair, is_bounded, is_constant, looks_up, progressing
 from cql.planner.rules import conjuncts
@@ -62,11 +63,6 @@ def is_relation(node: Logical) -> bool:
             return _join_changes(node)
         case _:
             return False
-
-
-def is_inner(node: Join) -> bool:
-    """Whether it shows pairs of rows only."""
-    return node.kind in ("inner", "cross")
 
 
 def _join_changes(node: Join) -> bool:

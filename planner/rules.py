@@ -35,6 +35,7 @@ from cql.planner.logical import (
     Values,
     Windowed,
     inputs,
+    is_inner,
 )
 from cql.planner.measure import Sizes
 from cql.planner.properties import closing_key, is_table, looks_up, progressing
@@ -167,7 +168,7 @@ def push_filters(plan: Logical) -> Logical:
     → SELECT a + 0.5e0 AS b FROM s WHERE a + 0.5e0 > 1 UNION ALL SELECT b FROM r WHERE b > 1
     """
     plan = _merged(plan)
-    if isinstance(plan, Join) and _is_inner(plan) and plan.condition is not None:
+    if isinstance(plan, Join) and is_inner(plan) and plan.condition is not None:
         plan = _each_on_its_side(plan, conjuncts(plan.condition))
     if not isinstance(plan, Filter):
         return with_inputs(plan, push_filters)
@@ -226,7 +227,7 @@ def _passes(node: Logical, part: Expr) -> bool:
             asked = () if node.condition is None else (node.condition,)
             return below and _cannot_fail([part, *node.keys, *asked])
         case Join():  # all that an inner join asks is one condition: equal keys come first
-            if _is_inner(node):
+            if is_inner(node):
                 return bool(columns_of(part))
             return _on_preserved_side(node, part) is not None
         case Sort():
@@ -332,9 +333,9 @@ def _is_band(part: Expr, node: Logical) -> bool:
     stand there."""
     if not isinstance(node, Join):
         return False
-    if _is_inner(node) and _compares_times(part, node):
+    if is_inner(node) and _compares_times(part, node):
         return True
-    port = _side_of(node, part) if _is_inner(node) else _preserved(node, part)
+    port = _side_of(node, part) if is_inner(node) else _preserved(node, part)
     if port is None:
         return False
     own = Sides(len(node.left.schema), (), ()).own(part)
@@ -346,10 +347,6 @@ def _compares_times(part: Expr, node: Join) -> bool:
     live = (tuple(progressing(n)) for n in (node.left, node.right))
     sides = Sides(len(node.left.schema), *live)
     return any(is_timed(band, sides) for band in differences(part, sides))
-
-
-def _is_inner(node: Join) -> bool:
-    return node.kind in ("inner", "cross")
 
 
 def _lacking(side: Logical) -> list[int]:
@@ -396,7 +393,7 @@ def _below(node: Logical, condition: Expr, filter_: Filter) -> Logical:
             return replace(node, input=replace(filter_, input=node.input, condition=moved))
         case Bucket() | Windowed() | Sort() | SubqueryJoin() | Unnest():
             return replace(node, input=replace(filter_, input=node.input, condition=condition))
-        case Join() if _is_inner(node):
+        case Join() if is_inner(node):
             own = [] if node.condition is None else conjuncts(node.condition)
             return replace(node, condition=conjunction([*own, *conjuncts(condition)]))
         case Join():

@@ -21,7 +21,7 @@ from cql.planner.join_condition import (
     is_timed,
     narrowest,
 )
-from cql.planner.logical import Join, Logical, Scan, inputs
+from cql.planner.logical import Join, Logical, Scan, inputs, is_inner
 from cql.planner.lower_join import bare, stays_of
 from cql.planner.lower_relation_join import holds_rows
 from cql.planner.order import MICROSECONDS
@@ -29,7 +29,6 @@ from cql.planner.physical import Physical
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import looks_up
 from cql.planner.properties import progressing as logical_progress
-from cql.planner.relations import is_inner
 from cql.planner.rules import conjuncts
 from cql.planner.scope import column_of
 from cql.planner.trees import replace

@@ -57,9 +57,9 @@ from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical_joins import OopJoinExec
 from cql.planner.physical_progress import progressing
 
-#: Rows whose lists are gone through together, and the bytes between two rows of a list from which
-#: on the second is not fetched by itself.
-_TOGETHER, _FAR = 16, 4096
+#: Rows whose lists are gone through together; the bytes between two rows of a list from which on
+#: the second is not fetched by itself; and how many such steps of a search pay for it.
+_TOGETHER, _FAR, _HOPS = 16, 4096, 2
 #: Steps that a search for partners is ahead at the most, as what they touch is to fit into a core's
 #: own caches; and those to the rows that the second link of a new row is found by.
 _STEPS, _LINK_STEPS = 64, 2
@@ -223,7 +223,8 @@ class _JoinWriter:
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
         if self.keys.layout.words:
-            body.line(f"{kernel.word(o + 'far')} = int64(hops > 2 * (i - first))")
+            with body.block("if i > first:"):  # units without rows say nothing of lists
+                body.line(f"{kernel.word(o + 'far')} = int64(hops > {_HOPS} * (i - first))")
         with body.block("if status == 0:"):
             body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
             if self._smooth:
