@@ -117,6 +117,9 @@ class Execution:
             if self._runtime is not None:
                 self._runtime.drain()
             yield from self._take_results()
+        except Exception:
+            yield from self._take_results()  # of what was before that which failed
+            raise
         finally:
             self.finished = time.monotonic()
             self.control.end()
@@ -217,7 +220,9 @@ class Execution:
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
-        self._turns = Turns(self.feeds, self.graph.entries, waits(*self._roots), most)
+        self._turns = Turns(
+            self.feeds, self.graph.entries, waits(*self._roots), most, self._read_ahead()
+        )
         self.bad.begin(self.graph, self.users, self.feeds, self._turns)
         self._runtime = self._make_runtime(self.graph)
         self._looks_up = any(self._refreshing())
@@ -309,6 +314,13 @@ class Execution:
     def _is_live(self) -> bool:
         """Whether somebody waits for each result: an input has no end, or follows a clock."""
         return self._paced or not all(f.source.relation.bounded for f in self.feeds)
+
+    def _read_ahead(self) -> set[int]:
+        """Inputs of which a block may be read before the one before it is used up: nobody waits for
+        what is left of that, and no state of the input changes by it."""
+        if self._is_live:
+            return set()
+        return {k for k, f in enumerate(self.feeds) if not f.lag and f.values is None}
 
     def _admissions(self) -> Iterator[None]:
         """Admits units until every input has ended; yields after each."""

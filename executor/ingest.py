@@ -90,6 +90,7 @@ class Feed:
     values: Values | None = None  # of PUNCTUATE BY
     cutter: Words = field(init=False)
     _records: Words = field(init=False)
+    _failure: Exception | None = None  # of reading ahead
 
     def __post_init__(self) -> None:
         spec, schema = self.source.relation.stream, self.source.schema
@@ -146,11 +147,20 @@ class Feed:
             return True
         if self.ended:
             return False
+        if self._failure is not None:
+            raise self._failure
         began = time.perf_counter_ns()
         try:
             return self._load(timeout)
         finally:
             self.nanoseconds += time.perf_counter_ns() - began
+
+    def read_ahead(self) -> None:
+        """Reads the next block while one is open; what fails then is said when it is asked for."""
+        try:
+            self.load(None)
+        except Exception as error:
+            self._failure = error
 
     def _load(self, timeout: float | None) -> bool:
         block = self.reader.next(timeout)

@@ -7,7 +7,7 @@ morsels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -23,10 +23,16 @@ SHORT = 1 << 11
 
 class Turns:
     """``words`` is the table that kernels read (``kernels.turns``). ``most`` blocks of an input may
-    be read at once, by workers that are ahead and others that are behind."""
+    be read at once, by workers that are ahead and others that are behind; of the inputs ``ahead``
+    the runtime may have one more read (``read_ahead``)."""
 
     def __init__(
-        self, feeds: Sequence[Feed], entries: Sequence[Edge | None], short: bool, most: int = 1
+        self,
+        feeds: Sequence[Feed],
+        entries: Sequence[Edge | None],
+        short: bool,
+        most: int = 1,
+        ahead: Collection[int] = (),
     ) -> None:
         self.feeds = feeds
         self.entries = entries
@@ -35,7 +41,7 @@ class Turns:
         self.words[turns.CURRENT] = -1
         self.words[turns.UNTIL] = INFINITY
         self.words[turns.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
-        self._most = most
+        self._most, self._ahead = most, ahead
         #: Of each input the blocks that may be read, and the first serial number of each.
         self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
@@ -62,8 +68,12 @@ class Turns:
         blocks, loaded = self._blocks[k], self.feeds[k].begin()
         blocks.append((self.serial, loaded))
         del blocks[: -self._most]
-        self._record(k)[turns.OPEN] = 1
+        self._record(k)[turns.OPEN], self._record(k)[turns.AHEAD] = 1, k in self._ahead
         return loaded
+
+    def read_ahead(self) -> None:
+        """The next block of an input is read while workers are busy with the one that is open."""
+        self.feeds[int(self.words[turns.READS])].read_ahead()
 
     def leaving(self, k: int) -> int:
         """The last serial number of the block that is let go when input ``k`` opens another; -1:

@@ -30,6 +30,7 @@ from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.sections import MOST_WORKERS, depth
+from cql.executor.turns import Turns
 from cql.executor.unit import SERIAL
 from cql.query import Query
 from cql.session import Session
@@ -449,6 +450,45 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
                 session.set(name, value)
             session.set("on_bad_row", "fail")
             assert told in failure(session, "SELECT ts, 1 / (v - 20) AS x FROM s")[1]
+
+
+@pytest.mark.parametrize("until", [160, 96])
+def test_blocks_are_read_ahead(
+    stress: None, small_blocks: None, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    """Where there is no room for units, the block behind the one that they are cut off is read; if
+    that cannot be, what is left of the one before is not lost."""
+    ahead, failed = 0, False
+    read_ahead = Turns.read_ahead
+
+    def source() -> Iterator[dict[str, int]]:
+        for i in range(until):
+            yield {"ts": i, "v": i}
+        raise ValueError("the line is dead")
+
+    def noted(turns: Turns) -> None:
+        nonlocal ahead, failed
+        (feed,) = turns.feeds
+        assert turns.is_open(0)
+        assert feed.pending is None
+        read_ahead(turns)
+        ahead += 1
+        failed |= feed.pending is None
+
+    monkeypatch.setattr(Turns, "read_ahead", noted)
+    monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
+    for _ in range(20):
+        session = Session(False)
+        session.create_stream("s", source, ordered_by="ts", unit="seconds", bounded=True)
+        for name, value in {"runtime": "ordered", "workers": 2, "morsel_rows": 1}.items():
+            session.set(name, value)
+        seen: list[int] = []
+        batches = session.sql("SELECT ts FROM s WHERE v % 3 <> 0").batches()
+        with pytest.raises(CatalogError, match="the line is dead"):
+            seen.extend(ts for batch in batches for ts in batch["ts"].to_pylist())
+        assert seen == [i for i in range(until) if i % 3 != 0]
+    assert ahead > 20
+    assert failed
 
 
 def test_ranks_of_depth_first(session: Session) -> None:

@@ -54,6 +54,7 @@ from cql.executor.kernels.sections import (
     TURNS_MASK,
     UNIT_ROWS,
     UNIT_WORK,
+    WANTED,
     WORKER,
     WORKERS,
     port_at,
@@ -62,13 +63,25 @@ from cql.executor.kernels.sections import (
 )
 from cql.executor.kernels.sections import AT as AT_SECTION
 from cql.executor.kernels.sleep import wake
-from cql.executor.kernels.turns import CURRENT, HEADER, INPUTS, LEFT, OF_CUTTER, record, take, whose
+from cql.executor.kernels.turns import (
+    AHEAD,
+    CURRENT,
+    HEADER,
+    INPUTS,
+    LEFT,
+    OF_CUTTER,
+    READS,
+    record,
+    take,
+    whose,
+)
 from cql.executor.kernels.turns import INPUT as TURN_INPUT
 from cql.executor.kernels.turns import UNIT as OF_UNIT
 from cql.executor.kernels.workers import (
     DELIVER,
     LOOK,
     QUIET,
+    READ_AHEAD,
     SLICE_OVER,
     USED_UP,
     found,
@@ -197,13 +210,19 @@ def _size_units(plan: int, turns: int) -> None:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _admit_next(plan: int, turns: int) -> int:
-    """Cuts and admits the next unit: 1; 0: there is no room for it; USED_UP: its input has no
+    """Cuts and admits the next unit: 1; 0: there is no room for it; READ_AHEAD: nor is there, and
+    who else is at work has enough to do for its next block to be read; USED_UP: its input has no
     block."""
     _size_units(plan, turns)
     h = words(turns, HEADER)
     k = h[CURRENT] if h[LEFT] > 0 else whose(turns)
     if k >= 0 and has_room(plan, k) == 0:
-        return 0
+        i = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)
+        if i[AHEAD] == 0 or words(plan, PLAN)[WANTED] == 1:
+            return 0
+        i[AHEAD] = 0
+        h[READS] = k
+        return READ_AHEAD
     if take(turns) == 0:
         return USED_UP
     unit = record(turns)[OF_UNIT]
@@ -217,9 +236,9 @@ def _admit_next(plan: int, turns: int) -> int:
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def lead(plan: int, turns: int) -> int:
     """Worker 0: admits the units of ``turns`` until its input has no block (USED_UP); without turns
-    (0), until nothing is left inside (QUIET). Returns early when results wait (DELIVER), when
-    Python is needed, when it is asked to, and, while it waits for other workers, now and then or
-    when they are stopped (LOOK)."""
+    (0), until nothing is left inside (QUIET). Returns early when results wait (DELIVER), when a
+    block can be read meanwhile (READ_AHEAD), when Python is needed, when it is asked to, and, while
+    it waits for other workers, now and then or when they are stopped (LOOK)."""
     worker = worker_at(plan, 0)
     me = words(worker, WORKER)
     while True:
@@ -238,8 +257,8 @@ def lead(plan: int, turns: int) -> int:
                 admitted = _admit_next(plan, turns)
                 if admitted != 0:
                     found(plan, worker)
-                    if admitted == USED_UP:
-                        return USED_UP
+                    if admitted != 1:
+                        return admitted
                     continue
             elif load_acquire(plan + 8 * INSIDE) == 0:
                 found(plan, worker)

@@ -38,7 +38,8 @@ SERIAL = 5  # of the next unit
 SEQUENCE = 6  # stream position of the next row
 BEGAN = 7  # serial number with which this turn began
 UNTIL = 8  # serial with which no unit is cut, yet
-HEADER = 9
+READS = 9  # the input whose next block is to be read ahead
+HEADER = 10
 
 # Of an input.
 OF_CUTTER = 0  # its address
@@ -47,7 +48,8 @@ OPERATOR = 2  # who takes it, and at which port
 PORT = 3
 ALIVE = 4  # 0: it has no turns
 OPEN = 5  # 1: a block of it is being cut
-INPUT = 6
+AHEAD = 6  # 1: its next one may be read meanwhile
+INPUT = 7
 
 
 @njit("int64(int64)", nogil=True, cache=True)

@@ -182,6 +182,7 @@ USED_UP = 6  # the input whose turn it is has no (further) block
 QUIET = 7  # nothing is left inside
 LEFT = 8  # the worker is to end
 LOOK = 9  # it has slept for a while: Python may have something to do
+READ_AHEAD = 14  # there is no room for units: the next block may be read meanwhile
 NEED_MERGED = 12  # its section has no free unit to merge outputs into
 #: Of ``advance``.
 FINISHED = 10

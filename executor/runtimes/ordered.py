@@ -141,6 +141,8 @@ class Ordered:
             event = self._lead(turns.words.ctypes.data)
             if event == workers.USED_UP:
                 return False
+            if event == workers.READ_AHEAD:
+                turns.read_ahead()
             if event in (workers.DELIVER, workers.LOOK):
                 return True
 
@@ -228,7 +230,7 @@ class Ordered:
 
     def _serve(self, w: int, event: int) -> None:
         """What worker ``w`` needs. An error is not the query's yet: an earlier unit may fail."""
-        if event in (workers.QUIET, workers.USED_UP, workers.LOOK):
+        if event in (workers.QUIET, workers.USED_UP, workers.READ_AHEAD, workers.LOOK):
             return
         if event == workers.DELIVER:
             self._deliver()
