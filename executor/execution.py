@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -165,72 +165,67 @@ class Execution:
             int(self._settings["max_state"]),
         )
         text = text_columns.analyse(self._roots)
-        nodes = sources(*self._roots)
-        found: list[Source] = []
-        nulls: list[set[int]] = []
-        totals: list[int | None] = []
-        lags: list[int] = []
-        for node in nodes:
-            with told_at(node):
-                narrow_schema(node.schema)
-                source = node.relation.source()
-                found.append(source)
-                self._readers.append(source.open(columns_read(node)))
-                lags.append(int(getattr(source, "lag", 0)))
-                self._paced |= bool(getattr(source, "paced", False))
-                known = node.relation.statistics
-                totals.append(known.rows)
-                with_nulls = {name.lower() for name, count in known.nulls.items() if count}
-                nulls.append({i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls})
+        found = self._open_sources(text.encoded)
+        self.graph = graph = self._build([f.nulls for f in self.feeds])
+        self.users = graph.users()
         ones = self.workspace.ones
-        for k, (node, reader) in enumerate(zip(nodes, self._readers, strict=True)):
-            unit = Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset())
-            encoded = frozenset(c for s, c in text.encoded if s == k)
-            feed = Feed(
-                node,
-                reader,
-                self.workspace.dictionary,
-                encoded,
-                unit,
-                ones,
-                nulls=nulls[k],
-                lag=lags[k],
-                total_rows=totals[k],
-            )
-            self.workspace.resize(0, feed.nbytes, BUFFERS)
-            if feed.values is not None:
-                what = f"the progress of each {feed.values.column.name}"
-                feed.values.account = partial(self.workspace.resize, what=what)
-            self.feeds.append(feed)
-        fuse = bool(self._settings["fuse"])
-        self.graph = self._build(fuse, nulls)
-        self.users = self.graph.users()
         base = int(ones.ctypes.data)
-        for q, sink in enumerate(self.graph.sinks):
-            egress = Egress(
-                self._roots[q].schema,
-                self.workspace.dictionary,
-                text.carried[q],
-                (base, base + ones.nbytes),
-            )
+        for q, sink in enumerate(graph.sinks):
+            schema, carried = self._roots[q].schema, text.carried[q]
+            egress = Egress(schema, self.workspace.dictionary, carried, (base, base + ones.nbytes))
             self._egress[sink] = q, egress
-        for operator, users in zip(self.graph.operators, self.users, strict=True):
+        for operator, users in zip(graph.operators, self.users, strict=True):
             if isinstance(operator, LateRowsOperator):
                 (query,) = users
                 operator.on_late = self.queries[query].on_late
         self.rereading = Rereading(self.feeds, found, self._clock)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._turns = Turns(
-            self.feeds, self.graph.entries, waits(*self._roots), most, self._read_ahead()
+            self.feeds, graph.entries, waits(*self._roots), most, self._read_early()
         )
-        self.bad.begin(self.graph, self.users, self.feeds, self._turns)
-        self._runtime = self._make_runtime(self.graph)
+        self.bad.begin(graph, self.users, self.feeds, self._turns)
+        self._runtime = self._make_runtime(graph)
         self._looks_up = any(self._refreshing())
         self._refresh()
         self.control.begin(self._runtime, self._turns)
 
-    def _build(self, fuse: bool, nulls: list[set[int]]) -> Graph:
+    def _open_sources(self, encoded: Collection[tuple[int, int]]) -> list[Source]:
+        """What the inputs are read from, and a feed of each. ``encoded``: columns of texts (input,
+        column) that have codes."""
+        nodes = sources(*self._roots)
+        found: list[Source] = []
+        for node in nodes:
+            with told_at(node):
+                narrow_schema(node.schema)
+                source = node.relation.source()
+                found.append(source)
+                self._readers.append(source.open(columns_read(node)))
+                self._paced |= bool(getattr(source, "paced", False))
+        ones = self.workspace.ones
+        for k, (node, source, reader) in enumerate(zip(nodes, found, self._readers, strict=True)):
+            known = node.relation.statistics
+            with_nulls = {name.lower() for name, count in known.nulls.items() if count}
+            feed = Feed(
+                node,
+                reader,
+                self.workspace.dictionary,
+                frozenset(c for s, c in encoded if s == k),
+                Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
+                ones,
+                nulls={i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls},
+                lag=int(getattr(source, "lag", 0)),
+                total_rows=known.rows,
+            )
+            self.workspace.resize(0, feed.nbytes, BUFFERS)
+            if feed.values is not None:
+                what = f"the progress of each {feed.values.column.name}"
+                feed.values.account = partial(self.workspace.resize, what=what)
+            self.feeds.append(feed)
+        return found
+
+    def _build(self, nulls: list[set[int]]) -> Graph:
         """The operators; ordered ones run depth first where that alone keeps the order."""
+        fuse = bool(self._settings["fuse"])
         make = partial(build, self._roots, self.workspace, fuse=fuse, nulls=nulls)
         if self._driver == "ordered":
             load_module("cql.executor.runtimes.paths")
@@ -315,7 +310,7 @@ class Execution:
         """Whether somebody waits for each result: an input has no end, or follows a clock."""
         return self._paced or not all(f.source.relation.bounded for f in self.feeds)
 
-    def _read_ahead(self) -> set[int]:
+    def _read_early(self) -> set[int]:
         """Inputs of which a block may be read before the one before it is used up: nobody waits for
         what is left of that, and no state of the input changes by it."""
         if self._is_live:
