@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.memory import prefetch
 
 FREE = 0  # word of control: how many ids are free
+#: So many rows ahead the places of their hashes are fetched, and half as many the keys there.
+_AHEAD = 16
 
 
 @njit("int64(int64[:, ::1], int64)", nogil=True, cache=True)
@@ -42,9 +46,20 @@ def find_groups(
 ) -> None:
     """``ids[i]`` is the id of row i of ``wanted``; ``fresh[i]`` says that it was made here. There
     are free ids for all rows, and the table has free places."""
-    mask = table.size - 1
-    for i in range(wanted.shape[0]):
-        place = _hash(wanted, i) & mask
+    mask, n = table.size - 1, wanted.shape[0]
+    line, places = 8 * keys.shape[1], np.empty(_AHEAD, np.int64)
+    for i in range(-_AHEAD, n):
+        if i + _AHEAD < n:
+            ahead = _hash(wanted, i + _AHEAD) & mask
+            prefetch(table.ctypes.data + 8 * ahead)
+        near = i + _AHEAD // 2
+        if 0 <= near < n:
+            prefetch(keys.ctypes.data + line * max(table[places[near % _AHEAD]] - 1, 0))
+        place = places[i % _AHEAD]
+        if i + _AHEAD < n:
+            places[i % _AHEAD] = ahead
+        if i < 0:
+            continue
         fresh[i] = 0
         while True:
             found = table[place] - 1
@@ -66,8 +81,12 @@ def find_groups(
 def free_groups(gone: Any, table: Any, keys: Any, free: Any, control: Any) -> None:
     """Gives ids back. What stands behind a place that becomes free moves up, so that no search
     ends too early."""
-    mask = table.size - 1
+    mask, line = table.size - 1, 8 * keys.shape[1]
     for i in range(gone.size):
+        if i + _AHEAD < gone.size:
+            prefetch(keys.ctypes.data + line * gone[i + _AHEAD])
+        if i + _AHEAD // 2 < gone.size:
+            prefetch(table.ctypes.data + 8 * (_hash(keys, gone[i + _AHEAD // 2]) & mask))
         hole = _hash(keys, gone[i]) & mask
         while table[hole] != gone[i] + 1:
             hole = (hole + 1) & mask
@@ -83,6 +102,21 @@ def free_groups(gone: Any, table: Any, keys: Any, free: Any, control: Any) -> No
         table[hole] = 0
         free[control[FREE]] = gone[i]
         control[FREE] += 1
+
+
+@njit("int64(int64[::1], uint8[::1], int64[::1])", nogil=True, cache=True)
+def each_once(ids: Any, seen: Any, out: Any) -> int:
+    """Gives each id once, as it comes first; how many there are. ``seen`` are zeros, one for each
+    id that can be, before and after."""
+    n = 0
+    for i in range(ids.size):
+        if seen[ids[i]] == 0:
+            seen[ids[i]] = 1
+            out[n] = ids[i]
+            n += 1
+    for i in range(n):
+        seen[out[i]] = 0
+    return n
 
 
 @njit("void(int64[::1], int64[::1], int64[:, ::1])", nogil=True, cache=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import call_operator, words
+from cql.executor.kernels.memory import call_operator, prefetch, words
 
 #: Of each row of a side: copies after and before the instant, the id of its key (-1: NULL, which
 #: has no partners), its neighbours in the list of that, bits, how many different partners it has,
@@ -35,6 +35,8 @@ NEXT, PHASE, NOW, CHANGING, LISTED, PLACE, CURSOR, DONE = 0, 2, 3, 4, 6, 8, 9, 1
 CONTROL = 11
 _BEGIN, _LEFT, _RIGHT, _TELL_LEFT, _TELL_RIGHT = range(5)
 _FIRST = -2  # the cursor stands before a list
+#: So many changes ahead rows are fetched, and half as many the heads of their lists.
+_AHEAD = 16
 
 _WORDS = "int64[::1]"
 _TABLE = "int64[:, ::1]"  # a side: a line per row; changes: times, weights, ids
@@ -63,11 +65,25 @@ def _unlink(side: Any, heads: Any, port: int, row: int) -> None:
         side[after, BEFORE] = before
 
 
+@njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, int64)", nogil=True, cache=True)
+def _fetch(changes: Any, side: Any, heads: Any, i: int) -> None:
+    """Asks for what the changes behind change ``i`` need, each step before the next one."""
+    n = changes.shape[1]
+    if i + _AHEAD < n:
+        prefetch(side.ctypes.data + 8 * FIELDS * changes[2, i + _AHEAD])
+    if i + _AHEAD // 2 < n:
+        key = side[changes[2, i + _AHEAD // 2], KEY]
+        if key >= 0:
+            prefetch(heads.ctypes.data + 8 * key)
+            prefetch(heads.ctypes.data + 8 * (heads.shape[1] + key))
+
+
 @njit(f"void({_TABLE}, {_TABLE}, {_TABLE}, {_TABLE}, {_WORDS}, int64)", nogil=True, cache=True)
 def _gather(changes: Any, side: Any, heads: Any, concerned: Any, control: Any, port: int) -> None:
     """Takes a side's changes of the instant; lists the rows whose copies change."""
     i, n, now = control[NEXT + port], 0, control[NOW]
     while i < changes.shape[1] and changes[0, i] == now:
+        _fetch(changes, side, heads, i)
         row = changes[2, i]
         side[row, HELD] += changes[1, i]
         if side[row, BITS] & _CHANGED == 0:

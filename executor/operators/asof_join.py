@@ -301,7 +301,7 @@ class BackwardJoinOperator(AsofJoinOperator):
         return self.pairs(left, right, found)
 
     def _keep_latest(self, right: State, right_times: Times, right_ids: Times) -> None:
-        touched = np.unique(right_ids)
+        touched = self._index.once(right_ids)
         last = self._last[touched]
         for name, column in self._latest.items():
             column[touched] = right[name][last]

@@ -215,7 +215,7 @@ class ChangeAggregateOperator(InstantOperator):
             return no_rows(self.output)
         made = {n: a[: self._word("out")] for n, a in outputs.items() if n.startswith("out")}
         found = self._rows(made)
-        seen = np.unique(ids)
+        seen = self._index.once(ids) if self.node.keys else ids[:1]
         if self.node.ends is not None:
             first = int(self._key_rows[f"c{self.node.ends}"][seen].min())
             self._next_end = min(self._next_end, first)

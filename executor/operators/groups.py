@@ -49,6 +49,7 @@ class GroupIndex:
         self._free: Words = np.zeros(0, np.int64)
         self._control: Words = np.zeros(1, np.int64)
         self._table: Words = np.zeros(16, np.int64)
+        self._seen = np.zeros(0, np.uint8)  # scratch
 
     @property
     def capacity(self) -> int:
@@ -56,7 +57,7 @@ class GroupIndex:
 
     @property
     def nbytes(self) -> int:
-        return self._keys.nbytes + self._free.nbytes + self._table.nbytes
+        return self._keys.nbytes + self._free.nbytes + self._table.nbytes + self._seen.nbytes
 
     @property
     def live(self) -> Words:
@@ -78,6 +79,13 @@ class GroupIndex:
         ids = np.empty(words.shape[0], np.int64)
         kernel.look_up_groups(words, self._table, self._keys, ids)
         return ids
+
+    def once(self, ids: Words) -> Words:
+        """Each of them once."""
+        if self._seen.size < self.capacity:
+            self._seen = np.zeros(self.capacity, np.uint8)
+        found = np.empty(ids.size, np.int64)
+        return found[: kernel.each_once(ids, self._seen, found)]
 
     def give_back(self, ids: Words) -> None:
         kernel.free_groups(ids, self._table, self._keys, self._free, self._control)

@@ -278,11 +278,11 @@ class RelationJoinOperator(RowsOperator):
         concerned = []
         for side, changes in zip(self.sides, self._changes, strict=True):
             ids = changes[2]
-            gone = np.unique(ids[side.states[ids, kernel.HELD] == 0])
+            gone = side.rows.index.once(ids[side.states[ids, kernel.HELD] == 0])
             concerned.append(side.states[gone, kernel.KEY])
             side.rows.give_back(gone)
-        keys = np.unique(np.concatenate(concerned))
-        keys = keys[keys >= 0]
+        keys = np.concatenate(concerned)
+        keys = self._keys.once(keys[keys >= 0])
         self._keys.give_back(keys[(self._heads[:, keys] < 0).all(axis=0)])
         self._changes = None
 

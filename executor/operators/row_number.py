@@ -77,9 +77,9 @@ class RowNumberOperator(InstantOperator):
             out = more
         self._come = int(place[kernel.COME])
         found = self._numbered(out[: int(place[kernel.MADE])])
-        seen = self._rows.index.live if self.node.forgets else np.unique(ids)
+        seen = self._rows.index.live if self.node.forgets else self._rows.index.once(ids)
         self._rows.give_back(seen[self._of_row[0, seen] == 0])
-        seen = np.unique(partitions)
+        seen = self._partitions.once(partitions)
         self._partitions.give_back(seen[self._roots[seen] < 0])
         return found
 

@@ -147,10 +147,10 @@ class SubqueryJoinOperator(InstantOperator):
         return rows
 
     def _forget(self, row_ids: Times, key_ids: Times, value_ids: Times) -> None:
-        rows, keys = np.unique(row_ids), np.unique(key_ids)
+        rows, keys = self._rows.index.once(row_ids), self._keys.once(key_ids)
         self._rows.give_back(rows[self._rows.counts["state"][rows] == 0])
         empty = (self._counts["count"][keys] == 0) & (self._counts["head"][keys] < 0)
         self._keys.give_back(keys[empty])
         if self._kind == kernel.SINGLE:
-            values = np.unique(value_ids)
+            values = self._values.index.once(value_ids)
             self._values.give_back(values[self._values.counts["held"][values] == 0])

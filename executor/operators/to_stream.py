@@ -81,6 +81,6 @@ class WholeOperator(_StreamOperator):
         made = take(self._rows.rows, out_ids)
         made[f"c{width}"] = out_times.astype(self.ready[f"c{width}"].dtype, copy=False)
         made[f"m{width}"] = np.ones(size, np.uint8)
-        seen = np.unique(ids)
+        seen = self._rows.index.once(ids)
         self._rows.give_back(seen[held[seen] == 0])
         return made

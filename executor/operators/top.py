@@ -99,7 +99,7 @@ class TopOperator(InstantOperator):
         found = self._rows.changes(
             out_ids[:made], out_times[:made], out_weights[:made], self.output
         )
-        seen = np.unique(ids)
+        seen = self._rows.index.once(ids)
         self._rows.give_back(seen[c["held"][seen] == 0])
         return found
 

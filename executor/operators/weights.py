@@ -107,7 +107,7 @@ class WeightsOperator(InstantOperator):
         found = self._rows.changes(
             out_ids[:made], out_times[:made], out_weights[:made], self.output
         )
-        seen = np.unique(ids)
+        seen = self._rows.index.once(ids)
         self._rows.give_back(seen[(counts["left"][seen] == 0) & (counts["right"][seen] == 0)])
         return found
 
