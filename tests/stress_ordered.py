@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import os
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Timer
 from typing import Any
 from unittest import mock
 
@@ -44,6 +45,8 @@ TOGETHER = 5
 #: Plans of a process.
 PLANS = 100
 WORKERS, PARTITIONS, SLOTS = (1, 2, 3, 4, 8), (0, 2, 3, 8, 64), (0, 0, 1, 2, 4)
+#: Seconds: no run takes as long.
+HANGS = 120
 #: A stall takes as long as everything else.
 STRESS = (*(YIELDING,) * 15, STALLING)
 
@@ -87,6 +90,13 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return pa.list_(plain(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
+def hung(what: str) -> None:
+    """The process ends, and the test with it."""
+    print("HANGS", what, flush=True)
+    faulthandler.dump_traceback(all_threads=True)
+    os._exit(2)
+
+
 def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
     """One plan under several settings."""
     counts: Counter[str] = Counter()
@@ -100,12 +110,16 @@ def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
         for _ in range(TOGETHER):
             settings = {**own, **drawn(rng)}
             Ordered.stress, Sections.slots = rng.choice(STRESS), rng.choice(SLOTS)
+            what = f"{name}:{seed} {settings} stress {Ordered.stress} slots {Sections.slots}"
+            watch = Timer(HANGS, hung, [what])
+            watch.start()
             found = outcome(replace(base, settings=settings))
+            watch.cancel()
             same = shown(found) == shown(wanted)
             counts["equal" if same else "DIFFERENT"] += 1
             counts["failed as they must"] += same and len(found) == 1
             if not same:
-                tell(f"{name}:{seed} {settings} stress {Ordered.stress} slots {Sections.slots}")
+                tell(what)
     Ordered.stress, Sections.slots = CALM, 0
     return counts
 
@@ -129,8 +143,10 @@ def main(args: Sequence[str]) -> int:
         given.jobs, get_context("spawn"), begin, (given.kernels,), max_tasks_per_child=1
     ) as processes:
         parts = [range(k, min(k + PLANS, given.plans)) for k in range(0, given.plans, PLANS)]
+        runs = [processes.submit(several, part, given.seed) for part in parts]
         done = 0
-        for found, told in processes.map(several, parts, repeat(given.seed)):
+        for run in as_completed(runs):
+            found, told = run.result()
             done, counts = done + PLANS, counts + found
             print(*told, sep="\n", end="\n" if told else "")
             print(

@@ -16,6 +16,7 @@ from test_runtimes import QUERIES, stream
 from cql.errors import RunError
 from cql.executor.kernels import workers
 from cql.executor.runtimes.ordered import Ordered
+from cql.executor.runtimes.sections import Sections
 from cql.session import Session
 
 JOINED = {
@@ -38,6 +39,9 @@ JOINED = {
         SELECT v, count(DISTINCT k) AS n, array_agg(k) AS ks, median(x) AS m, window_end
         FROM a [RANGE 30 SLIDE 30 WA ts] GROUP BY v""",
     "relation": "SELECT ISTREAM(k, v) FROM a [PARTITION BY k ROWS 3 WA ts]",
+    "relation with itself": """
+        SELECT ISTREAM(x.k, x.v, y.v AS w) FROM a [NOW WA ts] AS x
+        JOIN a [PARTITION BY k ROWS 2 WA ts] AS y ON x.k = y.k""",
 }
 ALL = {**QUERIES, **JOINED}
 #: In full: every combination of settings.
@@ -120,6 +124,30 @@ def test_the_output_of_depth_first(
     compare(
         session, ALL[query], choices if full else pairwise(seed)[list(ALL).index(query) % 3 :: 3]
     )
+
+
+@pytest.mark.parametrize("query", ALL)
+def test_buffers_of_one_slot(
+    session: Session, stress: None, monkeypatch: pytest.MonkeyPatch, query: str, seed: int
+) -> None:
+    monkeypatch.setattr(Sections, "slots", 1)
+    compare(session, ALL[query], pairwise(seed)[1::7])
+
+
+def test_parts_that_come_together_again() -> None:
+    """All parts of one port would have to wait for all of another one, and have no room to."""
+    told: list[str] = []
+    session = Session(False)
+    session.on_notice = told.append
+    for name in "ab":
+        session.create_stream(name, stream(3, [0, 1, 2]), ordered_by="ts", unit="seconds", slack=5)
+    text = """SELECT ISTREAM(k, v NOT IN (SELECT v FROM b [RANGE 9 WA ts] WHERE b.k = a.k) AS i)
+              FROM a [ROWS 6 WA ts]"""
+    session.set("morsel_rows", 1)
+    compare(session, text, [{"workers": 2, "morsel_rows": 1}])
+    reason = "what one operator gives in parts comes together again"
+    assert told == [f"this query runs depth first: {reason}"]
+    session.close()
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from cql.executor.kernels.handing import PORT_BITS
 from cql.executor.kernels.sections import MOST_SECTIONS
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
-from cql.planner.physical import ProjectExec
+from cql.executor.operators.union import UnionOperator
+from cql.planner.physical import BucketExec
 
 #: Ports on the way of an input, at most.
 _LONGEST = 1000
@@ -80,20 +81,21 @@ def path_of(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> list[tuple[i
     """The ports of operators with several that units of an input come to, in the order in which
     depth first comes there. ValueError if that is not all of one port before all of the next."""
     found: list[tuple[int, int]] = []
-    waiting = [edge]
+    waiting = [(edge, False)]
     while waiting:
-        at = waiting.pop()
+        at, parts = waiting.pop()
         if at.target == SINK:
             continue
         here = at.target, at.port
         if max(fed[at.target]) > 0 and found[-1:] != [here]:
             found.append(here)
         edges = graph.edges[at.target]
-        if len(edges) > 1 and not _gives_one_for_one(graph.operators[at.target]):
+        parts |= not _gives_one_at_most(graph.operators[at.target])
+        if len(edges) > 1 and parts:
             reached = [_beyond(graph, fed, e) for e in edges]
             if any(a & b for a, b in combinations(reached, 2)):
                 raise ValueError("what one operator gives in parts comes together again")
-        waiting += reversed(edges)
+        waiting += [(e, parts) for e in reversed(edges)]
         if len(found) > _LONGEST:
             raise ValueError("an input comes together again in too many ways")
     if len(set(found)) < len(found):
@@ -114,9 +116,11 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
     return found
 
 
-def _gives_one_for_one(operator: Operator) -> bool:
-    """Whether a unit that it gives is one that it was given."""
+def _gives_one_at_most(operator: Operator) -> bool:
+    """Whether it gives one unit at the most for one that it was given."""
     operator = first_of(operator)
+    if isinstance(operator, UnionOperator):
+        return True
     if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
         return False
-    return all(isinstance(step, ProjectExec) for step in operator.spec.steps)
+    return not any(isinstance(step, BucketExec) for step in operator.spec.steps)

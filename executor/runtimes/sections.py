@@ -49,6 +49,9 @@ def depth(workers: int) -> int:
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
+#: Units that can wait at a port, and those of a serial operator, at least: a section with several
+#: ports holds one back until it sees that the next number has been sent by what feeds another one.
+_LEAST_PLACES = 2
 #: Words that are made at once, and of an array that is a part of them at most.
 _WHOLE, _PART = 1 << 15, 1 << 12
 
@@ -107,7 +110,7 @@ class Sections:
         self.place = {k: s for s, k in enumerate(self.order)}  # operator → section
         self.units: dict[int, Unit] = {}  # all that have columns or are views, by address
         self._ones, self._rows, self._resize = ones, unit_rows, resize
-        self._depth = self._had = 0  # units at a place; workers so far
+        self._had = 0  # workers so far
         self._live = live
         self._views: list[tuple[int, Schema]] = []  # pools of views, of what
         self._lanes: dict[int, Words] = {}  # by section
@@ -201,23 +204,24 @@ class Sections:
         """So many share what there is to do; nothing is inside, and nobody is at work."""
         self.plan[sections.WORKERS] = self.plan[sections.WANTED] = workers
         self._had = max(self._had, workers)
-        self._depth = size = self.slots or depth(workers)
+        size = self.slots or depth(workers)
+        places = max(size, _LEAST_PLACES)
         for s in range(len(self.order)):
             words, operator = self.section(s), self.graph.operators[self.order[s]]
-            words[sections.SIZE] = size
+            words[sections.SIZE] = places if words[sections.KIND] == sections.SERIAL_ONE else size
             if isinstance(operator, ReplicatedOperator):
                 operator.grow(workers)
                 self.bind(s)
             if words[sections.KIND] != sections.SERIAL_ONE:
                 words[sections.MOST] = min(int(words[sections.LANES]), workers)
             for port in self.ports(s):
-                port[sections.QUEUE_MASK] = size - 1
+                port[sections.QUEUE_MASK] = places - 1
             if words[sections.KIND] == sections.PARTITIONED:
                 self._lists[s][:] = 0  # where each begins depends on the size
         for pool, schema in self._views:
-            for _ in range(rings.held(pool), size):
+            for _ in range(rings.held(pool), places):
                 self._view(schema, pool)
-            for _ in range(size, rings.held(pool)):
+            for _ in range(places, rings.held(pool)):
                 self._resize(self.units.pop(rings.poll(pool)).nbytes, 0, BUFFERS)
 
     # -- sections ----------------------------------------------------------------------------------
