@@ -23,6 +23,7 @@ class Control:
         self, driver: str, workers: int, clock: Callable[[], float], *, finds: bool = False
     ) -> None:
         self._driver = driver
+        self._alone: str | None = None
         self._scaling = Scaling(cores(), workers) if finds else None
         self.workers = workers
         self._clock = clock
@@ -70,7 +71,9 @@ class Control:
         self._ask()
 
     def told(self) -> str | None:
-        """How many workers it came to, and why, if that was found out."""
+        """How many workers it came to, and why, if that was found out; or why it has one."""
+        if self._alone is not None:
+            return f"it ran depth first: {self._alone}"
         return self._scaling.told() if self._scaling is not None else None
 
     def _ask(self, *, halt: bool = False) -> None:
@@ -86,11 +89,10 @@ class Control:
             turns.hold(self._cut[0])
         self.attend()
 
-    def runs(self, driver: str) -> None:
-        """Another runtime than was asked for."""
-        self._driver = driver
-        if driver != "ordered":
-            self._scaling, self.workers = None, 1
+    def alone(self, why: str) -> None:
+        """It runs depth first, whatever was asked for."""
+        self._driver, self._alone = "depth_first", why
+        self._scaling, self.workers = None, 1
 
     def end(self) -> None:
         self._runtime = self._turns = None

@@ -237,7 +237,7 @@ class Execution:
                 check(graph)
             except ValueError as reason:
                 self._driver = "depth_first"
-                self.control.runs(self._driver)
+                self.control.alone(str(reason))
                 if self._settings["runtime"] == "ordered":
                     self.queries[0].on_notice(f"this query runs depth first: {reason}")
             else:

@@ -92,7 +92,7 @@ class QueryRun:
         return self._execution.control
 
     def sharing(self) -> str | None:
-        """How many workers it came to, and why, if it found that out."""
+        """How many workers it came to, and why, if it found that out; or why it has one."""
         return self._execution.control.told()
 
     def request_stop(self) -> None:

@@ -147,6 +147,7 @@ def test_parts_that_come_together_again() -> None:
     compare(session, text, [{"workers": 2, "morsel_rows": 1}])
     reason = "what one operator gives in parts comes together again"
     assert told == [f"this query runs depth first: {reason}"]
+    assert f"\nit ran depth first: {reason}" in session.sql(text).explain("analyze")
     session.close()
 
 
