@@ -257,8 +257,8 @@ BAD_READERS = {
     "free before its parent is noted": (
         ONE_VIEW,
         release,
-        "    parent: Any = u[PARENT]\n        u[PARENT] = 0\n        offer(u[HOME], unit)\n",
-        "    offer(u[HOME], unit)\n        parent: Any = u[PARENT]\n        u[PARENT] = 0\n",
+        "    parent: Any = u[PARENT]\n        u[PARENT] = 0\n        set_free(u[HOME], unit)\n",
+        "    set_free(u[HOME], unit)\n        parent: Any = u[PARENT]\n        u[PARENT] = 0\n",
     ),
     "a view on its way back is not waited for": (ONE_VIEW, push_downstream, "poll_held", "poll"),
     "a view without a reader": (ONE_VIEW, show, "v[REFERENCES], v[FOLLOWING] = 1, 0", "pass"),

@@ -452,6 +452,34 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
             assert told in failure(session, "SELECT ts, 1 / (v - 20) AS x FROM s")[1]
 
 
+@pytest.mark.parametrize("reorder", ["non_blocking", "lock_based"])
+def test_outputs_of_more_units_than_a_pool_has_cells(
+    ungathered: None, monkeypatch: pytest.MonkeyPatch, reorder: str
+) -> None:
+    """They are used again all the same: one window takes no more of them than another."""
+    monkeypatch.setattr("cql.executor.runtimes.sections._POOL", 64)
+    n, groups = 4000, 500
+    table = pa.table({"ts": np.arange(n) // groups * 10, "k": np.arange(n) % groups})
+    session = Session(False)
+    session.create_stream("s", table, ordered_by="ts", unit="seconds")
+    settings = {"morsel_rows": 1, "partitions": 2, "reorder": reorder, "runtime": "depth_first"}
+    for name, value in settings.items():
+        session.set(name, value)
+    text = "SELECT k, count(*) AS n, window_end FROM s [RANGE 10 SLIDE 10] GROUP BY k"
+    expected = session.sql(text).to_arrow()
+    session.set("runtime", "ordered")
+    session.set("workers", 2)
+    query = session.sql(text)
+    found, units = [], []
+    for batch in query.batches():
+        found.append(batch)
+        if execution_of(query).graph is not None:
+            units.append(len(ordered_of(query)._sections.units))
+    assert pa.Table.from_batches(found).equals(expected)
+    assert groups < units[-1] < 1.2 * units[len(units) // 2]
+    session.close()
+
+
 @pytest.mark.parametrize("until", [160, 96])
 def test_blocks_are_read_ahead(
     stress: None, small_blocks: None, monkeypatch: pytest.MonkeyPatch, until: int

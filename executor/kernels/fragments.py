@@ -26,7 +26,13 @@ from cql.executor.kernels.atomics import (
     store_relaxed,
     store_release,
 )
-from cql.executor.kernels.handing import next_input, ready_inputs, release
+from cql.executor.kernels.handing import (
+    next_input,
+    ready_inputs,
+    release,
+    set_free,
+    take_free,
+)
 from cql.executor.kernels.memory import (
     as_i16,
     as_i32,
@@ -35,7 +41,6 @@ from cql.executor.kernels.memory import (
     words,
 )
 from cql.executor.kernels.reorder import OF_UNIT, SLOT
-from cql.executor.kernels.rings import offer, poll
 from cql.executor.kernels.sections import (
     COLUMNS,
     DISPATCHING,
@@ -420,18 +425,18 @@ def merge(section: int, worker: int, serial: int) -> int:
         return outputs[one]
     if s[ORDER] == 0:
         return _joined(outputs, one)
-    free = poll(s[MERGED])
+    free = take_free(s[MERGED])
     if free == 0:
         return -1
     capacity = words(free, HEADER)[CAPACITY]
     first = last = free
     words(first, HEADER)[FOLLOWING] = 0
     for _ in range(capacity, total, capacity):
-        free = poll(s[MERGED])
+        free = take_free(s[MERGED])
         if free == 0:
             while first != 0:
                 following: Any = words(first, HEADER)[FOLLOWING]
-                offer(s[MERGED], first)
+                set_free(s[MERGED], first)
                 first = following
             return -1
         words(free, HEADER)[FOLLOWING] = 0

@@ -10,10 +10,18 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import fetch_add, load_acquire, store_relaxed, store_release
+from cql.executor.kernels.atomics import (
+    exchange,
+    fetch_add,
+    load_acquire,
+    load_relaxed,
+    pause,
+    store_relaxed,
+    store_release,
+)
 from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.rings import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.rings import MASK as RING_MASK
-from cql.executor.kernels.rings import held, offer, poll, poll_held
 from cql.executor.kernels.sections import (
     BY_BLOCK,
     COLLECTED,
@@ -80,6 +88,36 @@ PORT_BITS = 8
 
 
 @njit("void(int64)", nogil=True, cache=True)
+def lock(word: int) -> None:
+    while load_relaxed(word) != 0 or exchange(word, 1) != 0:
+        pause()
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def set_free(pool: int, unit: int) -> None:
+    """A unit may be used again. One input may give more of them than a pool has cells."""
+    if offer(pool, unit) == 0:
+        lock(pool + 8 * CHANGING)
+        words(unit, HEADER)[FOLLOWING] = words(pool, RING)[CHAIN]
+        store_relaxed(pool + 8 * CHAIN, unit)
+        store_release(pool + 8 * CHANGING, 0)
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def take_free(pool: int) -> int:
+    """A unit that is free; 0: there is none."""
+    unit = poll(pool)
+    if unit != 0 or load_relaxed(pool + 8 * CHAIN) == 0:
+        return unit
+    lock(pool + 8 * CHANGING)
+    unit = words(pool, RING)[CHAIN]
+    if unit != 0:
+        store_relaxed(pool + 8 * CHAIN, words(unit, HEADER)[FOLLOWING])
+    store_release(pool + 8 * CHANGING, 0)
+    return unit
+
+
+@njit("void(int64)", nogil=True, cache=True)
 def release(unit: int) -> None:
     """One reader less; a unit without readers is free again, and reads its parent no more."""
     while unit != 0:
@@ -88,7 +126,7 @@ def release(unit: int) -> None:
         u = words(unit, HEADER)
         parent: Any = u[PARENT]
         u[PARENT] = 0
-        offer(u[HOME], unit)
+        set_free(u[HOME], unit)
         unit = parent
 
 

@@ -17,13 +17,11 @@ from cql.executor.kernels.atomics import (
     fetch_add,
     load,
     load_acquire,
-    load_relaxed,
-    pause,
     store,
     store_release,
 )
 from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.handing import push_downstream
+from cql.executor.kernels.handing import lock, push_downstream
 from cql.executor.kernels.markers import leaves
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.sections import (
@@ -111,12 +109,6 @@ def send_pending(plan: int, section: int) -> int:
             return sent
 
 
-@njit("void(int64)", nogil=True, cache=True)
-def _lock(flag: int) -> None:
-    while load_relaxed(flag) != 0 or exchange(flag, 1) != 0:
-        pause()
-
-
 @njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def send(plan: int, section: int, ticket: int, first: int, serial: int) -> int:
     """The outputs of input ``ticket``, a chain that begins with unit ``first`` (0: none), in their
@@ -127,7 +119,7 @@ def send(plan: int, section: int, ticket: int, first: int, serial: int) -> int:
     if words(plan, PLAN)[TIMED] != 0:
         at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
     if locked:
-        _lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
+        lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
     at[FIRST], at[OF_UNIT] = first, serial
     # Two that come at once must not both miss the other's stamp: release would not do.
     store(slot, ticket + 1)

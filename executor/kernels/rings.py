@@ -27,6 +27,9 @@ HEAD = 0
 TAIL = APART
 CELLS = 2 * APART
 MASK = CELLS + 1
+#: Of a pool (``handing.set_free``): the chain of units that have no cell, and who changes it.
+CHAIN = CELLS + 2
+CHANGING = CELLS + 3
 RING = 3 * APART
 CELL = 2
 
@@ -35,7 +38,7 @@ CELL = 2
 def open_ring(ring: int, cells: int, size: int) -> None:
     """Makes a ring over the memory of ``size`` cells, a power of two."""
     r = words(ring, RING)
-    r[HEAD] = r[TAIL] = 0
+    r[HEAD] = r[TAIL] = r[CHAIN] = r[CHANGING] = 0
     r[CELLS], r[MASK] = cells, size - 1
     all_cells = words(cells, CELL * size)
     for k in range(size):

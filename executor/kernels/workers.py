@@ -37,6 +37,7 @@ from cql.executor.kernels.handing import (
     push_downstream,
     ready_inputs,
     release,
+    take_free,
     waiting,
 )
 from cql.executor.kernels.lengths import note_lengths
@@ -56,7 +57,7 @@ from cql.executor.kernels.picks import TIME as PICK_TIME
 from cql.executor.kernels.picks import WORKERS as PICK_WORKERS
 from cql.executor.kernels.reorder import OF_UNIT, SLOT, send, send_pending
 from cql.executor.kernels.rings import MASK as RING_MASK
-from cql.executor.kernels.rings import held, poll
+from cql.executor.kernels.rings import held
 from cql.executor.kernels.sections import (
     ADDRESS,
     ADMITTED,
@@ -260,7 +261,7 @@ def advance(plan: int, section: int, lane: int) -> int:
         return ABANDONED
     while True:
         if at[OUTPUT] == 0:
-            free = poll(s[POOL])
+            free = take_free(s[POOL])
             if free == 0:
                 if s[KIND] == SERIAL_ONE and s[UNITS] >= s[SIZE]:
                     return SUSPENDED

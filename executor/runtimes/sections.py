@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import reorder, rings, sections, sleep
+from cql.executor.kernels import handing, reorder, rings, sections, sleep
 from cql.executor.operators.instances import (
     Instances,
     PartedOperator,
@@ -36,7 +36,7 @@ from cql.model import Schema
 
 #: Units that results are copied into.
 COLLECTORS = 4
-#: Units that a section may have.
+#: Units that are free in a section, without taking turns.
 _POOL = 1 << 12
 #: Tables have room for that many workers; what is not used costs no memory.
 MOST_WORKERS = 64
@@ -54,6 +54,12 @@ _MOST_DEPTH = depth(MOST_WORKERS)
 _LEAST_PLACES = 2
 #: Words that are made at once, and of an array that is a part of them at most.
 _WHOLE, _PART = 1 << 15, 1 << 12
+
+
+def _at_once(made: int) -> int:
+    """How many units are made when one is missing and there are so many: to ask Python for each of
+    them takes longer than to make it."""
+    return min(made // 8 + 1, 32)
 
 
 class Table:
@@ -115,6 +121,7 @@ class Sections:
         self._views: list[tuple[int, Schema]] = []  # pools of views, of what
         self._lanes: dict[int, Words] = {}  # by section
         self._lists: dict[int, Words] = {}
+        self._merged: dict[int, int] = {}  # units to merge into
         self._ports_of: dict[int, Words] = {}
         self._gather = {k: rows for k, rows in gather.items() if rows > 0}
         self._table = table = Table()
@@ -274,12 +281,14 @@ class Sections:
         words[sections.COLUMNS] = columns.ctypes.data
 
     def new_merged(self, s: int) -> None:
-        """One more unit to merge outputs of partitions into."""
+        """More units to merge outputs of partitions into."""
         words, schema = self.section(s), self.graph.schemas[self.order[s]]
         plain = Schema(schema.fields[: int(words[sections.WIDE])])
-        pool = int(words[sections.MERGED])
-        unit = self._own(Unit.allocate(plain, self._rows, ones=self._ones, stragglers=True), pool)
-        rings.offer(pool, unit.address)
+        pool, made = int(words[sections.MERGED]), self._merged.get(s, 0)
+        self._merged[s] = made + _at_once(made)
+        for _ in range(_at_once(made)):
+            unit = Unit.allocate(plain, self._rows, ones=self._ones, stragglers=True)
+            handing.set_free(pool, self._own(unit, pool).address)
 
     def bind(self, s: int) -> None:
         """Where the kernel of a section is, and its descriptor."""
@@ -291,7 +300,14 @@ class Sections:
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_unit(self, s: int) -> Unit:
-        """One more output unit of a section; the first is that of the graph."""
+        """One more output unit of a section, of which more are free now if it has many."""
+        pool, made = int(self.section(s)[sections.POOL]), int(self.section(s)[sections.UNITS])
+        for _ in range(_at_once(made) - 1):
+            handing.set_free(pool, self._new_unit(s).address)
+        return self._new_unit(s)
+
+    def _new_unit(self, s: int) -> Unit:
+        """The first is that of the graph."""
         k, words = self.order[s], self.section(s)
         model, schema = self.graph.units[k], self.graph.schemas[k]
         owned = frozenset(c for c, data in enumerate(model.data) if data is not None)
