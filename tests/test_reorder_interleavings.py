@@ -186,5 +186,5 @@ def test_mistakes(mistake: str) -> None:
 
 
 def test_the_lock_of_figure_2_is_needed() -> None:
-    change = Change(send, "_lock(section + 8 * FLAG)", "pass")
+    change = Change(send, "lock(section + 8 * FLAG)", "pass")
     assert problem(reordering(**CASES["three at once"], locked=1, changes=[change]))
