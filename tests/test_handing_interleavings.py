@@ -14,12 +14,22 @@ from ordered_tables import Tables
 
 from cql.executor.kernels import sections as of
 from cql.executor.kernels.atomics import fetch_add, load_acquire, pause
-from cql.executor.kernels.handing import next_input, push, push_downstream, release, show, waiting
+from cql.executor.kernels.handing import (
+    lock,
+    next_input,
+    push,
+    push_downstream,
+    release,
+    set_free,
+    show,
+    take_free,
+    waiting,
+)
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.rings import CELL, RING, offer, open_ring, poll
 from cql.executor.kernels.sections import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
 from cql.executor.kernels.workers import _take_input
-from cql.executor.unit import HEADER, PARENT
+from cql.executor.unit import FOLLOWING, HEADER, PARENT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 
@@ -112,6 +122,71 @@ BAD_RINGS = {
 @pytest.mark.parametrize("mistake", BAD_RINGS)
 def test_mistakes_of_rings(mistake: str) -> None:
     assert problem(ring_of_two(1, 2, 4, changes=[Change(*BAD_RINGS[mistake])]))
+
+
+# -- a pool has more units than cells --------------------------------------------------------------
+
+
+def uses(pool: int, units: int, n: int) -> None:
+    """Takes all units that one input needs, and gives them back."""
+    for _ in range(n):
+        first = 0
+        for k in range(units):
+            unit = take_free(pool)
+            while unit == 0:
+                pause()
+                unit = take_free(pool)
+            words(unit, HEADER)[SERIAL] += k  # nobody else has it
+            words(unit, HEADER)[FOLLOWING] = first
+            first = unit
+        while first != 0:
+            unit = first
+            first = words(unit, HEADER)[FOLLOWING]
+            set_free(pool, unit)
+
+
+def pool_of_two_cells(threads: int, each: int, n: int, **options: Any) -> Scenario:
+    """``each``: units that a thread has at once; there are just as many."""
+    model = Model(**options)
+    tables = Tables(model, 0)
+    pool, total = tables.ring(2), threads * each
+    for _ in range(total):
+        model.run(set_free, pool, tables.unit(0))
+    for _ in range(threads):
+        model.start(uses, pool, each, n)
+
+    def final() -> None:
+        free = [model.run(take_free, pool) for _ in range(total)]
+        require(0 not in free and len(set(free)) == total, "one is lost, or free twice")
+        require(model.run(take_free, pool) == 0, "there are more than there were")
+        numbers = sum(model.get(unit, SERIAL) for unit in free)
+        require(numbers == threads * n * sum(range(each)), "two had one at once")
+
+    return model, final
+
+
+@MODES
+def test_pools_with_more_units_than_cells(mode: str, full: bool) -> None:
+    explored(pool_of_two_cells(3, 1, 1, mode=mode))
+    explored(pool_of_two_cells(2, 2, 2 if full else 1, mode=mode))
+
+
+BAD_POOLS = {
+    "the chain is changed without the lock": (set_free, "lock(pool + 8 * CHANGING)", "pass"),
+    "it is read without the lock": (take_free, "lock(pool + 8 * CHANGING)", "pass"),
+    "the lock is given back too early": (
+        set_free,
+        "store_relaxed(pool + 8 * CHAIN, unit)",
+        "store_release(pool + 8 * CHANGING, 0)\n        store_relaxed(pool + 8 * CHAIN, unit)",
+    ),
+    "it is given back without release": (set_free, "store_release", "store_relaxed"),
+    "nobody looks whether somebody has it": (lock, "exchange(word, 1) != 0", "False"),
+}
+
+
+@pytest.mark.parametrize("mistake", BAD_POOLS)
+def test_mistakes_of_pools(mistake: str) -> None:
+    assert problem(pool_of_two_cells(2, 2, 1, changes=[Change(*BAD_POOLS[mistake])]))
 
 
 # -- a worklist is filled while several read it ----------------------------------------------------
