@@ -42,11 +42,12 @@ EVEN, SKEWED, LAST = [[1, 1], [1, 1]], [[1, 0], [1, 1], [1, 0]], [[1, 0], [1, 1]
 
 
 def works_on_parts(plan: int, worker: int, section: int, total: int) -> None:
-    """As a worker that comes back through ``choose`` until all has left."""
+    """As a worker that comes back through ``choose`` until all has left: its slice is over before
+    that."""
     me = words(worker, WORKER)
     while load_acquire(section + 8 * NEXT) < total:
         dispatch(plan, section)
-        me[BUDGET], me[DONE_HERE], me[ON] = 2, 0, NOBODY
+        me[BUDGET], me[DONE_HERE], me[ON] = max(total - 1, 1), 0, NOBODY
         _work_on_parts(plan, worker, section)
         pause()
 
