@@ -41,13 +41,12 @@ SCHEMES = {
 EVEN, SKEWED, LAST = [[1, 1], [1, 1]], [[1, 0], [1, 1], [1, 0]], [[1, 0], [1, 1]]
 
 
-def works_on_parts(plan: int, worker: int, section: int, total: int) -> None:
-    """As a worker that comes back through ``choose`` until all has left: its slice is over before
-    that."""
+def works_on_parts(plan: int, worker: int, section: int, total: int, budget: int) -> None:
+    """As a worker that comes back through ``choose`` until all has left."""
     me = words(worker, WORKER)
     while load_acquire(section + 8 * NEXT) < total:
         dispatch(plan, section)
-        me[BUDGET], me[DONE_HERE], me[ON] = max(total - 1, 1), 0, NOBODY
+        me[BUDGET], me[DONE_HERE], me[ON] = budget, 0, NOBODY
         _work_on_parts(plan, worker, section)
         pause()
 
@@ -63,8 +62,15 @@ def notes(plan: int, section: int, lane: int) -> int:
 
 
 def partitions(
-    threads: int, inputs: list[list[int]], scheme: str, *, size: int = 2, **options: Any
+    threads: int,
+    inputs: list[list[int]],
+    scheme: str,
+    *,
+    size: int = 2,
+    budget: int = 2,
+    **options: Any,
 ) -> Scenario:
+    """``budget``: fragments of a slice (with one partition the hybrid queue goes on beyond it)."""
     model = Model(replaced={id(workers.advance): notes}, **options)
     parts, total = len(inputs[0]), len(inputs)
     tables = Tables(model, 1, workers=threads, SCHEME=SCHEMES[scheme])
@@ -75,7 +81,7 @@ def partitions(
     log = model.words(16 * parts)
     model.put(section, {of.COLUMNS: log})
     for w in range(threads):
-        model.start(works_on_parts, tables.plan, tables.worker(w), section, total)
+        model.start(works_on_parts, tables.plan, tables.worker(w), section, total, budget)
 
     def final() -> None:
         for part in range(parts):
@@ -99,7 +105,7 @@ def test_partitions_are_worked_on_in_order(scheme: str, full: bool) -> None:
     if full:
         explored(partitions(2, SKEWED, scheme))
         explored(partitions(2, SKEWED, scheme, mode="x86"))
-        explored(partitions(2, [*EVEN, [0, 1], [1, 1]], scheme, mode="values"))
+        explored(partitions(2, [*EVEN, [0, 1], [1, 1]], scheme, budget=8, mode="values"))
         explored(partitions(3, [[1], [1]], scheme, mode="x86"))
         explored(partitions(3, [[1, 1]], scheme))
         explored(partitions(3, EVEN, scheme, mode="values"))
