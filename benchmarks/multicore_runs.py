@@ -26,9 +26,8 @@ from cql.executor.kernels import sections as tables
 from cql.executor.kernels.atomics import fetch_add
 from cql.executor.kernels.clock import nanoseconds
 from cql.executor.kernels.memory import words
-from cql.executor.kernels.workers import LOOKS
 from cql.executor.operators.instances import PartedOperator
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.sections import Sections, looks
 from cql.executor.unit import Words
 
 #: The degrees of parallelism of the figures; those that this machine has cores for are measured.
@@ -232,7 +231,7 @@ _LOOK = 500.0
 
 def engine(n: int, **settings: Any) -> Machine:
     """The ordered runtime on ``n`` cores of this machine."""
-    return Machine(n, leader=True, looks=LOOKS * _LOOK, rouse=rouse(), **settings)
+    return Machine(n, leader=True, looks=looks(n, live=False) * _LOOK, rouse=rouse(), **settings)
 
 
 @cache

@@ -15,13 +15,14 @@ reference.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cql.executor.buffers import POOL
-from cql.model import Schema
+from cql.model import Field, Schema
 from cql.types import DataType
 
 Words = npt.NDArray[np.int64]
@@ -86,6 +87,7 @@ def value_bytes(kind: DataType) -> int:
     return stored_dtype(kind.storage).itemsize
 
 
+@cache
 def stored_dtype(storage: str) -> np.dtype[Any]:
     """Of the values of a column: booleans are bytes."""
     return np.dtype(np.uint8 if storage == "bool" else storage)
@@ -142,10 +144,11 @@ class Unit:
             # read as far as they were written: megabytes are cleared for nobody
             unit.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
             words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
-        for i in range(len(schema)):
-            words[mask_word(i)] = words[width + 2 * i + 1] = ones
-            if owned is None or i in owned:
-                unit.renew(i, schema, capacity, mask=masks or schema[i].nullable)
+        places = [0, ones] * len(schema)
+        for i in range(len(schema)) if owned is None else owned:
+            made = unit._fresh(i, schema[i], capacity, mask=masks or schema[i].nullable)
+            places[2 * i : 2 * i + len(made)] = made
+        words[HEADER:width] = words[width:] = places
         return unit
 
     def copy(self, schema: Schema, ones: int) -> Unit:
@@ -163,20 +166,21 @@ class Unit:
         """Points to its own masks again, where an operator without NULLs pointed elsewhere."""
         for i, mask in enumerate(self.masks):
             if mask is not None:
-                self._own(mask_word(i), mask)
+                self._own(mask_word(i), mask.ctypes.data)
 
-    def _own(self, word: int, array: npt.NDArray[Any]) -> None:
+    def _own(self, word: int, address: int) -> None:
         behind = int(self.words[WIDTH]) - HEADER
-        self.words[word] = self.words[word + behind] = array.ctypes.data
+        self.words[word] = self.words[word + behind] = address
 
     def renew(self, column: int, schema: Schema, capacity: int, *, mask: bool) -> None:
         """Gives a column new buffers (the old ones now belong to whoever took them)."""
-        field = schema[column]
-        dtype = stored_dtype(field.type.storage)
-        data = POOL.take(dtype, capacity)
-        self.data[column] = data
-        self._own(data_word(column), data)
-        if mask:
-            valid = np.empty(capacity, np.uint8)
-            self.masks[column] = valid
-            self._own(mask_word(column), valid)
+        for k, address in enumerate(self._fresh(column, schema[column], capacity, mask=mask)):
+            self._own(data_word(column) + k, address)
+
+    def _fresh(self, column: int, field: Field, capacity: int, *, mask: bool) -> list[int]:
+        """The addresses of new data and, if there is to be one, of a new mask."""
+        data = self.data[column] = POOL.take(stored_dtype(field.type.storage), capacity)
+        if not mask:
+            return [data.ctypes.data]
+        valid = self.masks[column] = np.empty(capacity, np.uint8)
+        return [data.ctypes.data, valid.ctypes.data]

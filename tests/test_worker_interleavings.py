@@ -118,9 +118,8 @@ def wakes_up(plan: int, n: int) -> None:
 
 def sleeping(sleepers: int, n: int, looks: int, **options: Any) -> Scenario:
     """Workers that look ``looks`` times before they sleep; nobody wakes them by the clock."""
-    replaced = {id(workers.work_once): finds, "LOOKS": looks}
-    model = Model("x86", replaced=replaced, **options)
-    tables = Tables(model, 0, workers=sleepers)
+    model = Model("x86", replaced={id(workers.work_once): finds}, **options)
+    tables = Tables(model, 0, workers=sleepers, LOOKS=looks)
     for w in range(sleepers):
         model.start(work, tables.plan, w)
     model.start(wakes_up, tables.plan, n)

@@ -12,7 +12,7 @@ from typing import Any
 from numba import njit
 
 from cql.executor.kernels.atomics import fetch_add, load_acquire, store_release
-from cql.executor.kernels.cut import CUTTER, FIRST, ROOM
+from cql.executor.kernels.cut import BLOCK, CUTTER, FIRST, NEXT, ROOM
 from cql.executor.kernels.handing import PORT_BITS, push, show, waiting
 from cql.executor.kernels.memory import copy_bytes, words
 from cql.executor.kernels.picks import NONE
@@ -218,7 +218,9 @@ def _admit_next(plan: int, turns: int) -> int:
     k = h[CURRENT] if h[LEFT] > 0 else whose(turns)
     if k >= 0 and has_room(plan, k) == 0:
         i = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)
-        if i[AHEAD] == 0 or words(plan, PLAN)[WANTED] == 1:
+        c = words(i[OF_CUTTER], CUTTER)
+        # While units are small yet, what waits would not last for as long as it takes to read.
+        if i[AHEAD] == 0 or 2 * c[NEXT] < c[BLOCK] or words(plan, PLAN)[WANTED] == 1:
             return 0
         i[AHEAD] = 0
         h[READS] = k

@@ -39,6 +39,7 @@ MARKED = 18  # units that have one, from serial number 0 on
 MARKED_FROM = 19  # address of the section that they enter; 0: none
 MARKED_TO = 20  # address of the section that they leave
 ASKED = 21  # not 0: worker 0 is wanted in Python
+LOOKS = 22  # in vain before a worker sleeps
 INSIDE = 32  # units that are queued or worked on
 WINDOW_BEGAN = INSIDE + APART
 ADMITTED = WINDOW_BEGAN + APART  # units so far; with these words only worker 0 writes

@@ -94,6 +94,7 @@ from cql.executor.kernels.sections import (
     KIND,
     LANE,
     LEAST,
+    LOOKS,
     MADE,
     MERGING,
     MOST,
@@ -190,8 +191,7 @@ FINISHED = 10
 SUSPENDED = 11
 ABANDONED = 13  # it has failed
 
-#: Looks in vain before a worker sleeps, and for how long it does at most, in nanoseconds.
-LOOKS = 50
+#: Nanoseconds that a worker sleeps at most.
 _SLEEP = 50_000_000
 #: Inputs that are taken before anything is known of what they cost.
 _UNKNOWN = 1
@@ -608,14 +608,14 @@ def work_once(plan: int, worker: int) -> int:
 @njit("void(int64, int64)", nogil=True, cache=True)
 def rest(plan: int, worker: int) -> None:
     """Nothing was found: looks again at once for a while, then sleeps."""
-    me = words(worker, WORKER)
+    me, looks = words(worker, WORKER), words(plan, PLAN)[LOOKS]
     me[IDLE] += 1
-    if me[IDLE] < LOOKS:
+    if me[IDLE] < looks:
         for _ in range(20):
             pause()
         return
     bed = plan + 8 * SLEEPING
-    if me[IDLE] == LOOKS:
+    if me[IDLE] == looks:
         me[SEEN] = wakes(bed)
         fetch_add(bed + 8 * SLEEPERS, 1)  # and looks once more
         return
@@ -630,7 +630,7 @@ def rest(plan: int, worker: int) -> None:
 def found(plan: int, worker: int) -> None:
     """There was something to do after all."""
     me = words(worker, WORKER)
-    if me[IDLE] == LOOKS:
+    if me[IDLE] == words(plan, PLAN)[LOOKS]:
         fetch_add(plan + 8 * SLEEPING + 8 * SLEEPERS, -1)
     me[IDLE] = 0
 
