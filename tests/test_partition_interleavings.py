@@ -107,7 +107,7 @@ def test_partitions_are_worked_on_in_order(scheme: str, full: bool) -> None:
         explored(partitions(2, SKEWED, scheme, mode="x86"))
         explored(partitions(2, [*EVEN, [0, 1], [1, 1]], scheme, budget=8, mode="values"))
         explored(partitions(3, [[1], [1]], scheme, mode="x86"))
-        explored(partitions(3, [[1, 1]], scheme))
+        explored(partitions(3, [[1, 1]], scheme, mode="x86"))
         explored(partitions(3, EVEN, scheme, mode="values"))
 
 
