@@ -231,7 +231,7 @@ _LOOK = 500.0
 
 def engine(n: int, **settings: Any) -> Machine:
     """The ordered runtime on ``n`` cores of this machine."""
-    return Machine(n, leader=True, looks=looks(n, live=False) * _LOOK, rouse=rouse(), **settings)
+    return Machine(n, leader=True, looks=looks(n, n, live=False) * _LOOK, rouse=rouse(), **settings)
 
 
 @cache

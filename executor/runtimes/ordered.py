@@ -240,7 +240,10 @@ class Ordered:
             self._answer(w, event)
         except Exception as error:
             self._failed(w, event, error)
-        self._sections.worker(w)[sections.PYTHON_WORK] += time.perf_counter_ns() - began
+        spent, worker = time.perf_counter_ns() - began, self._sections.worker(w)
+        worker[sections.PYTHON_WORK] += spent
+        if event in (workers.NEED_UNIT, workers.NEED_MERGED):
+            worker[sections.BEGAN] += spent  # the operator costs less once it has its units
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""

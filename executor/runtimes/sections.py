@@ -60,10 +60,10 @@ _LOOKS, _FEW_LOOKS = 400, 50
 _WHOLE, _PART = 1 << 15, 1 << 12
 
 
-def looks(workers: int, *, live: bool) -> int:
+def looks(workers: int, cores: int, *, live: bool) -> int:
     """How often a worker looks for something to do before it sleeps: not for long where there may
     be nothing (``live``), or where another one needs its core."""
-    return _FEW_LOOKS if live or workers > cores() else _LOOKS
+    return _FEW_LOOKS if live or workers > cores else _LOOKS
 
 
 def _at_once(made: int, size: int) -> int:
@@ -220,7 +220,7 @@ class Sections:
     def change(self, workers: int) -> None:
         """So many share what there is to do; nothing is inside, and nobody is at work."""
         self.plan[sections.WORKERS] = self.plan[sections.WANTED] = workers
-        self.plan[sections.LOOKS] = looks(workers, live=self._live)
+        self.plan[sections.LOOKS] = looks(workers, cores(), live=self._live)
         self._had = max(self._had, workers)
         size = self.slots or depth(workers)
         places = max(size, _LEAST_PLACES)
@@ -323,15 +323,14 @@ class Sections:
         masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
         capacity = int(model.words[CAPACITY])
         words[sections.UNITS] += count
-        while True:
+        for left in reversed(range(count)):
             unit = Unit.allocate(
                 schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
             )
             self._own(unit, pool)
-            count -= 1
-            if count == 0:
-                return unit
-            handing.set_free(pool, unit.address)
+            if left > 0:
+                handing.set_free(pool, unit.address)
+        return unit
 
     def _own(self, unit: Unit, home: int) -> Unit:
         unit.words[HOME] = home
