@@ -184,11 +184,10 @@ class Workload:
 
     def chain(self, query: str, n: int, where: str, worklist: str = HYBRID) -> list[Section]:
         """With the costs of one worker, in the partitions that ``n`` workers have."""
-        step, alone = Machine(1).send, Settings(1)
+        step, few = Machine(1).send, self._few(query, n, where)
         if where != PAPER and n == 1:
-            plain = self.measured(query, alone)
-            return chain_of(plain, plain, 1, step)
-        few, many = (self.measured(query, alone, k) for k in (FEW_PARTITIONS, MOST_PARTITIONS))
+            return chain_of(few, few, 1, step)
+        many = self.measured(query, Settings(1), MOST_PARTITIONS)
         if where != PAPER:
             return chain_of(few, many, _power(4 * n), step)
         # one queue for each worker, or fine partitions (§7.2.1)
@@ -211,7 +210,7 @@ class Workload:
             return "units of one partition wait for each other, and results for what is before them"
         what = "in Python, one section at a time" if serial == host else "in one serial section"
         alone = self.throughput(query, Settings(1), where)
-        most = 1e3 * self.rows(query) / serial
+        most = 1e3 * self.rows(query, DEGREES[-1], where) / serial
         return (
             f"{serial / whole:.0%} of the work is done {what}: at the most {most:.3g}M rows/s,"
             f" {most / alone:.1f} times one worker"
@@ -226,16 +225,19 @@ class Workload:
             f" wait while another one runs Python; {self.bound(query, SIMULATED)}"
         )
 
-    def rows(self, query: str) -> float:
-        """Of a unit, on average."""
-        return (
-            self._length(query) / self.measured(query, Settings(1), FEW_PARTITIONS).path[0].inputs
-        )
+    def _few(self, query: str, n: int, where: str) -> Run:
+        """The run of one worker whose units are simulated."""
+        return self.measured(query, Settings(1), 0 if where != PAPER and n == 1 else FEW_PARTITIONS)
+
+    def rows(self, query: str, n: int, where: str) -> float:
+        """Of a unit that is simulated on ``n`` workers, on average."""
+        return self._length(query) / self._few(query, n, where).path[0].inputs
 
     def throughput(self, query: str, settings: Settings, where: str) -> float:
         """In millions of rows a second; NaN: there are no such many cores."""
         if where != MEASURED:
-            return self.simulated(query, settings, where).throughput * self.rows(query) / 1e6
+            rows = self.rows(query, settings.workers, where)
+            return self.simulated(query, settings, where).throughput * rows / 1e6
         if settings.workers not in degrees():
             return nan
         return self.measured(query, settings).throughput / 1e6
