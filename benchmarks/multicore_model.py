@@ -58,8 +58,8 @@ class Machine:
     as in figure 4, a worker takes inputs for which there is no slot, and tries to give their
     outputs away until there is one; else they are not taken (``workers._take_input``). A unit comes
     every ``interval`` nanoseconds (0: all are there). ``leader``: worker 0 alone admits units,
-    between two slices, as the engine does. Workers of a ``group`` are at distance 1 of each other
-    (0: all are), others at ``far``."""
+    between two slices, as the engine does, and takes ``read`` to read each. Workers of a ``group``
+    are at distance 1 of each other (0: all are), others at ``far``."""
 
     workers: int
     scheduler: str = "ct"
@@ -73,6 +73,7 @@ class Machine:
     retries: bool = False
     interval: float = 0.0
     leader: bool = False
+    read: float = 0.0
     choose: float = 300.0
     take: float = 50.0
     contend: float = 30.0

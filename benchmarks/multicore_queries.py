@@ -178,7 +178,8 @@ class Workload:
                 machine = Machine(n, *chosen, places=_PLACES, slots=_SLOTS, interval=interval)
             else:
                 named = dict(zip(("scheduler", "worklist", "reorder"), chosen, strict=True))
-                machine = engine(n, **named)
+                one = self._few(query, n, where)
+                machine = engine(n, read=one.reading / one.path[0].inputs, **named)
             self._simulated[key] = simulate(chain, machine, self.sizes.units * n)
         return self._simulated[key]
 

@@ -21,6 +21,7 @@ import cql
 from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
 from cql.executor.execution import Execution
 from cql.executor.graph import SINK
+from cql.executor.ingest import Feed
 from cql.executor.kernels import markers, sleep
 from cql.executor.kernels import sections as tables
 from cql.executor.kernels.atomics import fetch_add
@@ -123,7 +124,7 @@ class Run:
     """``seconds`` from when the first unit was begun until the last one had left. Of the units in
     the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
     latency in nanoseconds, and ``pace`` how many left in a second (NaN: too few). ``path`` are the
-    ``uses`` of the sections that the longest input comes to."""
+    ``uses`` of the sections that the longest input comes to. ``reading``: nanoseconds, in all."""
 
     rows: int
     seconds: float
@@ -131,6 +132,7 @@ class Run:
     pace: float
     uses: Sequence[Use]
     path: Sequence[Use]
+    reading: float
     answer: Any
 
     @property
@@ -162,11 +164,14 @@ class Observed:
         self.marks = np.zeros((_MARKED, markers.MARK), np.int64)
         self.uses: Sequence[Use] = ()
         self.path: Sequence[Use] = ()
+        self.reading = 0.0
+        self._feeds: Sequence[Feed] = ()
         self._ends = ends
 
     def batches(self, session: cql.Session, query: cql.Query) -> Iterator[pa.RecordBatch]:
         """The rows of such a run of ``query``."""
         execution = Execution(query.plan, session.settings, observer=self)
+        self._feeds = execution.feeds
         with query.running(execution.queries[0]) as made:
             yield from made.batches()
         assert self.uses, "it ran depth first"
@@ -176,6 +181,7 @@ class Observed:
 
     def ended(self, sections: Sections) -> None:
         self.uses = uses_of(sections)
+        self.reading = float(sum(feed.nanoseconds for feed in self._feeds))
         self.path = _path(sections, self.uses)
 
     def latencies(self) -> Words:
@@ -214,7 +220,7 @@ def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settin
         left = counts[:, markers.LEFT]
         latency = float(observed.latencies().mean())
         pace = 1e9 * (len(counts) - 1) / max(float(left[-1] - left[0]), 1.0)
-    return Run(rows, seconds, latency, pace, observed.uses, observed.path, answer)
+    return Run(rows, seconds, latency, pace, observed.uses, observed.path, observed.reading, answer)
 
 
 def repeated(times: int, once: Callable[[], Run]) -> Run:

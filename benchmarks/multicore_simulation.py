@@ -265,7 +265,9 @@ class _Run:
         while True:
             yield machine.choose
             if w == 0 and machine.leader:
+                before = self.admitted
                 self._admit()
+                yield machine.read * (self.admitted - before)
             for s in self.states:
                 if s.section.kind != SERIAL:
                     yield from self._send_pending(s)  # what had no room may have some
