@@ -19,8 +19,8 @@ def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int
         if numbers[s, picks.WAITING] <= 0:
             continue
         cost = picks.cost_of(numbers[s])
-        time = numbers[s, picks.RECENT] + numbers[s, picks.WORKERS] * slice_ns
-        done = time / (cost * picks.cumulative(numbers[s], admitted))
+        many = picks.cumulative_before(numbers[s], admitted)
+        done = picks.effective(numbers[s], slice_ns, many)
         done *= max(1 + farther[s] / cost, 0.0)
         if best == picks.NONE or done < least:
             best, least = s, done

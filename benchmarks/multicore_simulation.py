@@ -14,7 +14,7 @@ first section begins with a unit until all that came of it has left the last one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import islice
@@ -83,14 +83,14 @@ class _State:
         self.stuck: deque[int] = deque()  # workers that wait for a slot
         self.marks: deque[tuple[int, int]] = deque()  # inputs before a marker, its unit
         self.allotted = 0
-        self.count, self.made, self.recent = 0, 0.0, 0.0
+        self.count, self.recent = 0, 0.0
         self.totals = Totals()
         self.shown = 0  # outputs of a serial section that others still show
         self.suspended: int | None = None  # outputs that are left of the input of a serial section
         self.lists: list[deque[tuple[int, float, int]]] = [deque() for _ in range(parts)]
         self.held = [0] * parts
         self.master: deque[int] = deque()
-        self.unclaimed = 0
+        self.unclaimed = self.split = 0  # fragments: that nobody has, and in all
         self.undone: dict[int, int] = {}
         self.door = _Lock()  # of the shared queue
         self.locks = [_Lock() for _ in range(parts)]
@@ -191,13 +191,17 @@ class _Run:
             self._rouse()
             yield self.machine.interval
 
-    def _admit(self) -> None:
+    def _admissible(self) -> int:
+        """Units that have come and that there is room for."""
         first, come = self.states[0], self.units
         if self.machine.interval:
             come = min(come, int(self.now / self.machine.interval + 1e-6) + 1)
         inside = self.admitted - self.released if first.section.shows else len(first.queue)
-        room = first.places - inside
-        n = min(room, come - self.admitted)
+        return min(first.places - inside, come - self.admitted)
+
+    def _admit(self, most: int | None = None) -> None:
+        first, n = self.states[0], self._admissible()
+        n = n if most is None else min(n, most)
         for unit in range(self.admitted, self.admitted + n):
             first.marks.append((unit + 1, unit))
         first.queue.extend([-1] * n)
@@ -265,9 +269,9 @@ class _Run:
         while True:
             yield machine.choose
             if w == 0 and machine.leader:
-                before = self.admitted
-                self._admit()
-                yield machine.read * (self.admitted - before)
+                while self._admissible() > 0:
+                    self._admit(1)
+                    yield machine.read
             for s in self.states:
                 if s.section.kind != SERIAL:
                     yield from self._send_pending(s)  # what had no room may have some
@@ -275,6 +279,8 @@ class _Run:
                     self._dispatch(s)
             k = self._pick(w)
             began = self.now
+            if k == picks.NONE and w == 0 and machine.leader and self._admissible() > 0:
+                continue  # there was no room when it looked
             if k == picks.NONE:
                 self.idle.append((w, self.now))
                 yield None
@@ -311,12 +317,11 @@ class _Run:
                 s.allotted,
                 s.totals.busy,
                 s.count,
-                s.made,
                 s.recent,
                 self._ahead(s),
-                0,
+                *expected,
             )
-            for s in self.states
+            for s, expected in zip(self.states, self._expected(), strict=True)
         ]
         slice_ns = int(machine.slice)
         if machine.scheduler == NEAR:
@@ -334,6 +339,15 @@ class _Run:
             can_give = self._room(s) > 0 and self._free_units(s) > 0
             return len(s.queue) + (s.suspended is not None) if can_give else 0
         return len(s.queue) if self.machine.retries else min(len(s.queue), self._free(s))
+
+    def _expected(self) -> Iterator[tuple[int, int]]:
+        """``workers._expect`` for each section."""
+        inputs = self.states[0].given
+        for s in self.states:
+            outputs = round(inputs * (max(s.totals.outputs, 1) / s.next if s.next else 1.0))
+            many = s.split / s.taken if s.section.kind == PARTITIONED and s.taken else 1.0
+            yield round(inputs * many), outputs
+            inputs = outputs
 
     def _ahead(self, s: _State) -> int:
         return len(self.states[s.number + 1].queue) if s.number + 1 < len(self.states) else 0
@@ -421,7 +435,6 @@ class _Run:
             self._enters(s, ticket)
             moved = self._fetch(s, maker, w) + s.draws.cost(ticket)
             yield self._taking(s) + s.section.fragment + moved * share
-            s.made += s.section.selectivity  # the engine counts what partitions give
             s.undone[ticket] -= 1
             if s.undone[ticket] == 0:
                 del s.undone[ticket]
@@ -449,6 +462,7 @@ class _Run:
             s.unclaimed += len(parts)
             for q, share in parts:
                 s.lists[q].append((ticket, share, maker))
+                s.split += 1
                 s.master.append(q)
             self._wake(len(parts))
 
@@ -542,8 +556,6 @@ class _Run:
 
     def _push(self, maker: int, s: _State, n: int) -> None:
         s.totals.outputs += n
-        if s.section.kind != PARTITIONED:
-            s.made += n
         if s.number + 1 == len(self.states):
             self.order += [s.next] * n
             self._rouse()

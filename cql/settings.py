@@ -412,10 +412,12 @@ class Settings(Mapping[str, Any]):
         "ct",
         "Which operator a worker of the ordered runtime takes next: ct, the one with the lowest"
         " throughput; lp, the last that has inputs; et, the one whose inputs will take longest;"
-        " qst, the first whose outputs do not pile up.",
+        " qst, the first whose outputs do not pile up; ct_printed, ct with the equation as its"
+        " paper prints it, which leaves operators behind that have few outputs.",
         "lp",
         "et",
         "qst",
+        "ct_printed",
     )
     partitions: int = _setting(
         SettingType.INTEGER,

@@ -146,7 +146,7 @@ def runtime_settings(rng: random.Random) -> dict[str, Any]:
     if settings["runtime"] == "ordered":
         settings["workers"] = rng.choice((1, 2, 3))
         settings["partitions"] = rng.choice((0, 3))
-        settings["scheduler"] = rng.choice(("ct", "lp", "et", "qst"))
+        settings["scheduler"] = rng.choice(("ct", "lp", "et", "qst", "ct_printed"))
         settings["worklist"] = rng.choice(("hybrid", "partitioned", "shared"))
         settings["reorder"] = rng.choice(("non_blocking", "lock_based"))
     return settings

@@ -57,7 +57,7 @@ def drawn(rng: random.Random) -> dict[str, Any]:
         "runtime": "ordered",
         "workers": rng.choice(WORKERS),
         "partitions": rng.choice(PARTITIONS),
-        "scheduler": rng.choice(("ct", "lp", "et", "qst")),
+        "scheduler": rng.choice(("ct", "lp", "et", "qst", "ct_printed")),
         "worklist": rng.choice(("hybrid", "partitioned", "shared")),
         "reorder": rng.choice(("non_blocking", "lock_based")),
     }

@@ -424,7 +424,7 @@ def test_the_failure_of_depth_first_is_told(
             session.set("workers", rng.choice((1, 2, 4, 8)))
             session.set("partitions", rng.choice((0, 2, 5)))
             session.set("worklist", rng.choice(WORKLISTS))
-            session.set("scheduler", rng.choice(("ct", "lp", "et", "qst")))
+            session.set("scheduler", rng.choice(("ct", "lp", "et", "qst", "ct_printed")))
             session.set("reorder", rng.choice(("non_blocking", "lock_based")))
             assert failure(session, FAILING[shape]) == expected
     assert len(seen) > 4

@@ -27,7 +27,7 @@ from benchmarks.multicore_near import nearest
 from benchmarks.multicore_simulation import simulate
 from cql.executor.kernels import picks
 
-SCHEDULERS = ("ct", "lp", "et", "qst", NEAR)
+SCHEDULERS = ("ct", "lp", "et", "qst", "ct_printed", NEAR)
 FREE = Machine(1, choose=0, take=0, contend=0, send=0, lock=0, handover=0, wake=0)
 EIGHT = (0.125,) * 8
 SKEWED = (0.6, 0.2, 0.1, 0.1)
@@ -60,7 +60,11 @@ def machines(rng: random.Random, n: int) -> list[Machine]:
         leader, interval = rng.random() < 0.3, rng.choice((0.0, 2e4))
         places = {"places": 1000, "slots": 64} if deep else {}
         group = rng.choice((0, 2))
-        made.append(replace(machine, leader=leader, interval=interval, group=group, **places))
+        machine = replace(machine, leader=leader, interval=interval, group=group, **places)
+        if leader:  # it reads while others find nothing, and fall asleep
+            read, looks = rng.choice((0.0, 3e5)), rng.choice((1e3, 1e5))
+            machine = replace(machine, read=read, looks=looks, rouse=1e4)
+        made.append(machine)
     return made
 
 

@@ -52,7 +52,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "morsel_rows": (1, 7, 65_536),
     "worklist": ("hybrid", "partitioned", "shared"),
     "reorder": ("non_blocking", "lock_based"),
-    "scheduler": ("ct", "lp", "et", "qst"),
+    "scheduler": ("ct", "lp", "et", "qst", "ct_printed"),
 }
 
 

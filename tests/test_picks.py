@@ -17,17 +17,19 @@ from cql.executor.kernels.picks import (
     AHEAD,
     COUNT,
     CT,
+    CT_PRINTED,
     ET,
+    INPUTS,
     LP,
-    MADE,
     NONE,
+    OUTPUTS,
     QST,
     RECENT,
     TIME,
     WAITING,
     WORKERS,
 )
-from cql.executor.kernels.workers import _waits
+from cql.executor.kernels.workers import _expect, _waits
 
 SLICE = 100_000
 CAPACITY = 64
@@ -59,9 +61,10 @@ def pipeline(rng: random.Random) -> tuple[Any, int]:
                 WORKERS: rng.randint(0, 4),
                 TIME: count * rng.randint(200, 90_000),
                 COUNT: count,
-                MADE: made,
+                OUTPUTS: made,
                 RECENT: rng.choice((0, rng.randint(1, 10**7))),
                 AHEAD: rng.randint(0, CAPACITY),
+                INPUTS: count,
             }
         )
         count = made
@@ -84,7 +87,7 @@ def cumulative(numbers: Any, s: int) -> Fraction:
     """cs: the product of the selectivities since ingress."""
     product = Fraction(1)
     for k in range(s + 1):
-        product *= Fraction(int(numbers[k, MADE]), int(numbers[k, COUNT]))
+        product *= Fraction(int(numbers[k, OUTPUTS]), int(numbers[k, COUNT]))
     return product
 
 
@@ -100,7 +103,12 @@ def priority(numbers: Any, s: int) -> Fraction:
 
 
 def effective(numbers: Any, s: int) -> Fraction:
-    """Equation 3."""
+    """Equation 3: the units from outside that a section has worked for."""
+    time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
+    return time / (cost(numbers, s) * cumulative(numbers, s - 1))
+
+
+def effective_as_printed(numbers: Any, s: int) -> Fraction:
     time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
     return time / (cost(numbers, s) * cumulative(numbers, s))
 
@@ -109,12 +117,15 @@ def effective(numbers: Any, s: int) -> Fraction:
 NEAR = Fraction(1, 10_000)
 
 
-def test_ct_takes_the_lowest_normalised_throughput(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("policy", "of"), [(CT, effective), (CT_PRINTED, effective_as_printed)], ids=["ct", "printed"]
+)
+def test_ct_takes_the_lowest_normalised_throughput(policy: int, of: Any, seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(TABLES):
         numbers, admitted = pipeline(rng)
-        picked = pick(CT, numbers, admitted=admitted)
-        among = {s: effective(numbers, s) for s in schedulable(numbers)}
+        picked = pick(policy, numbers, admitted=admitted)
+        among = {s: of(numbers, s) for s in schedulable(numbers)}
         if not among:
             assert picked == NONE
         else:
@@ -159,12 +170,12 @@ def test_lp_takes_the_latest_that_waits(least: int, seed: int) -> None:
 
 # -- what the text says ----------------------------------------------------------------------------
 
-POLICIES = {"ct": CT, "et": ET, "lp": LP, "qst": QST}
+POLICIES = {"ct": CT, "et": ET, "lp": LP, "qst": QST, "ct_printed": CT_PRINTED}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_taken_where_nothing_waits(policy: str) -> None:
-    busy = {WAITING: 0, COUNT: 9, TIME: 900, MADE: 9}
+    busy = {WAITING: 0, COUNT: 9, TIME: 900, OUTPUTS: 9}
     assert pick(POLICIES[policy], table(busy, busy), admitted=9) == NONE
     assert pick(POLICIES[policy], table(busy, {**busy, WAITING: 1}, busy), admitted=9) == 1
 
@@ -182,20 +193,20 @@ def test_lp_goes_upstream_where_worklists_are_shorter_than_the_minimum() -> None
 
 def test_qst_stops_at_the_threshold() -> None:
     """Two sections of equal selectivity: each has half the capacity."""
-    known = {WAITING: 1, COUNT: 10, MADE: 10}
+    known = {WAITING: 1, COUNT: 10, OUTPUTS: 10}
     for ahead, picked in ((0, 0), (CAPACITY // 2 - 1, 0), (CAPACITY // 2, 1)):
         assert pick(QST, table({**known, AHEAD: ahead}, known), admitted=10) == picked
 
 
 def test_qst_goes_on_where_all_are_above_their_thresholds() -> None:
-    full = {WAITING: 1, COUNT: 10, MADE: 10, AHEAD: CAPACITY}
+    full = {WAITING: 1, COUNT: 10, OUTPUTS: 10, AHEAD: CAPACITY}
     assert pick(QST, table(full, full, {**full, WAITING: 0}), admitted=10) == 1
 
 
 def test_qst_lets_what_emits_next_to_nothing_emit_one() -> None:
     """Its threshold is below one output, but above none."""
-    rare = {WAITING: 1, COUNT: 1000, MADE: 1}
-    often = {WAITING: 1, COUNT: 1000, MADE: 50_000}
+    rare = {WAITING: 1, COUNT: 1000, OUTPUTS: 1}
+    often = {WAITING: 1, COUNT: 1000, OUTPUTS: 50_000}
     assert pick(QST, table(rare, often), admitted=1000) == 0
     assert pick(QST, table({**rare, AHEAD: 1}, often), admitted=1000) == 1
 
@@ -211,23 +222,76 @@ def test_et_compares_by_length_what_has_no_cost_yet() -> None:
     assert pick(ET, table({WAITING: 1}, {WAITING: 9}, {WAITING: 8})) == 1
 
 
-def test_ct_counts_the_slices_of_the_workers_at_it() -> None:
-    one = {WAITING: 1, COUNT: 1000, TIME: 10**6, MADE: 1000, RECENT: SLICE}
+@pytest.mark.parametrize("policy", [CT, CT_PRINTED])
+def test_ct_counts_the_slices_of_the_workers_at_it(policy: int) -> None:
+    one = {WAITING: 1, COUNT: 1000, INPUTS: 1000, TIME: 10**6, OUTPUTS: 1000, RECENT: SLICE}
     more = {**one, RECENT: 2 * SLICE - 1}
-    assert pick(CT, table(one, more), admitted=1000) == 0
-    assert pick(CT, table({**one, WORKERS: 1}, more), admitted=1000) == 1
+    assert pick(policy, table(one, more), admitted=1000) == 0
+    assert pick(policy, table({**one, WORKERS: 1}, more), admitted=1000) == 1
+
+
+def test_ct_goes_by_what_an_operator_has_to_do_and_not_by_what_comes_of_it() -> None:
+    """Two that have worked for as many units: one of them gives an output for ten inputs."""
+    all_of_it = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, OUTPUTS: 10**6}
+    selective = {**all_of_it, OUTPUTS: 10**5}
+    numbers = table({**all_of_it, RECENT: 5 * SLICE}, {**selective, RECENT: SLICE})
+    assert pick(CT, numbers, admitted=10**6) == 1
+    assert pick(CT_PRINTED, numbers, admitted=10**6) == 0
+
+
+def test_ct_goes_back_to_what_it_left_behind() -> None:
+    """Inputs that wait count as work: a section has taken a tenth of them."""
+    level = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, RECENT: 3 * SLICE}
+    behind = {**level, WAITING: 9 * 10**5, COUNT: 10**5, TIME: 10**8}
+    assert pick(CT, table(level, behind), admitted=10**6) == 0
+    assert pick(CT, table(level, {**behind, RECENT: 2 * SLICE}), admitted=10**6) == 1
 
 
 @pytest.mark.parametrize("count", [9, 999])
-def test_ct_divides_by_no_zero(count: int) -> None:
+def test_the_printed_equation_divides_by_no_zero(count: int) -> None:
     """A section that has emitted nothing counts as if the next input gave its first output."""
-    other = {WAITING: 1, COUNT: 999, TIME: 999_000, MADE: 999}
-    silent = {WAITING: 1, COUNT: count, TIME: 1000 * count, MADE: 0, RECENT: SLICE}
-    once = {WAITING: 1, COUNT: count + 1, TIME: 1000 * (count + 1), MADE: 1, RECENT: SLICE}
+    other = {WAITING: 1, COUNT: 999, TIME: 999_000, OUTPUTS: 999}
+    silent = {WAITING: 1, COUNT: count, TIME: 1000 * count, OUTPUTS: 0, RECENT: SLICE}
+    once = {WAITING: 1, COUNT: count + 1, TIME: 1000 * (count + 1), OUTPUTS: 1, RECENT: SLICE}
     for recent, picked in ((500 * SLICE, 1), (2000 * SLICE, 0)):
         for row in (silent, once):
-            assert pick(CT, table(row, {**other, RECENT: recent}), admitted=999) == picked
-    assert pick(CT, table({**silent, RECENT: 0}, {**other, RECENT: 1}), admitted=999) == 0
+            both = table(row, {**other, RECENT: recent})
+            assert pick(CT_PRINTED, both, admitted=999) == picked
+    both = table({**silent, RECENT: 0}, {**other, RECENT: 1})
+    assert pick(CT_PRINTED, both, admitted=999) == 0
+
+
+# -- what is expected ------------------------------------------------------------------------------
+
+
+def test_what_comes_of_all_that_was_admitted() -> None:
+    """A section for each of two inputs, a join of both in three partitions, and two sections that
+    see all of that, one of which has given nothing yet."""
+    model = Model()
+    tables = Tables(model, 5)
+    made = [
+        tables.section(sections.STATELESS, edges=[(2, 0)]),
+        tables.section(sections.STATELESS, edges=[(2, 1)]),
+        tables.section(sections.PARTITIONED, ports=(0, 1), edges=[(3, 0), (4, 0)], parts=3),
+        tables.section(sections.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
+        tables.section(sections.SERIAL_ONE, ports=(2,), edges=[(-1, 0)]),
+    ]
+    for section, given in zip(made, ([100], [60], [25, 600], [2], [2]), strict=True):
+        for port, n in enumerate(given):
+            model.put(tables.port(section, port), {sections.GIVEN: n})
+    model.put(made[0], {sections.NEXT: 50})  # as many wait; half an output for each
+    model.put(made[1], {sections.NEXT: 60})  # ten
+    model.put(made[2], {sections.NEXT: 8, sections.PUT: 10, sections.MASTER_PUT: 25})
+    model.put(made[3], {sections.NEXT: 1, sections.MADE: 3})
+    model.put(made[4], {sections.NEXT: 2})
+    numbers = np.zeros((len(made), picks.OF), np.int64)
+    for k in range(len(made)):
+        model.run(_expect, tables.plan, k, numbers)
+    found = numbers[:, [INPUTS, OUTPUTS]].tolist()
+    joined = round((50 + 600) * 2 / 8 + 0.1)
+    assert found[:2] == [[100, 50], [60, 600]]
+    assert found[2] == [650 * 25 // 10, joined]
+    assert found[3:] == [[joined, 3 * joined], [joined, round(joined / 2 + 0.1)]]
 
 
 # -- what can be scheduled -------------------------------------------------------------------------

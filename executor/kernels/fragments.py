@@ -188,6 +188,13 @@ def fragments_waiting(section: int) -> int:
     return load_acquire(section + 8 * MASTER_PUT) - load_acquire(section + 8 * MASTER_TAKEN)
 
 
+@njit("float64(int64)", nogil=True, cache=True)
+def fragments_of_each(section: int) -> float:
+    """Fragments that an input is split into, on average so far; one before any is."""
+    split = load_acquire(section + 8 * PUT)
+    return load_acquire(section + 8 * MASTER_PUT) / split if split > 0 else 1.0
+
+
 @njit("int64(int64)", nogil=True, cache=True)
 def _from_master(section: int) -> int:
     """``masterQueue.tryDequeue``: a partition, or NOBODY."""

@@ -14,12 +14,13 @@ WAITING = 0  # inputs, I of equation 2
 WORKERS = 1  # that are at it, w
 TIME = 2  # of workers so far, in nanoseconds; with COUNT, c
 COUNT = 3  # inputs so far
-MADE = 4  # outputs so far
-RECENT = 5  # time of workers in this window, T of equation 3
-AHEAD = 6  # outputs that wait downstream
+RECENT = 4  # time of workers in this window, T of equation 3
+AHEAD = 5  # outputs that wait downstream
+INPUTS = 6  # that all that was admitted will have come to, as far as is known; as COUNT has them
+OUTPUTS = 7
 OF = 8
 
-CT, LP, ET, QST = range(4)
+CT, LP, ET, QST, CT_PRINTED = range(5)
 NONE = -1
 
 
@@ -31,9 +32,21 @@ def cost_of(s: Any) -> Any:
 
 @njit(inline="always")
 def cumulative(s: Any, admitted: int) -> Any:
-    """cs: outputs for each unit that was admitted. A section that has emitted nothing counts as if
-    the next input gave the first one (equation 3 would divide by zero)."""
-    return max(s[MADE], 1) / max(admitted, 1)
+    """cs: outputs for each unit that was admitted."""
+    return max(s[OUTPUTS], 1) / max(admitted, 1)
+
+
+@njit(inline="always")
+def cumulative_before(s: Any, admitted: int) -> Any:
+    """Inputs for each unit that was admitted: cs of what stands before."""
+    return max(s[INPUTS], 1) / max(admitted, 1)
+
+
+@njit(inline="always")
+def effective(s: Any, slice_ns: int, many: Any) -> Any:
+    """n of equation 3: the units from outside that the worker time of this window was enough for,
+    if ``many`` inputs come of each."""
+    return float(s[RECENT] + s[WORKERS] * slice_ns) / (cost_of(s) * many)
 
 
 @njit("int64(int64[:, ::1], int64)", nogil=True, cache=True)
@@ -80,13 +93,28 @@ def estimated_time(numbers: Any) -> int:
 
 @njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
 def current_throughput(numbers: Any, slice_ns: int, admitted: int) -> int:
-    """CT (6.4): the one with the lowest normalized throughput in this window (equation 3)."""
+    """CT (6.4): the one with the lowest normalized throughput in this window. Equation 3 means "the
+    effective number of tuples processed", and c is the cost of an input: so the cumulative
+    selectivity is that of what stands before the section."""
     best, least = NONE, 0.0
     for s in range(numbers.shape[0]):
         if numbers[s, WAITING] <= 0:
             continue
-        time = float(numbers[s, RECENT] + numbers[s, WORKERS] * slice_ns)
-        done = time / (cost_of(numbers[s]) * cumulative(numbers[s], admitted))
+        done = effective(numbers[s], slice_ns, cumulative_before(numbers[s], admitted))
+        if best == NONE or done < least:
+            best, least = s, done
+    return best
+
+
+@njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def current_throughput_as_printed(numbers: Any, slice_ns: int, admitted: int) -> int:
+    """CT with equation 3 as it is printed: cs has the selectivity of the section itself. One that
+    gives an output for ten inputs seems ten times as far as it is, and is left behind."""
+    best, least = NONE, 0.0
+    for s in range(numbers.shape[0]):
+        if numbers[s, WAITING] <= 0:
+            continue
+        done = effective(numbers[s], slice_ns, cumulative(numbers[s], admitted))
         if best == NONE or done < least:
             best, least = s, done
     return best
@@ -101,4 +129,6 @@ def pick(policy: int, numbers: Any, least: int, capacity: int, slice_ns: int, ad
         return queue_size_throttling(numbers, capacity, admitted)
     if policy == ET:
         return estimated_time(numbers)
+    if policy == CT_PRINTED:
+        return current_throughput_as_printed(numbers, slice_ns, admitted)
     return current_throughput(numbers, slice_ns, admitted)

@@ -9,6 +9,8 @@ do.
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit, types
 
 from cql.executor.kernels.atomics import (
@@ -27,6 +29,7 @@ from cql.executor.kernels.fragments import (
     dispatch,
     finish_fragment,
     fragment_at,
+    fragments_of_each,
     fragments_waiting,
     keeps,
     merge,
@@ -45,13 +48,14 @@ from cql.executor.kernels.markers import enters, leaves
 from cql.executor.kernels.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.picks import (
     AHEAD,
+    INPUTS,
     NONE,
     OF,
+    OUTPUTS,
     WAITING,
     pick,
 )
 from cql.executor.kernels.picks import COUNT as PICK_COUNT
-from cql.executor.kernels.picks import MADE as PICK_MADE
 from cql.executor.kernels.picks import RECENT as PICK_RECENT
 from cql.executor.kernels.picks import TIME as PICK_TIME
 from cql.executor.kernels.picks import WORKERS as PICK_WORKERS
@@ -86,6 +90,7 @@ from cql.executor.kernels.sections import (
     FAILING,
     FIRST_EDGE,
     FLAG,
+    FROM,
     GIVE,
     GIVEN,
     GOT,
@@ -108,6 +113,7 @@ from cql.executor.kernels.sections import (
     POLICY,
     POOL,
     PORT_WORDS,
+    PORTS,
     QUEUE,
     QUEUE_MASK,
     RANDOM,
@@ -318,8 +324,7 @@ def _take_input(section: int, lane: int) -> int:
     p = words(port, PORT_WORDS)
     while load_acquire(section + 8 * FAILED_AT) == 0:
         n = load_acquire(port + 8 * GOT)
-        given = load_acquire(port + 8 * GIVEN)
-        if n >= given or n >= load_acquire(section + 8 * NEXT) + s[SIZE]:
+        if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(section + 8 * NEXT) + s[SIZE]:
             return 0
         # before the place is given up: it may be filled again at once
         unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
@@ -517,6 +522,37 @@ def _ahead(plan: int, section: int) -> int:
     return total
 
 
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _sent(plan: int, section: int) -> int:
+    """Units that a section has given to each that it feeds."""
+    s = words(section, SECTION)
+    e = words(s[FIRST_EDGE], EDGE)
+    if e[TO_SECTION] < 0:
+        return s[MADE]
+    port = port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT])
+    return load_acquire(port + 8 * GIVEN)
+
+
+@njit("void(int64, int64, int64[:, ::1])", nogil=True, cache=True)
+def _expect(plan: int, k: int, numbers: Any) -> None:
+    """Tells ``picks`` how many inputs and outputs of section ``k`` come of all that was admitted,
+    once it knows that of those that feed it. What waits before a section is not less work for those
+    behind it, so that selectivities are multiplied (section 6.1). One that has emitted nothing
+    counts as if its next input gave the first output (equation 3 would divide by zero)."""
+    section = section_at(plan, k)
+    s = words(section, SECTION)
+    inputs = 0.0
+    for n in range(s[PORTS]):
+        port = port_at(section, n)
+        before = words(port, PORT_WORDS)[FROM]
+        inputs += numbers[before, OUTPUTS] if before >= 0 else load_acquire(port + 8 * GIVEN)
+    through = load_acquire(section + 8 * NEXT)
+    selectivity = max(_sent(plan, section), 1) / through if through > 0 else 1.0
+    many = fragments_of_each(section) if s[KIND] == PARTITIONED else 1.0
+    numbers[k, INPUTS] = int(inputs * many + 0.5)
+    numbers[k, OUTPUTS] = int(inputs * selectivity + 0.5)
+
+
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _renew_window(plan: int, now: int) -> None:
     """CT looks at one window of time after the other."""
@@ -545,8 +581,9 @@ def choose(plan: int, worker: int) -> int:
         numbers[k, WAITING] = _waits(plan, section)
         numbers[k, PICK_WORKERS] = s[ALLOTTED]
         numbers[k, PICK_TIME], numbers[k, PICK_COUNT] = s[TIME], s[COUNT]
-        numbers[k, PICK_MADE], numbers[k, PICK_RECENT] = s[MADE], s[RECENT]
+        numbers[k, PICK_RECENT] = s[RECENT]
         numbers[k, AHEAD] = _ahead(plan, section)
+        _expect(plan, k, numbers)
     while True:
         k = pick(
             header[POLICY],

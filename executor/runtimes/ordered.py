@@ -30,7 +30,13 @@ WORKLISTS = {
 }
 #: Rows of a unit before anything is known of what they cost.
 _FIRST_ROWS = 256
-POLICIES = {"ct": picks.CT, "lp": picks.LP, "et": picks.ET, "qst": picks.QST}
+POLICIES = {
+    "ct": picks.CT,
+    "lp": picks.LP,
+    "et": picks.ET,
+    "qst": picks.QST,
+    "ct_printed": picks.CT_PRINTED,
+}
 
 
 class Observer(Protocol):

@@ -323,14 +323,18 @@ class Sections:
         masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
         capacity = int(model.words[CAPACITY])
         words[sections.UNITS] += count
-        for left in reversed(range(count)):
-            unit = Unit.allocate(
-                schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
+        units = [
+            self._own(
+                Unit.allocate(
+                    schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
+                ),
+                pool,
             )
-            self._own(unit, pool)
-            if left > 0:
-                handing.set_free(pool, unit.address)
-        return unit
+            for _ in range(count)
+        ]
+        for more in units[1:]:
+            handing.set_free(pool, more.address)
+        return units[0]
 
     def _own(self, unit: Unit, home: int) -> Unit:
         unit.words[HOME] = home
