@@ -91,30 +91,20 @@ def estimated_time(numbers: Any) -> int:
     return best
 
 
-@njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
-def current_throughput(numbers: Any, slice_ns: int, admitted: int) -> int:
+@njit("int64(int64[:, ::1], int64, int64, int64)", nogil=True, cache=True)
+def current_throughput(numbers: Any, slice_ns: int, admitted: int, printed: int) -> int:
     """CT (6.4): the one with the lowest normalized throughput in this window. Equation 3 means "the
     effective number of tuples processed", and c is the cost of an input: so the cumulative
-    selectivity is that of what stands before the section."""
+    selectivity is that of what stands before the section. As it is ``printed``, that of the section
+    itself is in it: one that gives an output for ten inputs seems ten times as far as it is, and is
+    left behind."""
     best, least = NONE, 0.0
     for s in range(numbers.shape[0]):
         if numbers[s, WAITING] <= 0:
             continue
-        done = effective(numbers[s], slice_ns, cumulative_before(numbers[s], admitted))
-        if best == NONE or done < least:
-            best, least = s, done
-    return best
-
-
-@njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
-def current_throughput_as_printed(numbers: Any, slice_ns: int, admitted: int) -> int:
-    """CT with equation 3 as it is printed: cs has the selectivity of the section itself. One that
-    gives an output for ten inputs seems ten times as far as it is, and is left behind."""
-    best, least = NONE, 0.0
-    for s in range(numbers.shape[0]):
-        if numbers[s, WAITING] <= 0:
-            continue
-        done = effective(numbers[s], slice_ns, cumulative(numbers[s], admitted))
+        before = cumulative_before(numbers[s], admitted)
+        many = cumulative(numbers[s], admitted) if printed != 0 else before
+        done = effective(numbers[s], slice_ns, many)
         if best == NONE or done < least:
             best, least = s, done
     return best
@@ -129,6 +119,4 @@ def pick(policy: int, numbers: Any, least: int, capacity: int, slice_ns: int, ad
         return queue_size_throttling(numbers, capacity, admitted)
     if policy == ET:
         return estimated_time(numbers)
-    if policy == CT_PRINTED:
-        return current_throughput_as_printed(numbers, slice_ns, admitted)
-    return current_throughput(numbers, slice_ns, admitted)
+    return current_throughput(numbers, slice_ns, admitted, int(policy == CT_PRINTED))
