@@ -255,7 +255,7 @@ def test_the_nearest() -> None:
     rng = np.random.default_rng(4)
     for _ in range(200):
         numbers = rng.integers(0, 50, (4, picks.OF))
-        ct = picks.current_throughput(numbers, 10, 7)
+        ct = picks.current_throughput(numbers, 10, 7, 0)
         assert nearest(numbers, [0.0] * 4, 10, 7) == ct
         waiting = np.flatnonzero(numbers[:, picks.WAITING])
         if len(waiting) and (numbers[waiting, picks.RECENT] > 0).all():
