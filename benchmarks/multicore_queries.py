@@ -173,8 +173,7 @@ class Workload:
                 machine = Machine(n, *chosen, places=_PLACES, slots=_SLOTS, interval=interval)
             else:
                 named = dict(zip(("scheduler", "worklist", "reorder"), chosen, strict=True))
-                one = self._few(query, n, where)
-                machine = engine(n, read=one.reading / one.path[0].inputs, **named)
+                machine = engine(n, read=self._reading(query, n), **named)
             self._simulated[key] = simulate(chain, machine, self.sizes.units * n)
         return self._simulated[key]
 
@@ -201,14 +200,20 @@ class Workload:
         chain = self.chain(query, DEGREES[-1], where)
         whole, work = total(chain), works(chain)
         host = sum(w for s, w in zip(chain, work, strict=True) if s.host)
-        serial = max([host, *(w for s, w in zip(chain, work, strict=True) if s.kind == SERIAL)])
+        section = max([0.0, *(w for s, w in zip(chain, work, strict=True) if s.kind == SERIAL)])
+        reading = self._reading(query, DEGREES[-1]) if where != PAPER else 0.0
+        serial, what = max(
+            (host, "is done in Python, one section at a time"),
+            (section, "is done in one serial section"),
+            (reading, "is what worker 0 takes to read it"),
+            key=lambda told: told[0],
+        )
         if serial < whole / DEGREES[-1]:
             return "units of one partition wait for each other, and results for what is before them"
-        what = "in Python, one section at a time" if serial == host else "in one serial section"
         alone = self.throughput(query, Settings(1), where)
         most = 1e3 * self.rows(query, DEGREES[-1], where) / serial
         return (
-            f"{serial / whole:.0%} of the work is done {what}: at the most {most:.3g}M rows/s,"
+            f"{serial / whole:.0%} of the work on a unit {what}: at the most {most:.3g}M rows/s,"
             f" {most / alone:.1f} times one worker"
         )
 
@@ -224,6 +229,11 @@ class Workload:
     def _few(self, query: str, n: int, where: str) -> Run:
         """The run of one worker whose units are simulated."""
         return self.measured(query, Settings(1), 0 if where != PAPER and n == 1 else FEW_PARTITIONS)
+
+    def _reading(self, query: str, n: int) -> float:
+        """Nanoseconds for a unit that is simulated on ``n`` workers."""
+        one = self._few(query, n, SIMULATED)
+        return one.reading / one.path[0].inputs
 
     def rows(self, query: str, n: int, where: str) -> float:
         """Of a unit that is simulated on ``n`` workers, on average."""
