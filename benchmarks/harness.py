@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import bare, machine
+from benchmarks import bare, cores, machine
 from benchmarks.workloads import Answer
 
 FORMAT = 1
@@ -30,7 +30,8 @@ RESULTS = Path(__file__).parent / "results"
 READ, COPY = "read float64, 1 thread", "copy, 1 thread"
 #: A bare kernel slower than the design says by more than this makes a run not count.
 TOLERANCE = 0.9
-#: A contender of one thread that had a CPU for less of its time than this shared it with others.
+#: A contender of one thread that had a CPU for less of its time than this shared it with others;
+#: several threads that do less than this of what as many cores do had fewer.
 SHARE = 0.9
 
 
@@ -80,7 +81,8 @@ class Limit:
 class Benchmark:
     """``rows`` is what each contender reads (None: a rate says nothing). ``kernel`` names the bare
     kernel of which the design states a rate, ``kernel_rows_per_s``, at its bandwidth. ``bandwidth``
-    is whether that of the memory matters here; ``close`` ends what the contenders share."""
+    is whether that of the memory matters here; ``threads`` of how many cores contenders could make
+    use; ``close`` ends what the contenders share."""
 
     name: str
     title: str
@@ -92,6 +94,7 @@ class Benchmark:
     kernel: str | None = None
     kernel_rows_per_s: float | None = None
     bandwidth: bool = True
+    threads: int = 1
     close: Callable[[], None] = _nothing
 
 
@@ -114,11 +117,12 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Options:
     """``cpu`` is where pinned contenders run (None: not pinned); ``elements`` the length of the
-    arrays of the bandwidth measure."""
+    arrays of the bandwidth measure, ``steps`` that of the arithmetic that counts cores."""
 
     runs: int = 5
     cpu: int | None = None
     elements: int = 1 << 27
+    steps: int = cores.STEPS
     console: Console = field(default_factory=Console)
 
 
@@ -131,7 +135,10 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
     loads = [machine.load()]
     speeds = [_speeds(benchmark, options)]
     timings = {c.name: Timing(c.name) for c in benchmark.contenders}
+    given: list[float] = []
     for turn in range(options.runs + 1):
+        if turn > 0 and benchmark.threads > 1:
+            given.append(cores.given(benchmark.threads, options.steps))
         for contender in benchmark.contenders:
             if turn == 0 or not contender.once:
                 _turn(benchmark, contender, timings[contender.name], turn, options)
@@ -152,6 +159,8 @@ def measure(benchmark: Benchmark, options: Options) -> dict[str, Any]:
         "ratios": [_ratio(r, timings) for r in benchmark.ratios],
         "limits": [_limit(limit, timings) for limit in benchmark.limits],
         "share": _share(benchmark, timings),
+        "threads": benchmark.threads,
+        "cores": given,
         "kernel": _kernel(benchmark, timings, best.get(READ)),
     }
 
@@ -260,10 +269,15 @@ def show(record: Mapping[str, Any], console: Console) -> None:
     console.print(_times(record))
     if record["ratios"] or record["limits"]:
         console.print(_goals(record))
-    if _busy(record):
+    if record["cores"]:
         console.print(
-            "[bold red]The machine was busy[/]: a one-thread contender had a CPU for "
-            f"{record['share']:.0%} of its time. Goals are not judged by such times.",
+            f"{record['threads']} threads of arithmetic did {median(record['cores']):.2f} times"
+            f" what one did (by round {min(record['cores']):.2f} to {max(record['cores']):.2f})",
+            highlight=False,
+        )
+    if (busy := _busy(record)) is not None:
+        console.print(
+            f"[bold red]The machine was busy[/]: {busy}. Goals are not judged by such times.",
             highlight=False,
         )
     kernel = record["kernel"]
@@ -301,7 +315,7 @@ def _times(record: Mapping[str, Any]) -> Table:
 
 
 def _goals(record: Mapping[str, Any]) -> Table:
-    judge = _unjudged if _busy(record) else _met
+    judge = _met if _busy(record) is None else _unjudged
     columns = ("what", "value", "by round", "by CPU s", "goal", "met")
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for r in record["ratios"]:
@@ -319,8 +333,14 @@ def _goals(record: Mapping[str, Any]) -> Table:
     return table
 
 
-def _busy(record: Mapping[str, Any]) -> bool:
-    return record["share"] is not None and record["share"] < SHARE
+def _busy(record: Mapping[str, Any]) -> str | None:
+    """What contenders lacked, if they did."""
+    share, given, threads = record["share"], record["cores"], record["threads"]
+    if share is not None and share < SHARE:
+        return f"a one-thread contender had a CPU for {share:.0%} of its time"
+    if given and median(given) < SHARE * threads:
+        return f"{threads} threads had {median(given):.2f} cores"
+    return None
 
 
 def _unjudged(met: bool | None) -> str:

@@ -8,8 +8,9 @@ are never full (*deep*), as the paper's seem to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise, product
 from math import erf, nan, sqrt
 from typing import Any
 
@@ -31,12 +32,14 @@ from benchmarks.multicore_model import (
 from benchmarks.multicore_runs import (
     DEGREES,
     MOST_PARTITIONS,
+    Ends,
     Run,
     Sizes,
     cores,
     degrees,
     engine,
     first,
+    in_turns,
     partitions,
 )
 from benchmarks.multicore_simulation import simulate
@@ -147,6 +150,23 @@ def parts_for(worklist: str, workers: int) -> int:
     return MOST_PARTITIONS if worklist == HYBRID else workers
 
 
+def shared(
+    base: Operator,
+    keys: Callable[[int], Column],
+    workers: Sequence[int],
+    parts: Callable[[str, int], int] = parts_for,
+) -> tuple[Mapping[tuple[str, int], Run], bool]:
+    """With each worklist the runs of so many workers, over keys for so many partitions; and whether
+    all answers were right."""
+    operators, trials = [], {}
+    for worklist, n in product((HYBRID, QUEUES), workers):
+        settings = {"workers": n, "partitions": parts(worklist, n), "worklist": worklist}
+        operators.append(base.over(keys(parts(worklist, n))))
+        trials[worklist, n] = operators[-1].trial(partitions, **settings)
+    runs = in_turns(base.sizes.times, trials)
+    return runs, all(operator.right for operator in operators)
+
+
 def load_balancing(sizes: Sizes) -> Iterator[Figure]:
     """Figure 9: keys of a Gaussian over a key space from -1 to 1, which is split into ranges."""
     drawn = {sigma: gaussian(count(sizes, HEAVY), sigma) for sigma in SHOWN_SIGMAS}
@@ -154,17 +174,11 @@ def load_balancing(sizes: Sizes) -> Iterator[Figure]:
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     right, each = True, 0.0
     for sigma in SHOWN_SIGMAS:
-        operator = base.over(_ranges(drawn[sigma], MOST_PARTITIONS))
-        one = operator.run(partitions, workers=1, partitions=MOST_PARTITIONS)
+        runs, same = shared(base, partial(_ranges, drawn[sigma]), degrees())
+        right &= same
+        one = runs[HYBRID, 1]
         for worklist in (HYBRID, QUEUES):
-            measured = []
-            for n in degrees():
-                operator = base.over(_ranges(drawn[sigma], parts_for(worklist, n)))
-                made = operator.run(
-                    partitions, workers=n, partitions=parts_for(worklist, n), worklist=worklist
-                )
-                measured.append(made.pace / one.pace)
-                right &= operator.right
+            measured = [runs[worklist, n].pace / one.pace for n in degrees()]
             for where in ("engine", "deep"):
                 simulated = []
                 for n in DEGREES:
@@ -237,14 +251,12 @@ def one_sided(sizes: Sizes) -> Figure:
     right = True
     for sigma in SIGMAS:
         drawn = 2 * np.abs(gaussian(count(sizes, HEAVY), sigma)) - 1
+        keys = partial(_ranges, drawn)
+        runs, same = shared(base, keys, (1, most), lambda worklist, _: parts_for(worklist, most))
+        right &= same
         for worklist in (HYBRID, QUEUES):
             parts = parts_for(worklist, most)
-            operator = base.over(_ranges(drawn, parts))
-            one, made = (
-                operator.run(partitions, workers=n, partitions=parts, worklist=worklist)
-                for n in (1, most)
-            )
-            right &= operator.right
+            one, made = runs[worklist, 1], runs[worklist, most]
             shares = range_shares(2 * parts, sigma)[parts:]
             chain = _chain(one, STEP, shares)
             result = simulate(chain, engine(most, worklist=worklist), sizes.units * most)
@@ -297,19 +309,19 @@ def latency(sizes: Sizes) -> Iterator[Figure]:
     right, x = True, []
     for target in COSTS:
         rows, n = rows_for(target), count(sizes, target)
-        base = Operator(sizes, PARTITIONED_QUERY, uniform(n, MOST_PARTITIONS), rows)
-        one = base.run(partitions, workers=1, partitions=MOST_PARTITIONS)
+        base = Operator(sizes, PARTITIONED_QUERY, keys_of(1), rows)
+        runs, same = shared(base, partial(uniform, n), degrees())
+        right &= same
+        one = runs[HYBRID, 1]
         cost = next(use.busy / use.inputs for use in one.uses if use.kind == PARTITIONED)
         x.append(round(cost / 1e3, 1))
         for worklist in (HYBRID, QUEUES):
             for k in DEGREES[1:]:
                 parts = parts_for(worklist, k)
                 if k in degrees():
-                    operator = base.over(uniform(n, parts))
-                    made = operator.run(partitions, workers=k, partitions=parts, worklist=worklist)
-                    right &= operator.right
                     panel = found.setdefault((worklist, "engine"), {})
-                    panel.setdefault(f"{k} workers, measured", []).append(made.latency / cost)
+                    late = runs[worklist, k].latency / cost
+                    panel.setdefault(f"{k} workers, measured", []).append(late)
                 for where in ("engine", "deep"):
                     chain = _chain(one, STEP, (1 / parts,) * parts)
                     machine = _machine(where, k, worklist=worklist)
@@ -356,14 +368,21 @@ def uniform(n: int, parts: int) -> Column:
 # -- figures 12 and 13: order ----------------------------------------------------------------------
 
 
+def _reordered(operator: Operator, ends: Ends, **settings: Any) -> Mapping[str, Sequence[Run]]:
+    """With each reorder buffer, by workers."""
+    trials = {
+        (scheme, n): operator.trial(ends, workers=n, reorder=scheme, **settings)
+        for scheme, n in product(SCHEMES, degrees())
+    }
+    runs = in_turns(operator.sizes.times, trials)
+    return {scheme: [runs[scheme, n] for n in degrees()] for scheme in SCHEMES}
+
+
 def light(sizes: Sizes) -> Iterator[Figure]:
     """Figure 12: a light-weight stateless operator, before a count."""
     zeros = np.zeros(count(sizes, LIGHT), np.int64)
     operator = Operator(sizes, STATELESS_QUERY, zeros, rows_for(LIGHT))
-    measured = {
-        scheme: [operator.run(first, workers=n, reorder=scheme) for n in degrees()]
-        for scheme in SCHEMES
-    }
+    measured = _reordered(operator, first)
     one = measured[NON_BLOCKING][0]
     cost, step = cost_of(one), _step(one)
     chain = _chain(one, step, variation=VARIATION)[:1]
@@ -379,16 +398,7 @@ def selective(sizes: Sizes) -> Iterator[Figure]:
     """Figure 13: a stateless operator gives 50 tuples for each, a partitioned one takes them."""
     n = max(12, 3 * count(sizes, HEAVY) // SELECTIVITY)
     operator = Operator(sizes, SELECTIVE_QUERY, uniform(n * SELECTIVITY, MOST_PARTITIONS), 1)
-    measured = {
-        scheme: [
-            operator.run(
-                partitions, workers=k, reorder=scheme, partitions=MOST_PARTITIONS,
-                morsel_rows=SELECTIVITY,
-            )
-            for k in degrees()
-        ]
-        for scheme in SCHEMES
-    }  # fmt: skip
+    measured = _reordered(operator, partitions, partitions=MOST_PARTITIONS, morsel_rows=SELECTIVITY)
     one = measured[NON_BLOCKING][0]
     cost, step, shares = cost_of(one), _step(one), (1 / MOST_PARTITIONS,) * MOST_PARTITIONS
     chain = _chain(one, step, shares, VARIATION)

@@ -11,8 +11,9 @@ faster than the machine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ from benchmarks.multicore_runs import (
     chain_of,
     degrees,
     engine,
-    repeated,
+    in_turns,
     run,
 )
 from benchmarks.multicore_simulation import simulate
@@ -144,23 +145,22 @@ class Workload:
 
     def measured(self, query: str, settings: Settings, parts: int = 0) -> Run:
         """With as many partitions as the engine takes (0), or as asked for."""
-        key = query, settings, parts
-        if key not in self._runs:
-            chosen: dict[str, Any] = {
-                "workers": settings.workers,
-                "scheduler": settings.scheduler,
-                "worklist": settings.worklist,
-                "reorder": settings.reorder,
-                "partitions": parts,
-            }
-            text = (_FOLDER / f"{query}.cql").read_text("utf-8")
-            session = self._session(query)
-            made = self._runs[key] = repeated(
-                self.sizes.times, lambda: run(session, text, self._length(query), **chosen)
-            )
-            answer = self._answers.setdefault(query, made.answer)
-            self.right &= made.answer.equals(answer)
-        return self._runs[key]
+        self.measure(query, [settings], parts)
+        return self._runs[query, settings, parts]
+
+    def measure(self, query: str, every: Sequence[Settings], parts: int = 0) -> None:
+        """Those that are to be compared, of which each is measured once."""
+        new = [each for each in every if (query, each, parts) not in self._runs]
+        trials = {each: partial(self._run, query, each, parts) for each in new}
+        for settings, made in in_turns(self.sizes.times, trials).items():
+            self._runs[query, settings, parts] = made
+
+    def _run(self, query: str, settings: Settings, parts: int) -> Run:
+        text = (_FOLDER / f"{query}.cql").read_text("utf-8")
+        chosen = asdict(settings) | {"partitions": parts}
+        made = run(self._session(query), text, self._length(query), **chosen)
+        self.right &= made.answer.equals(self._answers.setdefault(query, made.answer))
+        return made
 
     def simulated(self, query: str, settings: Settings, where: str) -> Simulated:
         key = query, settings, where
@@ -338,6 +338,8 @@ def heuristics(
     series: dict[str, list[float]] = {}
     checks: list[Check] = []
     name = query_name(query)
+    if MEASURED in wheres:
+        workload.measure(query, [Settings(n, s) for n in degrees() for s in SCHEDULERS])
     for where in wheres:
         found = {s: [value(query, Settings(n, s), where) for n in DEGREES] for s in SCHEDULERS}
         series |= {f"{s}, {where}": values for s, values in found.items()}
@@ -452,6 +454,9 @@ _Peaks = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 
 
 def _peaks(workload: Workload, choices: Mapping[str, Settings]) -> _Peaks:
+    for query in QUERIES:
+        several = [n for n in degrees() if n > 1]
+        workload.measure(query, [replace(c, workers=n) for c in choices.values() for n in several])
     return {
         (choice, where): [workload.peak(query, settings, where) for query in QUERIES]
         for where in WHERE

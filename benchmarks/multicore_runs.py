@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import nan
 from statistics import median
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ DEGREES = (1, 2, 4, 8, 12, 16)
 MOST_PARTITIONS, FEW_PARTITIONS = 64, 8
 #: Units that are timed at most.
 _MARKED = 1 << 17
+K = TypeVar("K")
 #: Which sections a unit is timed between.
 Ends = Callable[[Sections], tuple[int, int]]
 
@@ -52,12 +53,13 @@ def degrees() -> list[int]:
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """``rows`` of each stream of TPCx-BB, ``seconds`` of work in a run of parametric operators,
-    ``units`` that are simulated for each worker, and how often (``times``) is measured."""
+    ``units`` that are simulated for each worker, and how often (``times``) is measured, the first
+    time included, which compiles."""
 
     rows: int = 1_000_000
     seconds: float = 0.5
     units: int = 300
-    times: int = 3
+    times: int = 5
 
     @classmethod
     def of(cls, rows: int | None) -> Sizes:
@@ -223,10 +225,11 @@ def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settin
     return Run(rows, seconds, latency, pace, observed.uses, observed.path, observed.reading, answer)
 
 
-def repeated(times: int, once: Callable[[], Run]) -> Run:
-    """The fastest run: what else the machine does only adds. Kernels are compiled before."""
-    once()
-    return min((once() for _ in range(times)), key=lambda made: made.seconds)
+def in_turns(times: int, trials: Mapping[K, Callable[[], Run]]) -> dict[K, Run]:
+    """Of each its fastest run, since what else the machine does only adds. They take turns (A B C A
+    B C …), so that a neighbour who stays meets all of them."""
+    rounds = [{name: trial() for name, trial in trials.items()} for _ in range(times)]
+    return {n: min((made[n] for made in rounds), key=lambda run: run.seconds) for n in trials}
 
 
 # -- the machine that is simulated -----------------------------------------------------------------

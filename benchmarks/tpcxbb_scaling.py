@@ -104,6 +104,7 @@ def scaling(number: int, rows: int | None = None, folder: Path | None = None) ->
         contenders,
         ratios,
         bandwidth=False,
+        threads=WORKERS,
     )
 
 

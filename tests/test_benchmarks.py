@@ -21,6 +21,7 @@ from benchmarks import (
     bare,
     bids,
     compare,
+    cores,
     figure,
     first,
     flush,
@@ -56,7 +57,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def options() -> Options:
     cpu = machine.last_cpu() if machine.can_pin() else None
-    return Options(runs=1, cpu=cpu, elements=1000, console=Console(file=io.StringIO(), width=110))
+    console = Console(file=io.StringIO(), width=110)
+    return Options(runs=1, cpu=cpu, elements=1000, steps=1000, console=console)
 
 
 def measured(benchmark: Benchmark, options: Options) -> dict[str, Any]:
@@ -149,6 +151,10 @@ def test_first(data: Path, options: Options, full: bool) -> None:
     record = measured(replace(benchmark, contenders=once), options)
     assert names(record)[:3] == ["import cql", "kernel cached", "library cached"]
     assert len(record["limits"]) == len(names(record)) == (4 if full else 3)
+
+
+def test_cores() -> None:
+    assert cores.given(2, 1000) > 0
 
 
 def test_bandwidth() -> None:
@@ -438,6 +444,25 @@ def test_a_busy_machine_is_told(
     harness.show(record, options.console)
     assert isinstance(options.console.file, io.StringIO)
     assert ("The machine was busy" in options.console.file.getvalue()) is busy
+
+
+@pytest.mark.parametrize(("given", "judged"), [(1.9, True), (1.2, False)])
+def test_cores_that_were_not_there_are_told(
+    given: float, judged: bool, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cores, "given", lambda threads, steps: given * threads / 2)
+    both = [Contender(n, lambda: None, lambda _: (1, ""), seconds=lambda _: 1.0) for n in "ab"]
+    benchmark = Benchmark(
+        "toy", "toy", 100, (1, ""), both, [Ratio("a", "b", 1.5)], bandwidth=False, threads=2
+    )
+    record = harness.measure(benchmark, replace(options, runs=3))
+    assert record["cores"] == [given] * 3
+    harness.show(record, options.console)
+    assert isinstance(options.console.file, io.StringIO)
+    text = options.console.file.getvalue()
+    assert f"2 threads of arithmetic did {given:.2f} times what one did" in text
+    assert ("The machine was busy: 2 threads had 1.20 cores" in text) is not judged
+    assert ("at least 1.5×   no" in text) is judged
 
 
 @pytest.mark.parametrize(("seconds", "counts"), [(0.5, True), (2.0, False)])
