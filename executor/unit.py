@@ -55,7 +55,8 @@ WIDTH = 22  # words of the unit; those of its own columns follow, wherever these
 CHOSEN = 23  # address of the numbers of the rows that count (int32); 0: all do
 FEED = 24  # the input that the unit was cut off, or whose unit it was made for
 BASE = 25  # stream position of the first row of that block (``Turns.first``)
-HEADER = 26
+WAY = 26  # the way that it came on, where its input comes to an operator on several (``paths``)
+HEADER = 27
 
 STRAGGLER_WORDS = 3
 PUNCTUATION_WORDS = 4

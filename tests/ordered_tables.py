@@ -49,14 +49,15 @@ class Tables:
         *,
         size: int = 2,
         ports: Sequence[int] = (-1,),
-        edges: Sequence[tuple[int, int]] = (),
+        edges: Sequence[tuple[int, ...]] = (),
         queue: int = 4,
         lanes: int = 1,
         parts: int = 0,
         views: int = 0,
     ) -> int:
         """The address of one more section. ``ports``: the section that feeds each; ``edges``:
-        section and port; ``queue``: places of a port; ``views``: free views of each edge."""
+        section, port, and what it adds to a way; ``queue``: places of a port; ``views``: free views
+        of each edge."""
         model = self.model
         address = self._sections + 8 * SECTION * self._count
         values = {
@@ -83,8 +84,9 @@ class Tables:
                 "SPLIT": 0,
             }
             model.put(self.port(address, k), named(of, port))
-        for k, (target, port_number) in enumerate(edges):
+        for k, (target, port_number, *adds) in enumerate(edges):
             edge = {"TO_SECTION": target, "TO_PORT": port_number, "VIEWS": self.pool(views)}
+            edge["ADDS_WAY"] = sum(adds)
             model.put(values["FIRST_EDGE"] + 8 * EDGE * k, named(of, edge))
         if parts:
             self._parts(address, size, parts)
@@ -158,9 +160,9 @@ class Tables:
             self.model.run(push, self.plan, self.port(section, port), unit)
 
     def turns(self, section: int, turns: Sequence[tuple[int, int]]) -> None:
-        """Whose turn it is at a section with several ports: pairs of serial number and port."""
+        """Whose turn it is at a section with several ports: pairs of place and port."""
         at = self.model.get(section, of.TURNS)
-        self.model.put(at, [serial << PORT_BITS | port for serial, port in turns])
+        self.model.put(at, [place << PORT_BITS | port for place, port in turns])
         self.model.put(section, {of.TURN_PUT: len(turns)})
 
     def input(
@@ -169,7 +171,7 @@ class Tables:
         """``path``: section and port."""
         values = {
             "ENTRY_POOL": pool,
-            "PATH": self.list_of([word for pair in path for word in pair]),
+            "PATH": self.list_of([word for port in path for word in (*port, 0)]),
             "PATHS": len(path),
             "TARGET": target,
             "TARGET_PORT": port,

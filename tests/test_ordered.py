@@ -39,6 +39,16 @@ JOINED = {
         SELECT v, count(DISTINCT k) AS n, array_agg(k) AS ks, median(x) AS m, window_end
         FROM a [RANGE 30 SLIDE 30 WA ts] GROUP BY v""",
     "relation": "SELECT ISTREAM(k, v) FROM a [PARTITION BY k ROWS 3 WA ts]",
+    "union with itself": """
+        WITH u AS (SELECT ts, k, v FROM a WHERE v > 40 UNION ALL SELECT ts, v % 4, v FROM a)
+        SELECT x.ts AS t, x.k, x.v, y.v AS w FROM u AS x JOIN u AS y
+        ON x.k = y.k AND y.ts BETWEEN x.ts - 2 AND x.ts""",
+    "union of unions with another": """
+        WITH u AS (SELECT ts, k, v FROM a WHERE v > 60 UNION ALL SELECT ts, k, v FROM b),
+        w AS (SELECT ts, k, v FROM u WHERE v % 3 < 2 UNION ALL SELECT ts, k, -v AS v FROM u
+              UNION ALL SELECT ts, k, v * 100 AS v FROM a WHERE v < 30)
+        SELECT x.ts AS t, x.v, y.v AS w FROM w AS x ASOF JOIN u AS y ON x.k = y.k AND x.ts > y.ts
+        """,
     "relation with itself": """
         SELECT ISTREAM(x.k, x.v, y.v AS w) FROM a [NOW WA ts] AS x
         JOIN a [PARTITION BY k ROWS 2 WA ts] AS y ON x.k = y.k""",
@@ -103,7 +113,7 @@ def compare(session: Session, text: str, choices: list[dict[str, Any]]) -> None:
     leave."""
     session.set("runtime", "depth_first")
     expected = {}
-    for rows in CHOICES["morsel_rows"]:
+    for rows in {settings["morsel_rows"] for settings in choices}:
         session.set("morsel_rows", rows)
         expected[rows] = outcome(session, text)
     session.set("runtime", "ordered")

@@ -16,12 +16,12 @@ from ordered_tables import Tables
 from cql.executor.kernels import sections as of
 from cql.executor.kernels.admission import admit
 from cql.executor.kernels.atomics import pause
-from cql.executor.kernels.handing import is_through, next_input, release
+from cql.executor.kernels.handing import WAY_BITS, is_through, next_input, place_of, release
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.reorder import send
 from cql.executor.kernels.sections import TICKET
 from cql.executor.kernels.workers import _take_input
-from cql.executor.unit import FOLLOWING, HEADER, SERIAL
+from cql.executor.unit import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 
@@ -33,7 +33,8 @@ def sends_of_port(plan: int, section: int, lane: int, outputs: int, port: int) -
     """A worker of a stateless section, of whose inputs the serial numbers are even or odd."""
     while _take_input(section, lane) != 0:
         ticket = words(lane, TICKET + 1)[TICKET]
-        send(plan, section, ticket, words(outputs, ticket + 1)[ticket], 2 * ticket + port)
+        place = (2 * ticket + port) << WAY_BITS
+        send(plan, section, ticket, words(outputs, ticket + 1)[ticket], place)
 
 
 def reads(plan: int, section: int, seen: int, n: int) -> None:
@@ -65,7 +66,7 @@ def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
             model.put(one, {FOLLOWING: other})
         firsts[k % 2].append((*chain, 0)[0])
         expected += chain
-    tables.turns(below, [(k, k % 2) for k in range(len(outputs))])
+    tables.turns(below, [(k << WAY_BITS, k % 2) for k in range(len(outputs))])
     for port in (0, 1):
         given = tables.list_of(firsts[port])
         for k in range(senders):
@@ -89,7 +90,7 @@ def test_ports_are_read_in_turn(outputs: list[int], mode: str, full: bool) -> No
         explored(ports(2, outputs[:2], mode=mode))
 
 
-OVER = "over = is_through(plan, p[FROM], serial)"
+OVER = "over = is_through(plan, p[FROM], place)"
 BEFORE = f"        {OVER}  # before one looks whether anything has come\n"
 MISTAKES = {
     "looks before it asks whether all has come": (
@@ -97,8 +98,8 @@ MISTAKES = {
         f"{BEFORE}        if waiting(port) > 0:\n",
         f"        came = waiting(port)\n        {OVER}\n        if came > 0:\n",
     ),
-    "whatever waits is taken": (next_input, "[SERIAL] <= serial", "[SERIAL] >= 0"),
-    "through when its last output is not": (is_through, ") > serial", ") >= serial"),
+    "whatever waits is taken": (next_input, "place_of(unit) <= place", "place_of(unit) >= 0"),
+    "through when its last output is not": (is_through, ") > place", ") >= place"),
     "through while inputs wait": (
         is_through,
         "return 1 if load_acquire(section + 8 * NEXT) == given else 0",
@@ -110,6 +111,39 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes(mistake: str) -> None:
     assert problem(ports(1, [1, 1, 1, 1], mode="values", changes=[Change(*MISTAKES[mistake])]))
+
+
+# -- units come on several ways, in turns ----------------------------------------------------------
+
+
+def forked(n: int, **options: Any) -> Scenario:
+    """A section that feeds both ports of another one is given each serial number on two ways."""
+    model = Model(**options)
+    tables = Tables(model, 2)
+    above = tables.section(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
+    below = tables.section(of.SERIAL_ONE, ports=[0, 0])
+    units = [tables.unit(k // 2, WAY=k % 2 * 2) for k in range(n)]
+    places = [k // 2 << WAY_BITS | k % 2 * 2 for k in range(n)]
+    tables.give(above, units)
+    tables.turns(below, [(place + port, port) for place in places for port in (0, 1)])
+    model.start(passes_on, tables.plan, above, tables.lane(above), n)
+    seen = model.words(2 * n)
+    model.start(reads, tables.plan, below, seen, 2 * n)
+
+    def final() -> None:
+        found = [(model.get(v, PARENT), model.get(v, PORT)) for v in tables.values(seen, 2 * n)]
+        require(found == [(unit, port) for unit in units for port in (0, 1)], "not depth first")
+
+    return model, final
+
+
+@MODES
+def test_ways_are_read_in_turn(mode: str, full: bool) -> None:
+    explored(forked(4 if full else 3, mode=mode))
+
+
+def test_ways_that_nobody_tells_apart() -> None:
+    assert problem(forked(3, changes=[Change(place_of, " | u[WAY]", "")]))
 
 
 # -- one port is an input --------------------------------------------------------------------------
@@ -128,7 +162,7 @@ def passes_on(plan: int, section: int, lane: int, n: int) -> None:
         if unit == 0:
             pause()
         else:
-            send(plan, section, k, unit, words(unit, HEADER)[SERIAL])
+            send(plan, section, k, unit, place_of(unit))
             k += 1
 
 

@@ -1,5 +1,5 @@
-"""Every query file: those of this version's scope run and equal the reference; every other one
-binds and is refused, naming the clause and its position."""
+"""Every query file: those of this version's scope run and equal the reference, whoever runs them;
+every other one binds and is refused, naming the clause and its position."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import naive
 import naive_compare
 import pyarrow as pa
 import pytest
+from test_ordered import compare, pairwise
 from test_query_files_parse import header
 
 import cql
@@ -117,3 +118,22 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
         clause = expectation.removeprefix("refused:").strip()
         assert clause.lower() in refused.value.message.lower()
         assert refused.value.position is not None
+
+
+RUNNING = [p for p in FILES if ("expect", "runs") in header(p.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("path", RUNNING, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_the_ordered_runtime_changes_no_row(
+    path: Path, stress: None, seed: int, full: bool
+) -> None:
+    if not full and (RUNNING.index(path) + seed) % 3:
+        pytest.skip("with --full")
+    text = path.read_text(encoding="utf-8")
+    choices = pairwise(seed)
+    if not full:
+        choices = choices[RUNNING.index(path) % 10 :: 10]
+    with cql.connect(spark=False) as session:
+        declare(session, text, random.Random(f"{path.stem} {seed}"))
+        tree = dialect_corpus.script(text)[1]
+        compare(session, to_sql(tree.args.get("query", tree)), choices)

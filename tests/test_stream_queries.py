@@ -18,7 +18,12 @@ import cql.__main__ as command
 
 FOLDER = stream_queries.FOLDER
 FILES = sorted(FOLDER.glob("*.cql"))
-SETTINGS = ([], ["morsel_rows=7"], ["morsel_rows=1", "runtime=fifo_slice"])
+SETTINGS = (
+    [],
+    ["morsel_rows=7"],
+    ["morsel_rows=1", "runtime=fifo_slice"],
+    ["morsel_rows=7", "runtime=ordered", "workers=3"],
+)
 
 
 def make_data() -> Any:

@@ -132,6 +132,8 @@ RUNTIMES = (
     {"runtime": "fifo", "morsel_rows": 1_000},
     {"runtime": "fifo_slice", "morsel_rows": 333, "slice_us": 20},
     {"runtime": "run_to_completion", "morsel_rows": 4_096},
+    {"runtime": "ordered", "workers": 2},
+    {"runtime": "ordered", "workers": 4, "morsel_rows": 333, "partitions": 3, "scheduler": "lp"},
 )
 
 

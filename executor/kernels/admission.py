@@ -13,7 +13,7 @@ from numba import njit
 
 from cql.executor.kernels.atomics import fetch_add, load_acquire, store_release
 from cql.executor.kernels.cut import BLOCK, CUTTER, FIRST, NEXT, ROOM
-from cql.executor.kernels.handing import PORT_BITS, push, show, waiting
+from cql.executor.kernels.handing import PORT_BITS, WAY_BITS, push, show, waiting
 from cql.executor.kernels.memory import copy_bytes, words
 from cql.executor.kernels.picks import NONE
 from cql.executor.kernels.rings import held, poll_held
@@ -54,6 +54,7 @@ from cql.executor.kernels.sections import (
     TURNS_MASK,
     UNIT_ROWS,
     UNIT_WORK,
+    VISIT,
     WANTED,
     WORKER,
     WORKERS,
@@ -100,6 +101,7 @@ from cql.executor.unit import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
+    WAY,
 )
 from cql.executor.unit import HEADER as UNIT_HEADER
 
@@ -124,11 +126,12 @@ def has_room(plan: int, k: int) -> int:
     port = port_at(section_at(plan, i[TARGET]), i[TARGET_PORT])
     if waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
         return 0
-    path = words(i[PATH], 2 * i[PATHS])
+    path = words(i[PATH], VISIT * i[PATHS])
     for p in range(i[PATHS]):
-        section = section_at(plan, path[2 * p])
+        section = section_at(plan, path[VISIT * p])
         s = words(section, SECTION)
-        if s[TURN_PUT] - load_acquire(section + 8 * TURN_TAKEN) > s[TURNS_MASK]:
+        told = s[TURN_PUT] - load_acquire(section + 8 * TURN_TAKEN)
+        if told + i[PATHS] > s[TURNS_MASK] + 1:  # all may be of this section
             return 0
     return 1
 
@@ -144,7 +147,7 @@ def admit(plan: int, k: int, unit: int, base: int) -> int:
     show(unit, entry)
     e = words(entry, UNIT_HEADER)
     e[PARENT], e[PORT] = 0, i[TARGET_PORT]
-    e[FEED], e[BASE] = k, base
+    e[FEED], e[BASE], e[WAY] = k, base, 0
     if e[STRAGGLERS] > 0:
         late = 8 * STRAGGLER_WORDS * e[STRAGGLERS]
         copy_bytes(e[STRAGGLER_ADDRESS], e[OWN_LATE], late)
@@ -152,14 +155,13 @@ def admit(plan: int, k: int, unit: int, base: int) -> int:
     serial = e[SERIAL]
     words(plan, PLAN)[ROWS_ADMITTED] += e[ROWS]
     push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)
-    path = words(i[PATH], 2 * i[PATHS])
+    path = words(i[PATH], VISIT * i[PATHS])
     for p in range(i[PATHS]):
-        section = section_at(plan, path[2 * p])
+        visit = path[VISIT * p : VISIT * (p + 1)]
+        section, place = section_at(plan, visit[0]), serial << WAY_BITS | visit[2]
         s = words(section, SECTION)
         at = s[TURN_PUT]
-        words(s[TURNS], s[TURNS_MASK] + 1)[at & s[TURNS_MASK]] = (
-            serial << PORT_BITS | path[2 * p + 1]
-        )
+        words(s[TURNS], s[TURNS_MASK] + 1)[at & s[TURNS_MASK]] = place << PORT_BITS | visit[1]
         store_release(section + 8 * TURN_PUT, at + 1)
     fetch_add(plan + 8 * ADMITTED, 1)
     wake(plan + 8 * SLEEPING)

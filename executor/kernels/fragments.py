@@ -28,6 +28,7 @@ from cql.executor.kernels.atomics import (
 )
 from cql.executor.kernels.handing import (
     next_input,
+    place_of,
     ready_inputs,
     release,
     set_free,
@@ -100,6 +101,7 @@ from cql.executor.unit import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
+    WAY,
     WIDTH,
 )
 
@@ -122,7 +124,7 @@ def _add_input(section: int, unit: int, serial: int) -> None:
     rows, where partitions look for theirs themselves."""
     s, u = words(section, SECTION), words(unit, HEADER)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
-    words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_UNIT] = u[SERIAL]
+    words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_UNIT] = place_of(unit)
     split = words(port_at(section, u[PORT]), PORT_WORDS)[SPLIT]
     columns = words(unit, u[WIDTH])
     listed: Any = split >= 0
@@ -454,7 +456,7 @@ def merge(section: int, worker: int, serial: int) -> int:
     unit = first
     while unit != 0:
         o = words(unit, HEADER)
-        for k in (SERIAL, EPOCH, FEED, BASE):
+        for k in (SERIAL, EPOCH, FEED, BASE, WAY):
             o[k] = model[k]
         o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[STRAGGLERS] = 1, s[NUMBER], 0, 0
         o[CURSOR] = 0

@@ -23,6 +23,7 @@ from cql.executor.kernels.memory import copy_bytes, words
 from cql.executor.kernels.rings import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.rings import MASK as RING_MASK
 from cql.executor.kernels.sections import (
+    ADDS_WAY,
     BY_BLOCK,
     COLLECTED,
     COLLECTED_COLUMNS,
@@ -80,11 +81,21 @@ from cql.executor.unit import (
     SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLERS,
+    WAY,
     WIDTH,
 )
 
-#: Ports of a turn's word.
+#: Of a turn's word: a place and a port.
 PORT_BITS = 8
+#: Of a place: a serial number and a way.
+WAY_BITS = 8
+
+
+@njit(inline="always")
+def place_of(unit: int) -> Any:
+    """Where a unit stands in the order of depth first."""
+    u = words(unit, HEADER)
+    return u[SERIAL] << WAY_BITS | u[WAY]
 
 
 @njit("void(int64)", nogil=True, cache=True)
@@ -136,7 +147,7 @@ def show(unit: int, view: int) -> None:
     u, v = words(unit, HEADER), words(view, HEADER)
     for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
         v[k] = u[k]
-    for k in (CHOSEN, FEED, BASE):
+    for k in (CHOSEN, FEED, BASE, WAY):
         v[k] = u[k]
     v[PORT] = u[PORT]
     v[REFERENCES], v[FOLLOWING] = 1, 0
@@ -246,6 +257,7 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
             given = poll_held(e[VIEWS])
             show(unit, given)
             words(given, HEADER)[PARENT] = unit
+            words(given, HEADER)[WAY] += e[ADDS_WAY]
         words(given, HEADER)[PORT] = e[TO_PORT]
         if e[TO_SECTION] < 0:
             to_sink(plan, given, s[NUMBER])
@@ -255,18 +267,18 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def is_through(plan: int, number: int, serial: int) -> int:
-    """Whether a section will send nothing more of units up to that serial number; -1 is an input,
-    which has given a unit before it says that it has."""
+def is_through(plan: int, number: int, place: int) -> int:
+    """Whether a section will send nothing more of units up to that place; -1 is an input, which has
+    given a unit before it says that it has."""
     if number < 0:
         return 1
     section = section_at(plan, number)
-    if load_acquire(section + 8 * SENT) > serial:
+    if load_acquire(section + 8 * SENT) > place:
         return 1
     given = 0
     for k in range(words(section, SECTION)[PORTS]):
         port = port_at(section, k)
-        if is_through(plan, words(port, PORT_WORDS)[FROM], serial) == 0:
+        if is_through(plan, words(port, PORT_WORDS)[FROM], place) == 0:
             return 0
         given += load_acquire(port + 8 * GIVEN)
     return 1 if load_acquire(section + 8 * NEXT) == given else 0
@@ -278,7 +290,7 @@ def all_through(plan: int, serial: int) -> int:
     if held(plan + 8 * SINK) > 0:
         return 0
     for k in range(words(plan, PLAN)[SECTIONS]):
-        if is_through(plan, k, serial) == 0:
+        if is_through(plan, k, ((serial + 1) << WAY_BITS) - 1) == 0:
             return 0
     return 1
 
@@ -302,12 +314,12 @@ def next_input(plan: int, section: int) -> int:
         return _take(port) if waiting(port) > 0 else 0
     while s[TURN_TAKEN] < load_acquire(section + 8 * TURN_PUT):
         turn = words(s[TURNS], s[TURNS_MASK] + 1)[s[TURN_TAKEN] & s[TURNS_MASK]]
-        serial, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+        place, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
         p = words(port, PORT_WORDS)
-        over = is_through(plan, p[FROM], serial)  # before one looks whether anything has come
+        over = is_through(plan, p[FROM], place)  # before one looks whether anything has come
         if waiting(port) > 0:
             unit = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
-            if words(unit, HEADER)[SERIAL] <= serial:
+            if place_of(unit) <= place:
                 return _take(port)
             over = 1
         if over == 0:
@@ -330,6 +342,6 @@ def ready_inputs(plan: int, section: int) -> int:
     if taken >= load_acquire(section + 8 * TURN_PUT):
         return 0
     turn = words(s[TURNS], s[TURNS_MASK] + 1)[taken & s[TURNS_MASK]]
-    serial, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
-    over = is_through(plan, words(port, PORT_WORDS)[FROM], serial)
+    place, port = turn >> PORT_BITS, port_at(section, turn & ((1 << PORT_BITS) - 1))
+    over = is_through(plan, words(port, PORT_WORDS)[FROM], place)
     return max(total, 1) if over != 0 or waiting(port) > 0 else 0

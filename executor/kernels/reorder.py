@@ -1,8 +1,8 @@
 """Outputs of concurrent workers leave in the order of their inputs (ordered-multicore paper §3).
 
 The circular buffer has a slot for each of SIZE inputs: its serial number + 1 (a stamp, where the
-paper has EMPTY and clears), the chain of its output units, the serial number of its unit, and when
-the outputs came, if someone wants to know. An input is taken only when its slot is free, so that
+paper has EMPTY and clears), the chain of its output units, the place of its unit, and when the
+outputs came, if someone wants to know. An input is taken only when its slot is free, so that
 ``try_add`` cannot fail and nobody waits.
 """
 
@@ -21,7 +21,7 @@ from cql.executor.kernels.atomics import (
     store_release,
 )
 from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.handing import lock, push_downstream
+from cql.executor.kernels.handing import WAY_BITS, lock, push_downstream
 from cql.executor.kernels.markers import leaves
 from cql.executor.kernels.memory import words
 from cql.executor.kernels.sections import (
@@ -68,7 +68,7 @@ def _leave(plan: int, section: int, slot: int) -> int:
         at[FIRST] = following
         s[EMITTED] += rows
     store_release(section + 8 * SENT, at[OF_UNIT])
-    leaves(plan, section, at[OF_UNIT])
+    leaves(plan, section, at[OF_UNIT] >> WAY_BITS)
     if words(plan, PLAN)[TIMED] != 0:
         s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # over words that are read no more
     return 1
@@ -110,7 +110,7 @@ def send_pending(plan: int, section: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def send(plan: int, section: int, ticket: int, first: int, serial: int) -> int:
+def send(plan: int, section: int, ticket: int, first: int, place: int) -> int:
     """The outputs of input ``ticket``, a chain that begins with unit ``first`` (0: none), in their
     turn. Returns how many inputs' outputs left."""
     slot = _slot(words(section, SECTION), ticket)
@@ -120,7 +120,7 @@ def send(plan: int, section: int, ticket: int, first: int, serial: int) -> int:
         at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
     if locked:
         lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
-    at[FIRST], at[OF_UNIT] = first, serial
+    at[FIRST], at[OF_UNIT] = first, place
     # Two that come at once must not both miss the other's stamp: release would not do.
     store(slot, ticket + 1)
     if not locked:

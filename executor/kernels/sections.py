@@ -93,7 +93,7 @@ PUT = TAKEN + APART  # serial that comes next
 ALLOTTED = PUT + APART  # workers at it
 TURN_TAKEN = ALLOTTED + APART
 TURN_PUT = TURN_TAKEN + APART
-SENT = TURN_PUT + APART  # serial number of the unit whose outputs have all left
+SENT = TURN_PUT + APART  # place of the unit whose outputs have all left
 TIME = SENT + APART  # nanoseconds of workers
 COUNT = TIME + 1  # inputs
 MADE = TIME + 2  # output units
@@ -136,7 +136,8 @@ COLLECTING = 4  # the one that is being filled; 0: none
 COLLECTED = 5  # address: bytes of a value of each column; their number
 COLLECTED_COLUMNS = 6
 BY_BLOCK = 7  # 1: results of one block do not wait for those of another
-EDGE = 8
+ADDS_WAY = 8  # to that of a unit
+EDGE = 9
 
 # -- a lane ----------------------------------------------------------------------------------------
 DESCRIPTOR = 0
@@ -179,12 +180,13 @@ WORKER = SCRATCH + NUMBERS * MOST_SECTIONS + APART
 
 # -- an input --------------------------------------------------------------------------------------
 ENTRY_POOL = 0  # ring of its units
-PATH = 1  # address of pairs (section, port): who sees its units, in the order of depth first
-PATHS = 2
+PATH = 1  # address of visits (section, port, way): who sees its units, in the order of depth first
+PATHS = 2  # visits
 TARGET = 3  # section that takes its units; -1: the sink
 TARGET_PORT = 4
 INPUT_COLUMNS = 5
 INPUT = 8
+VISIT = 3  # words
 
 
 @njit(inline="always")

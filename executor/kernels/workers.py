@@ -36,7 +36,9 @@ from cql.executor.kernels.fragments import (
     next_fragment,
 )
 from cql.executor.kernels.handing import (
+    WAY_BITS,
     next_input,
+    place_of,
     push_downstream,
     ready_inputs,
     release,
@@ -177,6 +179,7 @@ from cql.executor.unit import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
+    WAY,
 )
 
 # Events: what a worker needs of Python.
@@ -248,7 +251,7 @@ def _finish_output(section: int, unit: int, out: int) -> None:
     s, o = words(section, SECTION), words(out, HEADER)
     u = words(unit, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
-    o[FEED], o[BASE] = u[FEED], u[BASE]
+    o[FEED], o[BASE], o[WAY] = u[FEED], u[BASE], u[WAY]
     if s[BORROWS] != 0:
         o[PARENT] = unit
         fetch_add(unit + 8 * REFERENCES, 1)
@@ -339,18 +342,18 @@ def _finish(plan: int, section: int, lane: int) -> None:
     """An input of a lane is done: its outputs leave in their turn."""
     s, at = words(section, SECTION), words(lane, LANE)
     unit = at[UNIT]
-    serial = words(unit, HEADER)[SERIAL]
+    place = place_of(unit)
     at[UNIT] = 0
     if s[KIND] == SERIAL_ONE:
         release(unit)
-        store_release(section + 8 * SENT, serial)
-        leaves(plan, section, serial)
+        store_release(section + 8 * SENT, place)
+        leaves(plan, section, place >> WAY_BITS)
         store_release(section + 8 * NEXT, s[NEXT] + 1)
         fetch_add(plan + 8 * INSIDE, -1)
         return
     first = at[CHAIN]
     release(unit)
-    send(plan, section, at[TICKET], first, serial)
+    send(plan, section, at[TICKET], first, place)
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
@@ -359,15 +362,15 @@ def _abandon(plan: int, section: int, lane: int) -> None:
     behind it. (Those before it are at work, or have left.)"""
     s, at = words(section, SECTION), words(lane, LANE)
     if s[KIND] == SERIAL_ONE:
-        store_release(section + 8 * SENT, words(at[UNIT], HEADER)[SERIAL])
+        store_release(section + 8 * SENT, place_of(at[UNIT]))
         store_release(section + 8 * FAILED_AT, 1)
         return
-    given, serial = at[CHAIN], 0
+    given, place = at[CHAIN], 0
     if s[KIND] == PARTITIONED:  # its other fragments would have to be merged with what it gave
         given = 0
-        serial = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_UNIT]
+        place = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_UNIT]
     else:
-        serial = words(at[UNIT], HEADER)[SERIAL]
+        place = place_of(at[UNIT])
     at[UNIT] = 0
     while True:
         first = load_acquire(section + 8 * FAILED_AT)
@@ -375,7 +378,7 @@ def _abandon(plan: int, section: int, lane: int) -> None:
             return
         if compare_and_swap(section + 8 * FAILED_AT, first, at[TICKET] + 1) == first:
             break
-    send(plan, section, at[TICKET], given, serial)
+    send(plan, section, at[TICKET], given, place)
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)

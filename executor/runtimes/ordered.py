@@ -20,7 +20,7 @@ from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_ro
 from cql.executor.runtimes.sections import Sections
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
-from cql.executor.unit import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, Unit
+from cql.executor.unit import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY, Unit
 from cql.model import Schema
 
 WORKLISTS = {
@@ -258,16 +258,17 @@ class Ordered:
         lane = self._sections.lane(s, on)
         row = phase = -1
         if event == workers.NEED_MERGED:
-            serial = self._sections.serial_of(s, int(worker[sections.MERGING]) - 1)
+            stands = self._sections.place_of(s, int(worker[sections.MERGING]) - 1)
             worker[sections.MERGING], lane[sections.UNIT] = 0, 1
         else:
             unit = self._sections.input_at(s, on)
-            serial, phase = int(unit.words[SERIAL]), int(unit.words[PHASE])
+            stands = int(unit.words[SERIAL]) << handing.WAY_BITS | int(unit.words[WAY])
+            phase = int(unit.words[PHASE])
             if event == workers.FAILED:
                 row = failing_row(unit)
         lane[sections.STATE] = sections.FAILING
         rank = self._ranks[self._sections.order[s]]
-        place = serial, rank, int(lane[sections.TICKET]), phase, row, on
+        place = stands, rank, int(lane[sections.TICKET]), phase, row, on
         self._failures.append((place, error))
         self.ask()
 

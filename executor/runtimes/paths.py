@@ -1,12 +1,20 @@
 """Whether the order of depth first can be kept by operators that run for themselves, and in which
-order one with several inputs reads them."""
+order one with several inputs reads them.
+
+An operator may see a unit of an input in several *ways*, in turns: a union of two filters of one
+stream that is joined with itself is given rows by one filter, which are joined on both sides before
+it is given any by the other one. There units are told apart by the way that they came on: ways are
+numbered as depth first goes them, so that serial number and way are the *place* of a unit.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels.handing import PORT_BITS
+from cql.executor.kernels.handing import PORT_BITS, WAY_BITS
 from cql.executor.kernels.sections import MOST_SECTIONS
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
@@ -25,9 +33,8 @@ def check(graph: Graph) -> None:
     fed = feeders(graph)
     if max(max(of, default=0) for of in fed) >= 1 << PORT_BITS:
         raise ValueError(f"an operator has more than {(1 << PORT_BITS) - 1} inputs")
-    for edge in (*graph.entries, *(edge for _, edge in graph.constants)):
-        if edge is not None:
-            path_of(graph, fed, edge)
+    entries = (*graph.entries, *(edge for _, edge in graph.constants))
+    paths_of(graph, [edge for edge in entries if edge is not None])
 
 
 def topological(graph: Graph) -> list[int]:
@@ -77,29 +84,64 @@ def feeders(graph: Graph) -> list[dict[int, int]]:
     return found
 
 
-def path_of(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> list[tuple[int, int]]:
-    """The ports of operators with several that units of an input come to, in the order in which
-    depth first comes there. ValueError if that is not all of one port before all of the next."""
-    found: list[tuple[int, int]] = []
-    waiting = [(edge, False)]
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """``of_entries``: for each of these edges the visits (operator, port, way) of a unit to
+    operators with several ports, in the order of depth first; those of one port, one behind the
+    other, are one, of the last way. ``adds``: for each edge of each operator what it adds to the
+    way of a unit."""
+
+    of_entries: list[list[tuple[int, int, int]]]
+    adds: list[list[int]]
+
+
+def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
+    """Ways are all 0 if no operator sees a unit in several ways, in turns. ValueError if the order
+    of depth first cannot be kept."""
+    fed, adds = feeders(graph), [[0] * len(edges) for edges in graph.edges]
+    paths = [_path(graph, fed, adds, edge) for edge in entries]
+    if any(len({visit[:2] for visit in path}) < len(path) for path in paths):
+        adds = _ways(graph, entries)
+        paths = [_path(graph, fed, adds, edge) for edge in entries]
+    return Paths(paths, adds)
+
+
+def _ways(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
+    """A way for each path to a result: those that branch off one are all below the next, so that
+    who asks whether all up to a place is through need not know where units branched off."""
+    ahead, adds = {SINK: 1}, [[0] * len(edges) for edges in graph.edges]
+    for k in reversed(topological(graph)):
+        ways = [ahead[edge.target] for edge in graph.edges[k]]
+        adds[k] = [sum(ways[:j]) for j in range(len(ways))]
+        ahead[k] = max(sum(ways), 1)
+    if max(ahead[edge.target] for edge in entries) > 1 << WAY_BITS:
+        raise ValueError(f"an input takes more than {1 << WAY_BITS} ways to the results")
+    return adds
+
+
+def _path(
+    graph: Graph, fed: list[dict[int, int]], adds: list[list[int]], entry: Edge
+) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    waiting = [(entry, 0, False)]
     while waiting:
-        at, parts = waiting.pop()
+        at, way, parts = waiting.pop()
         if at.target == SINK:
             continue
-        here = at.target, at.port
-        if max(fed[at.target]) > 0 and found[-1:] != [here]:
-            found.append(here)
+        if max(fed[at.target]) > 0:
+            if found and found[-1][:2] == (at.target, at.port):
+                found.pop()
+            found.append((at.target, at.port, way))
         edges = graph.edges[at.target]
         parts |= not _gives_one_at_most(graph.operators[at.target])
         if len(edges) > 1 and parts:
             reached = [_beyond(graph, fed, e) for e in edges]
             if any(a & b for a, b in combinations(reached, 2)):
                 raise ValueError("what one operator gives in parts comes together again")
-        waiting += [(e, parts) for e in reversed(edges)]
+        added = zip(edges, adds[at.target], strict=True)
+        waiting += reversed([(e, way + more, parts) for e, more in added])
         if len(found) > _LONGEST:
             raise ValueError("an input comes together again in too many ways")
-    if len(set(found)) < len(found):
-        raise ValueError("an input comes to an operator in several ways, in turns")
     return found
 
 

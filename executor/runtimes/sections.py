@@ -20,7 +20,7 @@ from cql.executor.operators.instances import (
 )
 from cql.executor.operators.native import BUFFERS, StageOperator
 from cql.executor.operators.split import LISTS
-from cql.executor.runtimes.paths import feeders, path_of, topological
+from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import OperatorTime, Times, WorkerTime
 from cql.executor.scaling import cores
 from cql.executor.unit import (
@@ -207,8 +207,8 @@ class Sections:
         view = view_address(address, np.dtype(np.int64), int(words[sections.FRAGMENT]))
         return Unit(view, [], [], view[:0], None)
 
-    def serial_of(self, s: int, ticket: int) -> int:
-        """The serial number of the unit that has that ticket of a section, until it has left."""
+    def place_of(self, s: int, ticket: int) -> int:
+        """That of the unit that has that ticket of a section, until it has left."""
         words = self.section(s)
         slot = reorder.SLOT * (ticket & (int(words[sections.SIZE]) - 1))
         size = slot + reorder.SLOT
@@ -352,22 +352,23 @@ class Sections:
         feeds = [k for k, e in enumerate(graph.entries) if e is not None]
         self.entries += [edge for _, edge in graph.constants]
         self.schemas = [inputs[k] for k in feeds] + [node.schema for node, _ in graph.constants]
-        fed = feeders(graph)
-        for k, of in enumerate(fed):
+        paths = paths_of(graph, self.entries)
+        longest = max(map(len, paths.of_entries), default=0)
+        for k, of in enumerate(feeders(graph)):
             ports = {port: -1 if j < 0 else self.place[j] for port, j in of.items()}
-            self._ports(self.place[k], ports)
+            self._ports(self.place[k], ports, longest)
         for k, edges in enumerate(graph.edges):
-            self._edges(self.place[k], edges)
+            self._edges(self.place[k], edges, paths.adds[k])
         records = table.words(sections.INPUT * len(self.entries))
         self.plan[sections.INPUTS] = len(self.entries)
         self.plan[sections.FIRST_INPUT] = records.ctypes.data
         for i, (edge, schema) in enumerate(zip(self.entries, self.schemas, strict=True)):
             record = records[sections.INPUT * i : sections.INPUT * (i + 1)]
-            path = [(self.place[k], port) for k, port in path_of(graph, fed, edge)]
-            places = table.words(2 * len(path) + 1)
-            for p, (s, port) in enumerate(path):
-                places[2 * p : 2 * p + 2] = s, port
-            record[sections.PATH], record[sections.PATHS] = places.ctypes.data, len(path)
+            path = paths.of_entries[i]
+            visits = table.words(sections.VISIT * len(path) + 1)
+            for p, (k, port, way) in enumerate(path):
+                visits[sections.VISIT * p : sections.VISIT * (p + 1)] = self.place[k], port, way
+            record[sections.PATH], record[sections.PATHS] = visits.ctypes.data, len(path)
             record[sections.TARGET] = self.place[edge.target]
             record[sections.TARGET_PORT] = edge.port
             record[sections.ENTRY_POOL] = pool = table.ring(2 * _MOST_DEPTH)
@@ -378,7 +379,7 @@ class Sections:
         size, ports = sections.PORT_WORDS, self._ports_of[s]
         return [ports[size * port : size * (port + 1)] for port in range(ports.size // size)]
 
-    def _ports(self, s: int, of: dict[int, int]) -> None:
+    def _ports(self, s: int, of: dict[int, int], longest: int) -> None:
         words, table = self.section(s), self._table
         count = max(of, default=0) + 1
         self._ports_of[s] = table.words(sections.PORT_WORDS * count)
@@ -391,10 +392,11 @@ class Sections:
                 columns = len(self.graph.inputs[self.order[s]][port])
                 record[sections.SPLIT] = columns - len(LISTS) if operator.split else -1
         if count > 1:
-            words[sections.TURNS] = table.words(_MOST_DEPTH).ctypes.data
-            words[sections.TURNS_MASK] = _MOST_DEPTH - 1
+            turns = max(_MOST_DEPTH, 1 << longest.bit_length())
+            words[sections.TURNS] = table.words(turns).ctypes.data
+            words[sections.TURNS_MASK] = turns - 1
 
-    def _edges(self, s: int, edges: Sequence[Edge]) -> None:
+    def _edges(self, s: int, edges: Sequence[Edge], adds: Sequence[int]) -> None:
         words, table = self.section(s), self._table
         records = table.words(sections.EDGE * len(edges) + 1)
         words[sections.EDGES], words[sections.FIRST_EDGE] = len(edges), records.ctypes.data
@@ -402,6 +404,7 @@ class Sections:
             record = records[sections.EDGE * k : sections.EDGE * (k + 1)]
             to = -1 if edge.target == SINK else self.place[edge.target]
             record[sections.TO_SECTION], record[sections.TO_PORT] = to, edge.port
+            record[sections.ADDS_WAY] = adds[k]
             if edge.target == SINK and self.order[s] in self._gather:
                 self._collectors(s, record)
             if len(edges) > 1:
