@@ -7,9 +7,9 @@ gives, row for row, and its ledgers count the same.
     python tests/stress_ordered.py --plans 10000 --jobs 2 --kernels FOLDER
     python tests/stress_ordered.py --plan join/3:17        # one again
 
-Shapes and data are those of ``count_cases``; each of them is run under ``TOGETHER`` settings. A
-process runs some plans and ends, as machine code is only given back then; without ``--kernels``
-each compiles its own.
+Shapes and data are those of ``count_cases``, every other join ``forked``; each of them is run under
+``TOGETHER`` settings. A process runs some plans and ends, as machine code is only given back then;
+without ``--kernels`` each compiles its own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import argparse
 import faulthandler
 import os
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -49,6 +50,7 @@ WORKERS, PARTITIONS, SLOTS = (1, 2, 3, 4, 8), (0, 2, 3, 8, 64), (0, 0, 1, 2, 4)
 HANGS = 120
 #: A stall takes as long as everything else.
 STRESS = (*(YIELDING,) * 15, STALLING)
+_SIDES = re.compile(r"\bFROM (\w) l(,| [A-Z ]*JOIN) (\w) r\b")
 
 
 def drawn(rng: random.Random) -> dict[str, Any]:
@@ -61,6 +63,21 @@ def drawn(rng: random.Random) -> dict[str, Any]:
         "worklist": rng.choice(("hybrid", "partitioned", "shared")),
         "reorder": rng.choice(("non_blocking", "lock_based")),
     }
+
+
+def forked(base: Case) -> Case:
+    """Both sides of a join are a union that has a stream twice: its units come to the join in two
+    ways, in turns. Other plans are as they were."""
+    sides = _SIDES.search(base.shape.text)
+    if sides is None or "greatest" in base.shape.text:  # of which nothing is promised then
+        return base
+    left, word, right = sides.groups()
+    union = (
+        f"WITH u AS (SELECT * FROM {left} WHERE q > 1 UNION ALL SELECT * FROM {right} UNION ALL "
+        f"SELECT * FROM {left})"
+    )
+    text = f"{union} {_SIDES.sub(f'FROM u l{word} u r', base.shape.text)}"
+    return replace(base, shape=replace(base.shape, text=text))
 
 
 def outcome(case: Case) -> tuple[Any, ...]:
@@ -102,6 +119,8 @@ def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
     counts: Counter[str] = Counter()
     rng = random.Random(f"stress {name} {seed}")
     base = data_set(name, seed)
+    if rng.random() < 0.5:
+        base = forked(base)
     own = rng.choice(profiles(name, base.shape))
     if (morsel := rng.choice(MORSELS)) is not None:
         own = {**own, "morsel_rows": morsel}
@@ -118,6 +137,7 @@ def compared(name: str, seed: int, tell: Callable[[str], None]) -> Counter[str]:
             same = shown(found) == shown(wanted)
             counts["equal" if same else "DIFFERENT"] += 1
             counts["failed as they must"] += same and len(found) == 1
+            counts["forked"] += base.shape.text.startswith("WITH u AS")
             if not same:
                 tell(what)
     Ordered.stress, Sections.slots = CALM, 0
