@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from cql.errors import CatalogError, RunError
 from cql.executor import ledger
@@ -51,12 +52,13 @@ class _Running:
 
 
 class BadRows:
-    """Those of the queries that ``plans`` are of: ``counts`` for each of them; ``kept``, each with
-    the queries that it concerns; ``refused``, by operator and kind (``ledger.kind_of``)."""
+    """Those of the queries that ``plans`` are of: ``counts`` for each of them; ``refused``, by
+    operator and kind (``ledger.kind_of``)."""
 
     def __init__(self, plans: Sequence[PhysicalPlan]) -> None:
         self.counts = [0 for _ in plans]
-        self.kept: list[tuple[set[int], BadRow]] = []
+        #: Each with its place (``Failure.place``) and the queries that it concerns.
+        self._kept: list[tuple[tuple[int, ...], set[int], BadRow]] = []
         self.refused: dict[str, Counter[str]] = {}
         self._plans = plans
         self._running: _Running | None = None
@@ -88,10 +90,11 @@ class BadRows:
             )
         self._count(users, 1)
         self.refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
-        if len(self.kept) < LEDGER_ROWS:
+        if len(self._kept) < LEDGER_ROWS:
             source, offset = self._origin(failure)
             name = source.name if source else None
-            self.kept.append((users, BadRow(name, offset, failure.operator, failure.site.message)))
+            row = BadRow(name, offset, failure.operator, failure.site.message)
+            self._kept.append((failure.place, users, row))
 
     def unread(self, feed: Feed, loaded: Loaded, settle: Callable[[], None]) -> None:
         """Of the rows of a block that its source could not read: raises CatalogError, or counts
@@ -104,9 +107,16 @@ class BadRows:
             remedies = [h for h in (bad[0].hint, _LEAVE_OUT) if h]
             raise CatalogError(bad[0].reason, position=feed.source.pos, hint="; or ".join(remedies))
         self._count(users, len(bad))
-        for b in bad[: LEDGER_ROWS - len(self.kept)]:
+        assert self._running is not None
+        place = (self._running.turns.serial,)  # before all that operators say of the block
+        for b in bad[: LEDGER_ROWS - len(self._kept)]:
             row = BadRow(name, loaded.offset + b.row, "source", b.reason, b.text)
-            self.kept.append((users, row))
+            self._kept.append((place, users, row))
+
+    def of_query(self, query: int) -> list[BadRow]:
+        """In the order of depth first, whoever came to them first."""
+        kept = sorted(self._kept, key=itemgetter(0))
+        return [row for _, users, row in kept if query in users]
 
     def _count(self, queries: Iterable[int], rows: int) -> None:
         for q in queries:

@@ -235,7 +235,7 @@ class QueryRun:
 
     def bad_rows(self) -> pa.Table:
         """The ledger of bad rows (``bad_rows``; ``progress().bad`` counts all)."""
-        bad = [b for queries, b in self._execution.bad.kept if self._number in queries]
+        bad = self._execution.bad.of_query(self._number)
         return pa.table(
             {
                 "source": pa.array([b.source for b in bad], pa.string()),

@@ -105,7 +105,8 @@ def outcome(session: Session, text: str) -> tuple[Any, ...]:
     late = run.late().to_pydict()
     names = [name.split("#")[0] for name in late.pop(next(iter(late)))]
     counts = zip(names, *late.values(), strict=True)
-    return table, run.bad_rows().num_rows, sorted(map(repr, counts))
+    bad = run.bad_rows().drop_columns("operator")  # stages are others
+    return table, bad, sorted(map(repr, counts))
 
 
 def compare(session: Session, text: str, choices: list[dict[str, Any]]) -> None:

@@ -140,8 +140,8 @@ MISTAKES = {
         "two slots",
         "races",
         send,
-        "    at[FIRST], at[OF_UNIT] = first, serial\n",
-        "    store(slot, ticket + 1)\n    at[FIRST], at[OF_UNIT] = first, serial\n",
+        "    at[FIRST], at[OF_UNIT] = first, place\n",
+        "    store(slot, ticket + 1)\n    at[FIRST], at[OF_UNIT] = first, place\n",
     ),
     "a stamp without release": ("one slot", "races", send, "store(slot", "store_relaxed(slot"),
     "the flag is looked at, then set": (

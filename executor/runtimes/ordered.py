@@ -253,24 +253,30 @@ class Ordered:
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""
+        self._failures.append((self._place(w, event), error))
+        worker = self._sections.worker(w)
+        lane = self._sections.lane(int(worker[sections.AT]), int(worker[sections.ON]))
+        if event == workers.NEED_MERGED:
+            worker[sections.MERGING], lane[sections.UNIT] = 0, 1
+        lane[sections.STATE] = sections.FAILING
+        self.ask()
+
+    def _place(self, w: int, event: int) -> tuple[int, ...]:
+        """Where what a worker is at stands in the order of depth first."""
         worker = self._sections.worker(w)
         s, on = int(worker[sections.AT]), int(worker[sections.ON])
-        lane = self._sections.lane(s, on)
         row = phase = -1
         if event == workers.NEED_MERGED:
-            stands = self._sections.place_of(s, int(worker[sections.MERGING]) - 1)
-            worker[sections.MERGING], lane[sections.UNIT] = 0, 1
+            ticket = int(worker[sections.MERGING]) - 1
+            serial, way = divmod(self._sections.place_of(s, ticket), 1 << handing.WAY_BITS)
         else:
             unit = self._sections.input_at(s, on)
-            stands = int(unit.words[SERIAL]) << handing.WAY_BITS | int(unit.words[WAY])
-            phase = int(unit.words[PHASE])
+            serial, way, phase = (int(unit.words[k]) for k in (SERIAL, WAY, PHASE))
             if event == workers.FAILED:
                 row = failing_row(unit)
-        lane[sections.STATE] = sections.FAILING
         rank = self._ranks[self._sections.order[s]]
-        place = stands, rank, int(lane[sections.TICKET]), phase, row, on
-        self._failures.append((place, error))
-        self.ask()
+        ticket = int(self._sections.lane(s, on)[sections.TICKET])
+        return serial, way, rank, ticket, phase, row, on
 
     def _first_failure(self) -> Exception:
         """What depth first would have failed with: all that is before a failure goes through, and
@@ -318,8 +324,9 @@ class Ordered:
         unit = self._sections.input_at(s, on)
         if event == workers.FAILED:
             feed = int(unit.words[FEED]), int(unit.words[BASE])
+            place = self._place(w, event)
             with self._lock:
-                self.handler.failed(Failure.of(operator, unit, feed))
+                self.handler.failed(Failure.of(operator, unit, place, feed))
             return
         apart = self._lock if calls_users(operator) and not of_worker else nullcontext()
         with apart, at_work(operator.name):

@@ -15,7 +15,7 @@ from cql.executor.graph import Edge
 from cql.executor.operators.native import Operator
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
-from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, Unit
+from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
 from cql.executor.user_errors import TIME_LIMIT
 from cql.watch import TimeLimitError
 
@@ -23,22 +23,31 @@ from cql.watch import TimeLimitError
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A row that failed: row ``row`` of ``unit``, at ``site`` of ``operator``. ``fatal``: no policy
-    may leave it out. ``feed`` is the input that the unit was cut off, and where its block begins;
-    None: the one whose turn it is."""
+    may leave it out. ``place``: where it stands in the order of depth first; beyond the unit's
+    serial number it need only be told if rows do not come in that order. ``feed`` is the input that
+    the unit was cut off, and where its block begins; None: the one whose turn it is."""
 
     operator: str
     site: ErrorSite
     unit: Unit
     row: int
     fatal: bool
+    place: tuple[int, ...]
     feed: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, operator: Operator, unit: Unit, feed: tuple[int, int] | None = None) -> Failure:
+    def of(
+        cls,
+        operator: Operator,
+        unit: Unit,
+        place: tuple[int, ...] = (),
+        feed: tuple[int, int] | None = None,
+    ) -> Failure:
         """What an operator says of the unit that it has returned ERROR for."""
         site = operator.error(unit)
         fatal = operator.is_fatal(unit) or site.kind == TIME_LIMIT
-        return cls(operator.name, site, unit, failing_row(unit), fatal, feed)
+        place = place or (int(unit.words[SERIAL]),)
+        return cls(operator.name, site, unit, failing_row(unit), fatal, place, feed)
 
 
 @contextlib.contextmanager
