@@ -390,7 +390,7 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
         error = first(runtime)
         places = [place for place, _ in runtime._failures]
         assert len(set(places)) == len(places)
-        found.append({rank for _, rank, *_ in places})
+        found.append({rank for _, _, rank, *_ in places})
         return error
 
     monkeypatch.setattr(Execution, "failed", located)
