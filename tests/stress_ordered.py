@@ -66,15 +66,15 @@ def drawn(rng: random.Random) -> dict[str, Any]:
 
 
 def forked(base: Case) -> Case:
-    """Both sides of a join are a union that has a stream twice: its units come to the join in two
-    ways, in turns. Other plans are as they were."""
+    """Both sides of a join are a union of two parts of one stream: its units come to the join in
+    two ways, in turns. Other plans are as they were."""
     sides = _SIDES.search(base.shape.text)
     if sides is None or "greatest" in base.shape.text:  # of which nothing is promised then
         return base
-    left, word, right = sides.groups()
+    left, word, _ = sides.groups()
     union = (
-        f"WITH u AS (SELECT * FROM {left} WHERE q > 1 UNION ALL SELECT * FROM {right} UNION ALL "
-        f"SELECT * FROM {left})"
+        f"WITH u AS (SELECT * FROM {left} WHERE q > 1 UNION ALL "
+        f"SELECT * FROM {left} WHERE q <= 1 OR q IS NULL)"
     )
     text = f"{union} {_SIDES.sub(f'FROM u l{word} u r', base.shape.text)}"
     return replace(base, shape=replace(base.shape, text=text))

@@ -240,9 +240,10 @@ def _admit_next(plan: int, turns: int) -> int:
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def lead(plan: int, turns: int) -> int:
     """Worker 0: admits the units of ``turns`` until its input has no block (USED_UP); without turns
-    (0), until nothing is left inside (QUIET). Returns early when results wait (DELIVER), when a
-    block can be read meanwhile (READ_AHEAD), when Python is needed, when it is asked to, and, while
-    it waits for other workers, now and then or when they are stopped (LOOK)."""
+    (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a section that
+    are over are places for those of the next unit. Returns early when results wait (DELIVER), when
+    a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is asked to, and,
+    while it waits for other workers, now and then or when they are stopped (LOOK)."""
     worker = worker_at(plan, 0)
     me = words(worker, WORKER)
     while True:
@@ -264,11 +265,11 @@ def lead(plan: int, turns: int) -> int:
                     if admitted != 1:
                         return admitted
                     continue
-            elif load_acquire(plan + 8 * INSIDE) == 0:
-                found(plan, worker)
-                return QUIET
         event = work_once(plan, worker)
         if event == NONE:
+            if turns == 0 and load_acquire(plan + 8 * INSIDE) == 0:
+                found(plan, worker)
+                return QUIET
             slept = me[SLEPT]
             rest(plan, worker)
             if me[SLEPT] > slept:
