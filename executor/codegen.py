@@ -46,7 +46,7 @@ LIBRARY = {
         "add_flagged likely mul_flagged mul_high sub_flagged unlikely unsigned_mul_high"
     ),
     "join": "search_lists",
-    "memory": "bits_of_f64 call_operator f64_of_bits key_bits prefetch",
+    "memory": "bits_of_f64 call_function call_operator f64_of_bits key_bits prefetch",
     "passing": "send",
     "pipeline": "KernelCompiler",
     "scalar": (

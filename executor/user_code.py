@@ -1,9 +1,10 @@
 """How a kernel calls a function of a user: by address, with its arguments in the descriptor.
 
 The text of a kernel says where the address stands, never what the function does, so that the
-kernels on disk stay right whatever a name stands for today. ``int64 f(int64 arguments, int64
-results)`` reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. It is compiled by
-numba where numba can, and a callback into Python otherwise: the caller cannot tell.
+kernels on disk stay right whatever a name stands for today. ``int64 f(int64 own, int64 arguments,
+int64 results)`` reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. It is compiled
+by numba where numba can, and otherwise calls Python (``kernels.python_calls``), which finds the
+function by ``own``: the caller cannot tell.
 
 numba fixes what a function captures (globals, closures) when it is compiled, at its first use in a
 query; functions that it calls are compiled with it, with Python's arithmetic (``user_arithmetic``).
@@ -17,8 +18,8 @@ import struct
 import threading
 import types as python_types
 import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from numba import cfunc, njit, types
@@ -36,16 +37,16 @@ from cql.deep import deep_stack
 from cql.executor import user_arithmetic, user_rounds
 from cql.executor.expression_scope import Called
 from cql.executor.expression_user import flat
-from cql.executor.kernels.memory import bits_of_f64, call_operator, words
+from cql.executor.kernels.memory import bits_of_f64, words
+from cql.executor.kernels.python_calls import ERROR, call_python, python_function
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
 from cql.planner.user_aggregates import UserMethod
 from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
-from cql.watch import Limit
+from cql.watch import Limit, TimeLimitError
 
-NULL, VALID, ERROR = 0, 1, 2
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+NULL, VALID = 0, 1
 _COMPILED_KINDS = frozenset(
     (
         Kind.BOOLEAN,
@@ -62,25 +63,49 @@ _lock = threading.RLock()  # numba compiles one thing at a time anyway
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """``why`` says why it is not compiled; None where it is. ``keep`` holds the machine code;
-    ``interrupted`` what interrupted a callback (Ctrl-C, its time limit), by the thread that it ran
-    in, for the caller to raise."""
+    """A function as one operator calls it: at the address ``made.address``, with that of
+    ``python``, the function in Python and what interrupted it (Ctrl-C); ``limits`` has those of its
+    calls that took too long, by thread. The caller raises both."""
+
+    made: _Made
+    python: tuple[Callable[[int, int], int], list[BaseException]]
+    limits: dict[int, TimeLimitError]
+
+    @property
+    def own(self) -> int:
+        return id(self.python)
+
+    @property
+    def interrupts(self) -> list[BaseException]:
+        return self.python[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """``why`` says why it is not compiled; None where it is. ``keep`` holds the machine code."""
 
     address: int
     why: str | None
-    keep: object
-    interrupted: dict[int, BaseException] = field(default_factory=dict)
+    keep: object = None
 
 
-_known: weakref.WeakKeyDictionary[Called, UserCode] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Called, _Made] = weakref.WeakKeyDictionary()
 
 
 def code_of(function: Called) -> UserCode:
-    """The code of a function whose arguments and results are no text; made once."""
+    """The code of a function whose arguments and results are no text, which is compiled once, for
+    an operator."""
+    interrupts: list[BaseException] = []
+    limits: dict[int, TimeLimitError] = {}
+    called = _in_python(function, interrupts, limits)
+    return UserCode(_made(function), (called, interrupts), limits)
+
+
+def _made(function: Called) -> _Made:
     return _known.get(function) or apart(lambda: _made_once(function))
 
 
-def _made_once(function: Called) -> UserCode:
+def _made_once(function: Called) -> _Made:
     with _lock:
         found = _known.get(function)
         if found is None:
@@ -90,7 +115,7 @@ def _made_once(function: Called) -> UserCode:
 
 def why_in_python(function: Called) -> str | None:
     """Why a function runs in Python; None if it is compiled."""
-    return _refusal(function) or code_of(function).why
+    return _refusal(function) or _made(function).why
 
 
 def _refusal(function: Called) -> str | None:
@@ -105,15 +130,11 @@ def _refusal(function: Called) -> str | None:
     return None
 
 
-def _make(function: Called) -> UserCode:
-    why = _refusal(function)
-    in_python = _python_code(function, why)
-    if why is not None:
-        return in_python
-    compiled = _compile_or_why(function, in_python.address)
+def _make(function: Called) -> _Made:
+    compiled = _refusal(function) or _compile_or_why(function)
     if isinstance(compiled, str):
-        return replace(in_python, why=compiled)
-    return replace(in_python, address=compiled.address, keep=(compiled, in_python.keep))
+        return _Made(python_function.address, compiled)
+    return _Made(compiled.address, None, compiled)
 
 
 # -- words -------------------------------------------------------------------------------------
@@ -137,14 +158,19 @@ def from_word(word: int, kind: DataType) -> Value:
 # -- in Python -----------------------------------------------------------------------------------
 
 
-def _python_code(function: Called, why: str | None) -> UserCode:
-    """A callback. Behind the arguments of a function that sees NULL stand their flags."""
+def _in_python(
+    function: Called, interrupts: list[BaseException], limits: dict[int, TimeLimitError]
+) -> Callable[[int, int], int]:
+    """What ``call_python`` calls. Behind the arguments of a function that sees NULL stand their
+    flags. Interrupted, it stays so: a kernel gives out the rows before the failing one first, and
+    then tries that again."""
     kinds, results, masked = flat(function.shape), function.results, function.sees_null
     n = len(kinds)
-    interrupted: dict[int, BaseException] = {}
     own = weakref.ref(function)  # the declaration keeps its code, not the other way round
 
     def callback(arguments: int, address: int) -> int:
+        if interrupts:
+            return ERROR
         given = (ctypes.c_int64 * (2 * n if masked else n)).from_address(arguments)
         row = [from_word(given[k], kind) for k, kind in enumerate(kinds)]
         if masked:
@@ -155,8 +181,8 @@ def _python_code(function: Called, why: str | None) -> UserCode:
             values = declared.compute(row)
         except EvaluationError:
             return ERROR
-        except BaseException as error:  # told when the kernel is back in Python
-            interrupted[threading.get_ident()] = error
+        except TimeLimitError as error:
+            limits[threading.get_ident()] = error
             return ERROR
         if values is None:
             return NULL
@@ -165,21 +191,18 @@ def _python_code(function: Called, why: str | None) -> UserCode:
             words[k] = to_word(value, kind)
         return VALID
 
-    made = _CALLBACK(callback)
-    address = ctypes.cast(made, ctypes.c_void_p).value
-    assert address is not None
-    return UserCode(address, why, made, interrupted)
+    return callback
 
 
 # -- compiled ------------------------------------------------------------------------------------
 
 
-def _compile_or_why(function: Called, in_python: int) -> Any:
-    """The cfunc of ``function``, or the reason why there is none, in a line. What it raises is left
-    to the callback at the address ``in_python``: Python has the last word on what is an error."""
+def _compile_or_why(function: Called) -> Any:
+    """The cfunc of ``function``, or the reason why there is none, in a line. Where it raises, the
+    function is called in Python, which has the last word on what is an error."""
     try:
         with _lock, deep_stack():
-            return _compile(function, in_python)
+            return _compile(function)
     except _RefusedError as refused:
         return str(refused)
     except NumbaError as error:
@@ -192,7 +215,7 @@ class _RefusedError(Exception):
     """Why a function is not compiled."""
 
 
-def _compile(function: Called, in_python: int) -> Any:
+def _compile(function: Called) -> Any:
     plain = _plain(function)
     if not isinstance(plain, python_types.FunctionType):
         raise _RefusedError(f"a {type(plain).__name__} is no function written in Python")
@@ -215,7 +238,7 @@ def _compile(function: Called, in_python: int) -> Any:
         _check_result(made, result)
         store = _storer(result)
 
-    def call(arguments: int, results: int) -> int:
+    def call(own: int, arguments: int, results: int) -> int:
         try:
             value = inner(*load(arguments))
             if value is None:
@@ -224,9 +247,9 @@ def _compile(function: Called, in_python: int) -> Any:
                 return VALID
         except Exception:  # compiled: numba knows no other clause, and Python says it again
             pass
-        return call_operator(in_python, arguments, results)
+        return call_python(own, arguments, results)
 
-    return cfunc("int64(int64, int64)", nopython=True)(call)
+    return cfunc("int64(int64, int64, int64)", nopython=True)(call)
 
 
 def _check_result(made: Any, wanted: DataType) -> None:

@@ -41,17 +41,19 @@ def explained(
     if site.again is None:
         return site
     try:
-        _raise_interrupt(codes)
+        raise_interrupt(codes)
         return _computed_again(site, site.again, words, dictionary)
     except TimeLimitError as error:
         return replace(site, kind=TIME_LIMIT, message=error.message)
 
 
-def _raise_interrupt(codes: Sequence[UserCode]) -> None:
-    """Raises what interrupted a function that this thread called, if that is why it failed."""
+def raise_interrupt(codes: Sequence[UserCode]) -> None:
+    """Raises what interrupted a function, or a call of this thread, if that is why it failed."""
     me = threading.get_ident()
     for code in codes:
-        if (why := code.interrupted.pop(me, None)) is not None:
+        if code.interrupts:
+            raise code.interrupts[0]
+        if (why := code.limits.pop(me, None)) is not None:
             raise why
 
 

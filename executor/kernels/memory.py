@@ -28,6 +28,17 @@ def call_operator(typingctx: Any, address: Any, descriptor: Any, unit: Any) -> A
     return types.int64(types.int64, types.int64, types.int64), codegen
 
 
+@intrinsic
+def call_function(typingctx: Any, address: Any, own: Any, arguments: Any, results: Any) -> Any:
+    """The same for a user's function (``user_code``), with three words."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = ir.FunctionType(_I64, [_I64, _I64, _I64])
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def call_address(address: int, descriptor: int, unit: int) -> int:
     """``call_operator`` from Python."""

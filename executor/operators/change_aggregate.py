@@ -72,7 +72,8 @@ class ChangeAggregateOperator(InstantOperator):
         self._functions = function_codes(self.code.functions) if self.code.functions else []
         self.calls_users = bool(self._functions)
         for k, code in enumerate(self._functions):
-            self._words[self.code.slots[f"function {k}"]] = code.address
+            self._words[self.code.slots[f"function {k}"]] = code.made.address
+            self._words[self.code.slots[f"function {k} own"]] = code.own
 
     def _held(self, log: ValueLog) -> HeldValues:
         if log.listed:

@@ -224,11 +224,12 @@ class _Writer:
             self._slot(f"own word {word}")
         return first
 
-    def function(self, function: Called) -> str:
+    def function(self, function: Called) -> tuple[str, str]:
         if function not in self.functions:
             self.functions.append(function)
         k = self.functions.index(function)
-        return self.declare(f"fn{k}", f"d[{self._slot(f'function {k}')}]")
+        address = self.declare(f"fn{k}", f"d[{self._slot(f'function {k}')}]")
+        return address, self.declare(f"fo{k}", f"d[{self._slot(f'function {k} own')}]")
 
     def site(self, made: ErrorSite) -> int:
         if made not in self.sites:

@@ -41,7 +41,7 @@ from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
-from cql.executor.user_errors import explained, function_codes
+from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.executor.written import Kernel
 from cql.model import Schema
 from cql.planner.expr import Literal
@@ -229,13 +229,14 @@ class StageOperator:
         if kernel.functions:
             self._functions = function_codes(kernel.functions)
             for k, code in enumerate(self._functions):
-                self._set(f"function {k}", code.address)
+                self._set(f"function {k}", code.made.address)
+                self._set(f"function {k} own", code.own)
 
     @property
     def python_functions(self) -> list[Called]:
         """The functions of users that its kernel calls and that run in Python."""
         called = zip(self.code.kernel.functions, self._functions, strict=True)
-        return [function for function, code in called if code.why is not None]
+        return [function for function, code in called if code.made.why is not None]
 
     def refresh(self) -> None:
         """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
@@ -434,6 +435,7 @@ class StageOperator:
         self._resize_entries(table, entries)
 
     def _provide_host(self, k: int, unit: Unit) -> None:
+        raise_interrupt(self._functions)  # the row's own code may never get to the arguments
         n = int(unit.words[ROWS])
         site = self.code.kernel.hosts[k]
         arguments = [

@@ -132,12 +132,13 @@ class KernelText:
         self.declare(f"hv{k}", f"{view}({self.word(f'host {k} values')}, {rows})")
         self.declare(f"hs{k}", f"as_u8({self.word(f'host {k} status')}, {rows})")
 
-    def function(self, function: Called) -> str:
-        """The local that holds a function's address."""
+    def function(self, function: Called) -> tuple[str, str]:
+        """The locals that hold what ``call_function`` calls: a function's address and its own."""
         if function not in self.functions:
             self.functions.append(function)
         k = self.functions.index(function)
-        return self.declare(f"fn{k}", self.word(f"function {k}"))
+        address = self.declare(f"fn{k}", self.word(f"function {k}"))
+        return address, self.declare(f"fo{k}", self.word(f"function {k} own"))
 
     def words(self, count: int) -> int:
         """The slot of the first of ``count`` words for this place in the text alone."""
@@ -238,8 +239,8 @@ class RowScope:
         return f"d[{number}]"
 
     def call(self, function: Called, arguments: int, results: int) -> str:
-        address = self.kernel.function(function)
-        return f"call_operator({address}, desc + {8 * arguments}, desc + {8 * results})"
+        address, own = self.kernel.function(function)
+        return f"call_function({address}, {own}, desc + {8 * arguments}, desc + {8 * results})"
 
     def need_table(self, table: DictionaryTable, code: str) -> str:
         k = self.kernel.table(table)

@@ -81,7 +81,7 @@ def _called(code: OwnCode, role: str, words: Sequence[str], failed: str = "!= 1"
     a = code.prefix
     return [
         *(f"{a}w[{i}] = {text}" for i, text in enumerate(words)),
-        f"{a}r = call_operator({a}{role}, {a}at, {a}at + {8 * code.arguments})",
+        f"{a}r = call_function({a}{role}, {a}{role}_own, {a}at, {a}at + {8 * code.arguments})",
         f"if {a}r {failed}:",
         f"    {{leave {role}}}",
     ]
@@ -112,7 +112,7 @@ class Kernel(Protocol):
 
     def declare(self, name: str, text: str) -> str: ...
     def words(self, count: int) -> int: ...
-    def function(self, function: Called) -> str: ...
+    def function(self, function: Called) -> tuple[str, str]: ...
     def site(self, site: ErrorSite) -> int: ...
 
 
@@ -144,7 +144,9 @@ def own_lines(
         mark = f"{{leave {role}}}"
         if not any(mark in line for line in written):
             continue
-        kernel.declare(f"{own.prefix}{role}", kernel.function(method))
+        address, itself = kernel.function(method)
+        kernel.declare(f"{own.prefix}{role}", address)
+        kernel.declare(f"{own.prefix}{role}_own", itself)
         kinds = flat(method.shape)
         again = Again(
             method.compute, kinds, kernel.own_words[own.prefix], method.sees_null, role != "merge"
