@@ -200,6 +200,7 @@ class Ordered:
         self._tell(sections.STOP, 1)
         if self._crew is not None:
             self._crew.join()
+            self._crew = None  # it refers to this: units would stay until the collector comes
         if self._observer is not None:
             self._observer.ended(self._sections)
 
