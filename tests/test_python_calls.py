@@ -67,7 +67,7 @@ class CtrlC:
         thread.start()
         self._due = True
         try:
-            for batch in batches:
+            for batch in batches:  # those before the interrupt count, which list() would lose
                 taken.append(batch)  # noqa: PERF402
         except KeyboardInterrupt:
             over.set()
