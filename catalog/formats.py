@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cql.catalog.options import Options
+from cql.catalog.parquet_footer import row_groups
 from cql.catalog.reading import guarded, named, skipped, too_short, trusted
 from cql.catalog.rows import Rows
 from cql.catalog.text import CsvFormat, JsonFormat
@@ -61,18 +62,15 @@ class ParquetFormat:
         return self.infer(path)
 
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
-        with guarded(path), self._open(path) as file:
-            metadata = file.metadata
-            nulls: dict[str, int | None] = {}
-            for group in range(metadata.num_row_groups):
-                for column in range(metadata.num_columns):
-                    chunk = metadata.row_group(group).column(column)
-                    known = chunk.statistics is not None and chunk.statistics.has_null_count
-                    before = nulls.get(chunk.path_in_schema, 0)
-                    more = chunk.statistics.null_count if known else None
-                    total = None if before is None or more is None else before + more
-                    nulls[chunk.path_in_schema] = total
-            return metadata.num_rows, {k: v for k, v in nulls.items() if v is not None}
+        with guarded(path):
+            groups = row_groups(path, nulls=True)
+        nulls: dict[str, int | None] = {}
+        for group in groups:
+            for name, more in group.nulls.items():
+                before = nulls.get(name, 0)
+                nulls[name] = None if before is None or more is None else before + more
+        rows = sum(group.rows for group in groups)
+        return rows, {k: v for k, v in nulls.items() if v is not None}
 
     def read(
         self, path: str, fields: Sequence[Field], names: Sequence[str], skip: int
@@ -81,12 +79,12 @@ class ParquetFormat:
         with contextlib.ExitStack() as stack:
             with guarded(path):
                 file = stack.enter_context(self._open(path))
-            if skip > file.metadata.num_rows:
-                raise too_short(path, file.metadata.num_rows, skip)
+                lengths = [g.rows for g in row_groups(path)] if skip else []
+            if skip > sum(lengths):
+                raise too_short(path, sum(lengths), skip)
             for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if skip >= rows:
-                    skip -= rows
+                if lengths and skip >= lengths[group]:
+                    skip -= lengths[group]
                     continue
                 yield from skipped(self._group(path, file, group, names), skip, path)
                 skip = 0
@@ -148,9 +146,10 @@ class ArrowFormat:
                     )
                 except StopIteration:
                     return
-                batch.validate()
-                rows = Rows(trusted(batch.select(names)))
-            yield rows
+                batch = batch.select(names)
+                # All of it: the file says how many NULLs there are, which readers go by.
+                batch.validate(full=True)
+            yield Rows(batch)
             number += 1
 
 

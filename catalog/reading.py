@@ -56,8 +56,12 @@ def too_short(path: str, rows: int, skip: int) -> CatalogError:
 
 
 def named(schema: pa.Schema) -> pa.Schema:
-    """The schema, once its names are known to be text: a damaged file may hold any bytes there."""
-    _ = schema.names
+    """The schema, once the names in it (of columns, parts of columns, time zones) are known to be
+    text: a damaged file may hold any bytes there. Raises UnicodeDecodeError, a ValueError."""
+    for field in schema:
+        _ = field.name, str(field.type)
+        if pa.types.is_timestamp(field.type):
+            _ = field.type.tz
     return schema
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cql import types
 from cql.catalog import registry, spark_meta, spark_session, spark_stream, spark_table
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
+from cql.catalog.parquet_footer import row_groups
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_files import Files, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
@@ -251,17 +251,14 @@ def _footers(files: Files) -> Statistics:
     nulls: dict[str, int] = {}
     for file in files.files:
         try:
-            footer = pq.read_metadata(file.path)
-        except (OSError, pa.ArrowException):
+            groups = row_groups(file.path, nulls=True)
+        except (OSError, ValueError):
             return Statistics()  # reading the rows will say what is wrong with the file
-        rows += footer.num_rows
-        for group in range(footer.num_row_groups):
-            for k in range(footer.num_columns):
-                column = footer.row_group(group).column(k)
-                counted = column.statistics
-                if counted is not None and counted.has_null_count and counted.null_count:
-                    name = column.path_in_schema
-                    nulls[name] = nulls.get(name, 0) + counted.null_count
+        for group in groups:
+            rows += group.rows
+            for name, more in group.nulls.items():
+                if more:
+                    nulls[name] = nulls.get(name, 0) + more
     return Statistics(rows=rows, nulls=nulls)
 
 

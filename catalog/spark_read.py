@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import _create_local_socket
 
+from cql.catalog.parquet_footer import row_groups
 from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
 from cql.catalog.spark_files import DataFile, Files, frame_of
 from cql.catalog.spark_session import spark_call
@@ -157,7 +158,7 @@ def _guarded_open(
 ) -> tuple[int, _Batches]:
     try:
         return open_file(files, file, schema)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(files, file, error) from error
 
 
@@ -166,7 +167,7 @@ def _guarded(
 ) -> Iterator[pa.RecordBatch]:
     try:
         yield from source
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         _check_unchanged(files, file)
         raise _unreadable(files, file, error) from error
 
@@ -182,10 +183,9 @@ def _unreadable(files: Files, file: DataFile, error: Exception) -> CatalogError:
 def _open_parquet(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Batches]:
     # Not memory-mapped: a file cut short by someone else would kill the process with SIGBUS.
     with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as opened:
-        metadata = opened.metadata
-    notes = metadata.metadata or {}
+        notes = opened.metadata.metadata or {}
     legacy = b"org.apache.spark.legacyDateTime" in notes or b"org.apache.spark.legacyINT96" in notes
-    groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    groups = [group.rows for group in row_groups(file.path)]
 
     def batches(skip: int, max_rows: int) -> Iterator[pa.RecordBatch]:
         first = 0
@@ -211,7 +211,7 @@ def _open_parquet(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int,
             else:
                 yield from _no_columns(files, file, schema, sum(groups[first:]) - skip, max_rows)
 
-    return metadata.num_rows, batches
+    return sum(groups), batches
 
 
 def _open_orc(files: Files, file: DataFile, schema: pa.Schema) -> tuple[int, _Batches]:
