@@ -1,8 +1,7 @@
 """Files and folders as one source: in order of their paths, each from its first row to its last.
 
-A path may be a file, a folder (with all its files, also in sub-folders), a glob pattern, or a list
-of these. Files and folders whose name starts with ``_`` or ``.`` are hidden, as everywhere in this
-field. Folders named ``column=value`` are partitions: such a column is appended to the file's own.
+Which files there are is the subject of ``file_list``. Folders named ``column=value`` are
+partitions: such a column is appended to the file's own.
 
 Offsets are ``{"row": n, "file": path, "in_file": m}``: n rows of the whole were read (bad ones
 too), the last of them being row m - 1 of that file. Files before it in order are not opened again.
@@ -10,119 +9,27 @@ too), the last of them being row m - 1 of that file. Files before it in order ar
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import Column, Shaper, assignable, empty_columns, pick, read_schema, widens
+from cql.catalog.file_list import DataFile, list_files, partition_fields
 from cql.catalog.formats import Format, format_of, make_format
 from cql.catalog.options import Options
+from cql.catalog.reading import guarded
 from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
-from cql.types import BIGINT, INT, NULL, STRING
+from cql.types import NULL, STRING
 
 #: Statistics come from the footers of at most this many files.
 FOOTERS = 256
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file, and what the names of its folders say (text, None for NULL)."""
-
-    path: str
-    partitions: Mapping[str, str | None]
-
-
-def list_files(paths: Sequence[str], what: str) -> list[DataFile]:
-    """All files of the paths, in order; CatalogError for a path that is not there."""
-    found: dict[str, DataFile] = {}
-    for path in paths:
-        if "://" in path:
-            raise CatalogError(
-                f"{what}: {path} is not a local path", hint="mount it, or copy the files here"
-            )
-        for file in _expand(os.path.expanduser(path), what):
-            found.setdefault(file.path, file)
-    return sorted(found.values(), key=lambda f: f.path)
-
-
-def _expand(path: str, what: str) -> Iterator[DataFile]:
-    if os.path.isdir(path):
-        yield from _walk(path, path, what)
-    elif os.path.exists(path):
-        yield DataFile(path, {})
-    elif glob.has_magic(path):
-        root = os.path.dirname(path[: min(path.index(c) for c in "*?[" if c in path)])
-        for match in glob.glob(path, recursive=True):
-            if _hidden(os.path.relpath(match, root or ".")):
-                continue
-            if os.path.isdir(match):
-                yield from _walk(match, root, what)
-            else:
-                yield DataFile(match, _partitions(match, root))
-    else:
-        raise CatalogError(
-            f"{what}: there is no file or folder {path}",
-            hint=f"paths are relative to {os.getcwd()}" if not os.path.isabs(path) else None,
-        )
-
-
-def _walk(folder: str, root: str, what: str) -> Iterator[DataFile]:
-    def stop(error: OSError) -> None:
-        raise CatalogError(
-            f"{what}: folder {error.filename} cannot be listed: {error.strerror}"
-        ) from error
-
-    for where, folders, files in os.walk(folder, onerror=stop):
-        folders[:] = sorted(f for f in folders if not _hidden(f))
-        for name in files:
-            if not _hidden(name):
-                path = os.path.join(where, name)
-                yield DataFile(path, _partitions(path, root))
-
-
-def _hidden(relative: str) -> bool:
-    return any(
-        part.startswith((".", "_")) and part not in (".", "..") and "=" not in part
-        for part in relative.split(os.sep)
-    )
-
-
-def _partitions(path: str, root: str) -> dict[str, str | None]:
-    parts = os.path.relpath(os.path.dirname(path), root or ".").split(os.sep)
-    pairs = (part.split("=", 1) for part in parts if "=" in part)
-    return {unquote(k): None if v == _NULL_PARTITION else unquote(v) for k, v in pairs}
-
-
-def _partition_fields(files: Sequence[DataFile], what: str) -> list[Field]:
-    """Integers where all values are, else texts (as Spark guesses them)."""
-    names = list(files[0].partitions) if files else []
-    for file in files:
-        if list(file.partitions) != names:
-            raise CatalogError(
-                f"{what}: the folders of {file.path} name the partitions "
-                f"{', '.join(file.partitions) or '(none)'}, others {', '.join(names) or '(none)'}",
-                hint="all files must lie under the same levels of column=value",
-            )
-    fields = []
-    for name in names:
-        values = [v for f in files if (v := f.partitions[name]) is not None]
-        numbers = [int(v) for v in values if v.removeprefix("-").isdecimal() and v.isascii()]
-        whole = bool(values) and len(numbers) == len(values)
-        narrow = whole and all(-(2**31) <= n < 2**31 for n in numbers)
-        wide = whole and all(-(2**63) <= n < 2**63 for n in numbers)
-        fields.append(Field(name, INT if narrow else BIGINT if wide else STRING))
-    return fields
 
 
 def constant(value: str | None, field: Field, rows: int, path: str) -> Column:
@@ -167,7 +74,7 @@ class FileSource:
         files = list_files(self._paths, what)
         self.format = _format(named, given, files, self._paths, what, declared)
         given.done()
-        self._partition_fields = _partition_fields(files, what)
+        self._partition_fields = partition_fields(files, what)
         self.schema, self.unsupported = self._describe(files)
 
     def _describe(self, files: Sequence[DataFile]) -> tuple[Schema, dict[str, str]]:
@@ -202,8 +109,12 @@ class FileSource:
 
     def version(self) -> Any:
         """Which files there are, and when each was written last."""
-        found = ((f.path, os.stat(f.path)) for f in self.files())
-        return tuple((path, status.st_size, status.st_mtime_ns) for path, status in found)
+        found = []
+        for file in self.files():
+            with guarded(file.path):
+                status = os.stat(file.path)
+            found.append((file.path, status.st_size, status.st_mtime_ns))
+        return tuple(found)
 
     def statistics(self) -> Statistics:
         files = self.files()

@@ -22,7 +22,8 @@ from typing import Any
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
-from cql.catalog.files import DataFile, FileSource
+from cql.catalog.file_list import DataFile
+from cql.catalog.files import FileSource
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, too_short
 from cql.catalog.rows import Rows, joined
