@@ -23,7 +23,7 @@ from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_files import Files, table_files, table_schema
 from cql.catalog.spark_read import Slice, query_batches, read_batches
 from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_types import is_stand_in, unreadable
+from cql.catalog.spark_types import usable_columns
 from cql.catalog.spark_write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader
@@ -187,7 +187,7 @@ class SparkCatalog:
         declared: Schema | None = None,
         follow: float | None = None,
     ) -> SparkRelation:
-        schema, unsupported = _columns(table_schema(session, table))
+        schema, unsupported = usable_columns(table_schema(session, table), f"table {quoted(table)}")
         if declared is not None:
             schema = _checked(declared, schema, table)
         return SparkRelation(self, name, table, schema, spec, follow, unsupported)
@@ -300,7 +300,7 @@ class SparkSource:
         files = self.relation.files()
         slices: Iterator[Slice]
         held = files.schema if files is not None else table_schema(session, table)
-        _checked(wanted, _columns(held)[0], table)
+        _checked(wanted, usable_columns(held, f"table {quoted(table)}")[0], table)
         if files is not None:
             slices = read_batches(files, columns, offset=start, session=session)
             if files.direct:
@@ -351,7 +351,7 @@ class SparkSink:
     def __init__(self, session: SparkSession, name: Name, rows: pa.Schema, create: bool) -> None:
         self._open: Callable[[], EpochWriter] = lambda: EpochWriter(session, name, rows, create)
         self._writer: EpochWriter | None = self._open()
-        self._schema = _columns(self._writer.schema)[0]
+        self._schema = usable_columns(self._writer.schema, f"table {quoted(name)}")[0]
 
     @property
     def schema(self) -> Schema:
@@ -406,27 +406,9 @@ def _index(schema: Schema, name: str) -> int:
     return found
 
 
-def _columns(schema: pa.Schema) -> tuple[Schema, dict[str, str]]:
-    """The columns that queries can use, and the others with the reason."""
-    fields: list[Field] = []
-    unsupported: dict[str, str] = {}
-    for column in schema:
-        kind = types.from_arrow(column.type)
-        if is_stand_in(column):
-            unsupported[column.name] = unreadable(column)
-        elif kind is None:
-            unsupported[column.name] = f"{column.type} is not a type that queries can use"
-        elif kind.kind is types.Kind.DECIMAL and kind.precision > types.MAX_DECIMAL_DIGITS:
-            unsupported[column.name] = f"{kind} has more than {types.MAX_DECIMAL_DIGITS} digits"
-        else:
-            comment = (column.metadata or {}).get(b"comment")
-            note = comment.decode() if comment else None
-            fields.append(Field(column.name, kind, column.nullable, note))
-    return Schema(tuple(fields)), unsupported
-
-
 def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
     """The declared columns, each of which the table must have in that type."""
+    fields = []
     for f in declared:
         index = actual.find(f.name)
         if index is None:
@@ -434,13 +416,15 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
                 f"table {quoted(table)} has no column {f.name}",
                 hint="its columns are " + ", ".join(actual.names),
             )
-        if actual[index].type != f.type:
+        held = actual[index]
+        if held.type != f.type:
             raise CatalogError(
-                f"column {f.name} of table {quoted(table)} is {actual[index].type}, not {f.type}",
+                f"column {f.name} of table {quoted(table)} is {held.type}, not {f.type}",
                 hint="it was altered or made anew: run the statement again, and CREATE OR REPLACE "
                 "a stream that declares its columns",
             )
-    return declared
+        fields.append(dataclasses.replace(f, type=held.type))  # it knows the length of a CHAR
+    return Schema(tuple(fields))
 
 
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:

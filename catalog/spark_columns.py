@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.catalog.spark_files import DataFile, Files, PartitionValue
+from cql.catalog.spark_types import limit_of
 from cql.errors import CatalogError
 
 # Before these, files in Spark 2's calendar (or in ORC, in any version's) say another day than
@@ -54,17 +55,28 @@ def shaped(
     for field, array in zip(schema, found, strict=True):
         if field.name in files.partition_columns:
             value = file.partition[files.partition_columns.index(field.name)]
-            arrays.append(_repeated(value, field.type, rows))
+            arrays.append(_filled(_repeated(value, field.type, rows), field))
         elif array is None:
             arrays.append(nulls(rows, field.type))
         else:
-            made = _converted(array, field, files, file)
+            made = _filled(_converted(array, field, files, file), field)
             if legacy:
                 _check_calendar(made, field, files, file)
             arrays.append(made)
     if not arrays:
         return rows_only(rows)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _filled(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """The values of a CHAR column with their blanks, which Spark adds when it reads."""
+    limit = limit_of(field)
+    if limit is None or not limit.padded:
+        return array
+    least = pc.min(pc.utf8_length(array)).as_py()
+    if least is None or least >= limit.length:
+        return array
+    return pc.utf8_rpad(array, width=limit.length)
 
 
 def rows_only(rows: int) -> pa.RecordBatch:
@@ -185,3 +197,25 @@ def _check_calendar(
             "that they stand in another calendar there",
             hint="rewrite the table with Spark as parquet, or read it through a view",
         )
+
+
+def limited(array: pa.Array[Any], field: pa.Field[Any], table: str) -> pa.Array[Any]:
+    """Values as a CHAR or VARCHAR column stores them: blanks beyond its length are cut off, CHAR is
+    filled with blanks. CatalogError for a value that is too long without them, as in Spark."""
+    limit = limit_of(field)
+    if limit is None:
+        return array
+    lengths = pc.utf8_length(array)
+    longest = pc.max(lengths).as_py()
+    if longest is not None and longest > limit.length:
+        rest = pc.utf8_rtrim(pc.utf8_slice_codeunits(array, start=limit.length), characters=" ")
+        wrong = pc.index(pc.greater(pc.utf8_length(rest), 0), True).as_py()
+        if wrong >= 0:
+            value = array[wrong].as_py()
+            raise CatalogError(
+                f"table {table}: column {field.name} is {limit}, and a value has "
+                f"{len(value)} characters: {value[:40]!r}",
+                hint=f"shorten it in the query: left({field.name}, {limit.length})",
+            )
+        array = pc.utf8_slice_codeunits(array, start=0, stop=limit.length)
+    return _filled(array, field)

@@ -150,7 +150,8 @@ def frame_of(session: SparkSession, name: str | Sequence[str]) -> Any:
 def file_relation(frame: Any) -> Any | None:
     """Spark's relation over files under a table's name; None for anything else, views included."""
     plan = frame._jdf.queryExecution().analyzed()
-    while (kind := plan.nodeName()) == "SubqueryAlias":
+    # A Project above the files of a table is the one that fills its CHAR columns with blanks.
+    while (kind := plan.nodeName()) in ("SubqueryAlias", "Project"):
         plan = plan.child()
     if kind != "LogicalRelation":
         return None

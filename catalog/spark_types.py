@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from cql import types
+from cql.catalog.convert import read_schema
 from cql.errors import CatalogError
+from cql.model import Field, Schema
 
 COMMENT = "comment"
 """The key of a column's comment, in Spark's field metadata and in Arrow's."""
 
 _WHY = b"cql.unreadable"
+_LIMIT = b"cql.limit"
+_SPARKS_LIMIT = "__CHAR_VARCHAR_TYPE_STRING"
 
 _SIMPLE: dict[Any, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
@@ -62,6 +69,43 @@ def _field_or_stand_in(field: Any) -> pa.Field[Any]:
         return pa.field(field.name, pa.month_day_nano_interval(), field.nullable, why)
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many characters a text column holds: exactly ``length`` (``padded``, CHAR), or at most
+    (VARCHAR)."""
+
+    length: int
+    padded: bool
+
+    def __str__(self) -> str:
+        return f"{'char' if self.padded else 'varchar'}({self.length})"
+
+
+def limit_of(field: pa.Field[Any]) -> Limit | None:
+    """The limit of a CHAR or VARCHAR column; None for every other column."""
+    text = ((field.metadata or {}).get(_LIMIT) or b"").decode()
+    found = re.fullmatch(r"(var)?char\((\d+)\)", text, re.IGNORECASE)
+    return Limit(int(found[2]), padded=found[1] is None) if found is not None else None
+
+
+def usable_columns(schema: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
+    """The columns of a schema made here that queries can use, and why each other one is left out.
+    ``what`` names the data in errors. Raises CatalogError when two columns share one name."""
+    found, unsupported = read_schema(schema, what)
+    fields = []
+    for field in found:
+        column = schema.field(field.name)
+        comment = (column.metadata or {}).get(COMMENT.encode())
+        limit = limit_of(column)
+        kind = types.char(limit.length) if limit is not None and limit.padded else field.type
+        note = comment.decode() if comment else None
+        fields.append(Field(field.name, kind, field.nullable, note))
+    for name in unsupported:
+        if is_stand_in(schema.field(name)):
+            unsupported[name] = unreadable(schema.field(name))
+    return Schema(tuple(fields)), unsupported
+
+
 def to_spark(schema: pa.Schema) -> spark.StructType:
     """The Spark schema of a table that takes rows of this Arrow schema.
 
@@ -72,12 +116,13 @@ def to_spark(schema: pa.Schema) -> spark.StructType:
 
 
 def _arrow_field(field: Any, path: str) -> pa.Field[Any]:
-    comment = (field.metadata or {}).get(COMMENT)
+    notes = field.metadata or {}
+    kept = {COMMENT: notes.get(COMMENT), _LIMIT: notes.get(_SPARKS_LIMIT)}
     return pa.field(
         field.name,
         _arrow_type(field.dataType, path),
         nullable=field.nullable,
-        metadata={COMMENT: comment} if comment else None,
+        metadata={key: text for key, text in kept.items() if text} or None,
     )
 
 

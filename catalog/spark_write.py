@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from cql.catalog import registry, spark_partition, spark_sql, spark_table
-from cql.catalog.spark_columns import find_column, nulls, widens
+from cql.catalog.spark_columns import find_column, limited, nulls, widens
 from cql.catalog.spark_files import (
     PartitionValue,
     file_index,
@@ -251,6 +251,7 @@ class EpochWriter:
                         f"{wanted.type}: {error}",
                         hint="CAST or round it in the query",
                     ) from error
+            array = limited(array, wanted, self._table)
             if array.null_count and not wanted.nullable:
                 raise CatalogError(
                     f"table {self._table}: column {wanted.name} is NOT NULL, and a row has NULL",
@@ -361,8 +362,12 @@ class EpochWriter:
                 )
 
     def _refresh(self) -> None:
+        """Makes Spark list the folder anew, and compute anew what it has cached over the table,
+        directly or through views (``refreshTable`` alone leaves the caches of views as they are,
+        and that of the table from the second time on)."""
         with spark_call(self._session, f"refreshing {self._table}"):
             self._session.catalog.refreshTable(quoted(self._name))
+            self._session.catalog.refreshByPath(str(self._target.folder))
 
 
 def _create(session: SparkSession, full: tuple[str, ...], schema: pa.Schema) -> None:
@@ -426,10 +431,6 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         raise _unfit(table, "is bucketed")
     if (folder / "_spark_metadata").exists():
         raise _unfit(table, "is the sink of a Spark stream")
-    for column in entry.schema.fields:
-        limited = (column.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING")
-        if limited is not None:
-            raise _unfit(table, f"has the {limited} column {column.name}")
     partition_columns = tuple(
         found
         for column in entry.partition_columns

@@ -7,7 +7,7 @@ digits a scaled int64. Strings, binaries and arrays are int32 codes of the query
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -60,12 +60,20 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays."""
+    """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays.
+
+    ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only says
+    how the column compares (``planner.char_padding``)."""
 
     kind: Kind
     precision: int = 0
     scale: int = 0
     element: DataType | None = None
+    length: int = field(default=0, compare=False)
+
+    @property
+    def without_length(self) -> DataType:
+        return replace(self, length=0) if self.length else self
 
     @property
     def storage(self) -> str:
@@ -169,6 +177,11 @@ BINARY = DataType(Kind.BINARY)
 
 def decimal(precision: int, scale: int) -> DataType:
     return DataType(Kind.DECIMAL, precision, scale)
+
+
+def char(length: int) -> DataType:
+    """CHAR(length): text of exactly so many characters."""
+    return DataType(Kind.STRING, length=length)
 
 
 def array(element: DataType) -> DataType:

@@ -174,7 +174,7 @@ def _number(arg: Expr, usage: str, pos: Position | None) -> Expr:
 def _result(fn: str, args: tuple[Expr, ...]) -> DataType:
     if fn == "count":
         return BIGINT
-    to = args[0].type
+    to = args[0].type.without_length
     if fn in _IDEMPOTENT:
         return to
     if fn == "sum":

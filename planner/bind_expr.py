@@ -274,7 +274,7 @@ class ExprBinder:
         otherwise = unified.pop() if default is not None else None
         nullable = otherwise is None or any(v.nullable for v in (*unified, otherwise))
         branches = tuple(zip(conditions, unified, strict=True))
-        return Case(branches, otherwise, unified[0].type, nullable, pos)
+        return Case(branches, otherwise, unified[0].type.without_length, nullable, pos)
 
     def _is(self, node: exp.Is) -> Expr:
         pos, value, against = self.binder.pos(node), self.bind(node.this), node.expression
@@ -291,8 +291,8 @@ class ExprBinder:
         pos, value = self.binder.pos(node), self.bind(node.this)
         low, high = self.bind(node.args["low"]), self.bind(node.args["high"])
         both = [
-            functions.resolve("ge", [value, low], pos),
-            functions.resolve("le", [value, high], pos),
+            functions.raw_comparison("ge")((value, low), pos),
+            functions.raw_comparison("le")((value, high), pos),
         ]
         return functions.resolve("and", both, pos)
 
@@ -536,7 +536,7 @@ class ExprBinder:
                 return fixed
             if not args:
                 raise self.binder.error(f"{name}() needs an argument", node)
-            return args[0].type
+            return args[0].type.without_length
         if not self._is_aggregate(name):
             raise self.binder.error(f"{name} cannot stand before OVER", node)
         pos = self.binder.pos(node)

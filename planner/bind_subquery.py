@@ -63,7 +63,7 @@ def is_in_related(
         return None
     parts, inner, pos = conjuncts(plan.input.condition), plan.input.input, binder.pos(node)
     x, wanted = coercion.unify([plan.exprs[0], _inward(value)], pos, "IN (subquery)")
-    there = functions.resolve("eq", [x, wanted], pos)
+    there = functions.raw_comparison("eq")((x, wanted), pos)  # Spark pads no CHAR here
     unknown = [functions.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
     asked = _related(binder, inner, [*parts, there], "IN (subquery)", node)
     if not unknown:

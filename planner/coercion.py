@@ -12,6 +12,7 @@ from functools import reduce
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Cast, Expr, Literal
+from cql.planner.trees import replace
 from cql.types import (
     BIGINT,
     BINARY,
@@ -201,7 +202,7 @@ def cast(
     function's argument may become unasked. BindError where no such cast exists, at ``pos``; the
     Cast itself stands where ``expr`` does."""
     if expr.type == to:
-        return expr
+        return replace(expr, type=to) if expr.type.length and not to.length else expr
     if not castable(expr.type, to):
         raise BindError(
             f"cannot cast {expr.type} to {to}", position=pos, hint=_detour(expr.type, to)

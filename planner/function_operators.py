@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cql.errors import BindError, NotSupportedError, Position
+from cql.planner.char_padding import padded
 from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
 from cql.planner.expr import Call, Case, Expr, Literal
 from cql.planner.show import INFIX
@@ -231,6 +232,14 @@ def shift(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
 
 
 def comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
+    """A comparison in which CHAR columns are padded."""
+    raw = raw_comparison(fn)
+    return lambda args, pos: raw(padded(args), pos)
+
+
+def raw_comparison(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
+    """A comparison of the values as they are: Spark pads no CHAR in BETWEEN and nullif."""
+
     def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
         a, b = unify(args, pos, _symbol(fn), own_digits=True)
         if fn in ("null_safe_eq", "is_distinct_from"):
@@ -263,7 +272,7 @@ def in_list(args: tuple[Expr, ...], pos: Position | None) -> Expr:
             position=pos,
             hint="compare with a range, or keep the values in a table",
         )
-    typed = unify(args, pos, "IN", own_digits=True)
+    typed = unify(padded(args), pos, "IN", own_digits=True)
     if all(isinstance(a, Literal) for a in typed[1:]):
         return strict("in_list", typed, BOOLEAN, pos)
     tests = [strict("eq", (typed[0], a), BOOLEAN, pos) for a in typed[1:]]
@@ -302,7 +311,7 @@ def if_(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 
 def nullif(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     a, b = args
-    same = comparison("eq")((a, b), pos)
+    same = raw_comparison("eq")((a, b), pos)
     return Case(((same, Literal(None, a.type, pos)),), a, a.type, True, pos)
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
+from cql.planner.char_padding import forget_length
 from cql.planner.coercion import cast, common_type, unify
 from cql.planner.expr import Expr
 from cql.planner.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
 from cql.planner.function_library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
-from cql.planner.function_operators import OPERATORS, case
+from cql.planner.function_operators import OPERATORS, case, raw_comparison
 from cql.planner.signature import Signature
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "fold",
     "monotone",
     "only_overflows",
+    "raw_comparison",
     "resolve",
     "unify",
 ]
@@ -84,7 +86,7 @@ def resolve(
             position=pos,
             hint=f"usage: {signature.usage}",
         )
-    return signature.build(tuple(args), pos)
+    return forget_length(signature.build(tuple(args), pos))
 
 
 def is_taken(name: str) -> bool:

@@ -27,7 +27,6 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
-    VarcharType,
 )
 
 from cql.catalog import registry, spark_session, spark_staging, spark_table
@@ -351,10 +350,6 @@ def test_tables_that_cannot_take_streams(spark: Any, name: str, tmp_path: Path) 
     plain = StructType([StructField("k", LongType())])
     with pytest.raises(CatalogError, match="holds orc files"):
         EpochWriter(spark, make(spark, name, plain, tmp_path / "o", provider="orc"), KEYS)
-    registry.drop(spark, name)
-    make(spark, name, StructType([StructField("k", VarcharType(3))]), tmp_path / "v")
-    with pytest.raises(CatalogError, match=r"varchar\(3\) column k"):
-        EpochWriter(spark, name, KEYS)
     registry.drop(spark, name)
     both = StructType([StructField("k", LongType()), StructField("x", DoubleType())])
     make(spark, name, both, tmp_path / "x", partitions=["x"])
