@@ -12,11 +12,24 @@ import pyarrow as pa
 
 from cql.errors import CatalogError, did_you_mean
 from cql.model import Field, Schema
-from cql.types import MAX_DECIMAL_DIGITS, STRING, DataType, Kind, from_arrow
+from cql.types import (
+    DATE,
+    DOUBLE,
+    MAX_DECIMAL_DIGITS,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    Kind,
+    decimal,
+    from_arrow,
+)
 
 #: An Arrow array of any type; the stubs' generic Array knows less of it than we use.
 Column: TypeAlias = Any
 
+#: Key in a column's metadata: why no column of ours can hold it.
+UNREADABLE = b"cql.unreadable"
 _INTEGER_ORDER = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
@@ -36,7 +49,10 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
             )
         seen.add(column.name)
         ours = from_arrow(column.type)
-        if ours is None:
+        reason = (column.metadata or {}).get(UNREADABLE)
+        if reason is not None:
+            unsupported[column.name] = reason.decode()
+        elif ours is None:
             unsupported[column.name] = f"no column can hold values of type {column.type}"
         elif ours.kind is Kind.DECIMAL and ours.precision > MAX_DECIMAL_DIGITS:
             unsupported[column.name] = f"{ours} has more than {MAX_DECIMAL_DIGITS} digits"
@@ -60,6 +76,34 @@ def widens(source: DataType, target: DataType) -> bool:
         whole = target.precision - target.scale >= source.precision - source.scale
         return whole and target.scale >= source.scale
     return source.kind is Kind.FLOAT and target.kind is Kind.DOUBLE
+
+
+def common(one: DataType, other: DataType, *, text: bool) -> DataType | None:
+    """The narrowest type that holds the values of both, None where there is none. Of ``text``, what
+    is guessed may be read anew: whole numbers among fractions (those that a double cannot hold are
+    refused then), days among times, times without a zone among those with one."""
+    for source, target in ((one, other), (other, one)):
+        if widens(source, target):
+            return target
+        if text and source.is_integer and target.is_fraction:
+            return DOUBLE
+        if text and (source, target) in _EARLIER_TIMES:
+            return target
+        if target.kind is Kind.DECIMAL and source.is_integer:
+            whole = max(target.precision - target.scale, _INTEGER_DIGITS[source.kind])
+            return _decimal(whole, target.scale)
+    if one.kind is other.kind is Kind.DECIMAL:
+        whole = max(one.precision - one.scale, other.precision - other.scale)
+        return _decimal(whole, max(one.scale, other.scale))
+    small = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.FLOAT)
+    return DOUBLE if one.kind in small and other.kind in small else None
+
+
+_EARLIER_TIMES = ((DATE, TIMESTAMP_NTZ), (DATE, TIMESTAMP), (TIMESTAMP_NTZ, TIMESTAMP))
+
+
+def _decimal(whole: int, scale: int) -> DataType | None:
+    return decimal(whole + scale, scale) if whole + scale <= MAX_DECIMAL_DIGITS else None
 
 
 def assignable(source: DataType, target: DataType) -> bool:
@@ -238,6 +282,22 @@ def _concat(arrays: list[Column]) -> Column:
     if any(a.type != arrays[0].type for a in arrays):  # plain and dictionary-encoded strings
         arrays = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
     return pa.concat_arrays(arrays)
+
+
+def find_name(name: str, names: Sequence[str], others: Sequence[str], where: str) -> str | None:
+    """The spelling that ``names`` has for a column: the same, or the only one that differs in case
+    alone and is not the name of another column that is looked for (``others``). None if there is
+    none, CatalogError if there are several."""
+    if name in names:
+        return name
+    folded = name.lower()
+    alike = [n for n in names if n.lower() == folded and n not in others]
+    if len(alike) > 1:
+        raise CatalogError(
+            f"{where}: column {name} could be {' or '.join(alike)}",
+            hint="names match without regard to case: declare the column as it is spelt there",
+        )
+    return alike[0] if alike else None
 
 
 def pick(schema: Schema, columns: Sequence[str], what: str) -> tuple[Field, ...]:

@@ -16,13 +16,24 @@ from typing import Any
 import pyarrow as pa
 
 from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
-from cql.catalog.convert import Column, Shaper, assignable, empty_columns, pick, read_schema, widens
+from cql.catalog.convert import (
+    Column,
+    Shaper,
+    assignable,
+    empty_columns,
+    find_name,
+    pick,
+    read_schema,
+    widens,
+)
 from cql.catalog.file_list import DataFile, list_files, partition_fields
+from cql.catalog.file_schema import drifted, merged, spread
 from cql.catalog.formats import Format, format_of, make_format
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded
 from cql.catalog.rows import Rows
-from cql.errors import CatalogError, did_you_mean
+from cql.catalog.text import TextFormat
+from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
@@ -30,6 +41,11 @@ from cql.types import NULL, STRING
 
 #: Statistics come from the footers of at most this many files.
 FOOTERS = 256
+#: The schema comes from at most this many files, of text formats from so many bytes of all of them
+#: and at least of each.
+LOOKED_AT = 1_000
+SAMPLES = 64 << 20
+LEAST_SAMPLE = 64 << 10
 
 
 def constant(value: str | None, field: Field, rows: int, path: str) -> Column:
@@ -53,8 +69,10 @@ def constant(value: str | None, field: Field, rows: int, path: str) -> Column:
 class FileSource:
     """See the module. Options: path, format (by suffix without it) and those of the format.
 
-    The schema is the declared one, or that of the first file. A file is checked against it when it
-    is opened: a missing column or another type is a CatalogError, a narrower type is widened."""
+    The schema is the declared one, or one that holds the values of the files that there are
+    (``file_schema``; of text formats, of samples of them). A file is checked against it when it is
+    opened: a narrower type is widened, another one is a CatalogError, a column that it lacks is
+    NULL."""
 
     bounded = True
 
@@ -75,7 +93,10 @@ class FileSource:
         self.format = _format(named, given, files, self._paths, what, declared)
         given.done()
         self._partition_fields = partition_fields(files, what)
+        self._origin: dict[str, str] = {}
         self.schema, self.unsupported = self._describe(files)
+        if isinstance(self.format, TextFormat):
+            self.format.others = self.schema.names
 
     def _describe(self, files: Sequence[DataFile]) -> tuple[Schema, dict[str, str]]:
         parts = self._partition_fields
@@ -83,17 +104,24 @@ class FileSource:
             names = {f.name.lower(): f for f in self._declared}
             self._partition_fields = [names.get(f.name.lower(), f) for f in parts]
             if files:
-                self.names_in(files[0], self._own(self._declared))
+                self.columns_in(files[0], self._own(self._declared))
             return self._declared, {}
         if not files:
             raise CatalogError(
                 f"{self._what}: no files in {', '.join(self._paths)}",
                 hint="declare the columns, or name a folder that holds files",
             )
-        own, unsupported = read_schema(self.format.infer(files[0].path), f"file {files[0].path}")
+        looked = spread([f.path for f in files], LOOKED_AT)
+        share = max(LEAST_SAMPLE, SAMPLES // len(looked))
+        found = [(path, self.format.infer(path, share)) for path in looked]
+        columns = merged(found, self._what, text=isinstance(self.format, TextFormat))
+        if not columns.fields and not columns.unsupported:
+            empty = f"file {looked[0]} is" if len(looked) == 1 else f"all files of {self._what} are"
+            raise CatalogError(f"{empty} empty", hint="declare the columns of the stream")
+        self._origin = columns.origin
         taken = {f.name.lower() for f in parts}
-        kept = tuple(f for f in own if f.name.lower() not in taken)
-        return Schema((*kept, *parts)), unsupported
+        kept = tuple(f for f in columns.fields if f.name.lower() not in taken)
+        return Schema((*kept, *parts)), columns.unsupported
 
     def _own(self, schema: Schema) -> list[Field]:
         """The columns that files hold themselves."""
@@ -155,27 +183,31 @@ class FileSource:
         own = self.wanted(fields)
         for file in files:
             place = skip
-            for rows in self.format.read(file.path, own, self.names_in(file, own), skip):
-                raw = self.complete(file, fields, own, rows)
+            held, names = self.columns_in(file, own)
+            for rows in self.format.read(file.path, held, names, skip):
+                raw = self.complete(file, fields, held, rows)
                 yield file_piece(raw, file.path, row, place)
                 row, place = row + raw.count, place + raw.count
             skip = 0
 
     def complete(
-        self, file: DataFile, fields: Sequence[Field], own: Sequence[Field], rows: Rows
+        self, file: DataFile, fields: Sequence[Field], held: Sequence[Field], rows: Rows
     ) -> Rows:
-        """The columns asked for, from those of the file and the names of its folders."""
+        """The columns asked for, from those that the file holds and the names of its folders; NULL
+        where neither has them."""
         batch = rows.batch
         if not fields:
             return Rows(empty_columns(batch.num_rows), rows.bad)
         values = {k.lower(): v for k, v in file.partitions.items()}
-        read = {f.name: column for f, column in zip(own, batch.columns, strict=True)}
-        arrays = [
-            constant(values[f.name.lower()], f, batch.num_rows, file.path)
-            if f.name.lower() in values
-            else read[f.name]
-            for f in fields
-        ]
+        read = {f.name: batch.column(i) for i, f in enumerate(held)}
+        arrays: list[Column] = []
+        for f in fields:
+            if f.name.lower() in values:
+                arrays.append(constant(values[f.name.lower()], f, batch.num_rows, file.path))
+            elif f.name in read:
+                arrays.append(read[f.name])
+            else:
+                arrays.append(pa.nulls(batch.num_rows, f.type.to_arrow()))
         return Rows(pa.RecordBatch.from_arrays(arrays, names=[f.name for f in fields]), rows.bad)
 
     def wanted(self, fields: Sequence[Field]) -> list[Field]:
@@ -187,8 +219,9 @@ class FileSource:
         narrow = [f for f in rest if not f.type.is_text]
         return (narrow or rest)[:1]
 
-    def names_in(self, file: DataFile, fields: Sequence[Field]) -> list[str]:
-        """The file's spelling of the columns; CatalogError where it does not fit the schema."""
+    def columns_in(self, file: DataFile, fields: Sequence[Field]) -> tuple[list[Field], list[str]]:
+        """Those of the columns that the file holds, and its spelling of their names; CatalogError
+        where it does not fit the schema."""
         expected = [f.name.lower() for f in self._partition_fields]
         if [name.lower() for name in file.partitions] != expected:
             raise CatalogError(
@@ -197,8 +230,8 @@ class FileSource:
                 hint="all files must lie under the same levels of column=value",
             )
         found = self.format.check(file.path)
-        if found is None or not found.names:
-            return [f.name for f in fields]
+        if found is None:
+            return list(fields), [f.name for f in fields]
         where = f"file {file.path}"
         if all(pa.types.is_null(f.type) for f in found):  # names alone: types are the parser's
             actual = Schema(tuple(Field(f.name, NULL) for f in found))
@@ -206,13 +239,24 @@ class FileSource:
         else:
             actual, unsupported = read_schema(found, where)
         fits = widens if self._declared is None else assignable
+        others = (self._declared or self.schema).names
+        held: list[Field] = []
+        names: list[str] = []
         for field in fields:
-            index = actual.find(field.name)
+            name = find_name(field.name, found.names, others, where)
+            if name is None:
+                if self._origin.get(field.name) == file.path:  # it had it a while ago
+                    raise drifted(where, field, "it has no such column", None)
+                continue
+            index = actual.find(name)
             if index is None:
-                raise _drift(where, field, unsupported.get(field.name), actual)
-            if not fits(actual[index].type, field.type):
-                raise _drift(where, field, f"holds it as {actual[index].type}", actual)
-        return [f.name for f in pick(actual, [f.name for f in fields], where)]
+                raise drifted(where, field, unsupported[name], self._origin.get(field.name))
+            kind = actual[index].type
+            if not fits(kind, field.type):
+                raise drifted(where, field, kind, self._origin.get(field.name))
+            held.append(field)
+            names.append(name)
+        return held, names
 
 
 def file_piece(rows: Rows, path: str, row: int, place: int) -> Piece:
@@ -253,12 +297,3 @@ def _format(
             )
         named = kind
     return make_format(named, options, first, None if declared is None else declared.fields)
-
-
-def _drift(where: str, field: Field, found: str | None, actual: Schema) -> CatalogError:
-    close = did_you_mean(field.name, actual.names) if found is None else None
-    return CatalogError(
-        f"{where} does not fit column {field.name} {field.type} of the stream: it "
-        + (found or "has no such column"),
-        hint=close or "the schema changed: convert the file, or declare the stream anew",
-    )

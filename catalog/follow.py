@@ -22,12 +22,13 @@ from typing import Any
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
+from cql.catalog.csv_lines import CsvFormat, first_line
 from cql.catalog.file_list import DataFile
 from cql.catalog.files import FileSource
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, too_short
 from cql.catalog.rows import Rows, joined
-from cql.catalog.text import CHUNK, CsvFormat, TextFormat, Wanted, first_line, lines_in
+from cql.catalog.text import CHUNK, TextFormat, Wanted, lines_in
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -60,6 +61,12 @@ class FollowSource:
             raise CatalogError(
                 f"{what}: follow and multiline exclude each other",
                 hint="a value with line ends cannot be told from an incomplete line",
+            )
+        if isinstance(self._files.format, TextFormat) and not self._files.format.ends_lines:
+            raise CatalogError(
+                f"{what}: line ends of {self._files.format.encoding} are several bytes: such files "
+                "cannot be followed",
+                hint="write them in UTF-8, or read the folder without follow",
             )
         packed = [f.path for f in self._files.files() if f.path.endswith((".gz", ".bz2", ".zst"))]
         if packed:
@@ -106,6 +113,7 @@ class _FollowFeed:
         self._source = source
         self._fields = fields
         self._own = source.wanted(fields)
+        self._held: list[Field] = []  # those of them that the open file has
         self._what = what
         self._clock = clock
         self._poll = poll
@@ -197,8 +205,8 @@ class _FollowFeed:
 
     def _read_whole(self, place: _Place) -> bool:
         if self._whole is None:
-            names = self._source.names_in(place.file, self._own)
-            self._whole = self._source.format.read(place.file.path, self._own, names, place.rows)
+            self._held, names = self._source.columns_in(place.file, self._own)
+            self._whole = self._source.format.read(place.file.path, self._held, names, place.rows)
         rows = next(self._whole, None)
         if rows is None:
             return False
@@ -217,10 +225,10 @@ class _FollowFeed:
         data = self._lines_from(path, start, final)
         if not data:
             return False
-        names = self._source.names_in(place.file, self._own)
-        wanted = Wanted(path, self._own, names, text.head(path))
-        parts = list(text.rows(data, line, wanted))
-        found = joined(self._own, parts) if parts else Rows(text.parse(b"", wanted))
+        self._held, names = self._source.columns_in(place.file, self._own)
+        wanted = Wanted(path, self._held, names, text.head(path))
+        parts = list(text.rows(text.decoded(data, path, start), line, wanted))
+        found = joined(self._held, parts) if parts else Rows(text.parse(b"", wanted))
         if found.count < place.skip:
             raise too_short(path, place.rows - place.skip + found.count, place.rows)
         end = (start + len(data), line + lines_in(data))
@@ -247,7 +255,7 @@ class _FollowFeed:
     def _add(self, place: _Place, rows: Rows, end: tuple[int, int] | None) -> None:
         """Rows that follow ``place``; ``end`` is the byte after them and the number of its line,
         None for whole files."""
-        raw = self._source.complete(place.file, self._fields, self._own, rows)
+        raw = self._source.complete(place.file, self._fields, self._held, rows)
         row, count, path = self._row, raw.count, place.file.path
 
         def after(k: int) -> Offset:

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cql.catalog.csv_lines import CsvFormat
+from cql.catalog.json_lines import JsonFormat
 from cql.catalog.options import Options
 from cql.catalog.parquet_footer import row_groups
 from cql.catalog.reading import guarded, named, skipped, too_short, trusted
 from cql.catalog.rows import Rows
-from cql.catalog.text import CsvFormat, JsonFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
 from cql.model import Field
@@ -25,8 +26,9 @@ from cql.model import Field
 class Format(Protocol):
     @property
     def name(self) -> str: ...
-    def infer(self, path: str) -> pa.Schema:
-        """The file's columns; text formats look at its first rows."""
+    def infer(self, path: str, size: int) -> pa.Schema:
+        """The file's columns, none for a file without any. Text formats look at its first rows,
+        about ``size`` bytes; a column without a value there is of the null type."""
         ...
 
     def check(self, path: str) -> pa.Schema | None:
@@ -54,7 +56,8 @@ class ParquetFormat:
 
         return pq.ParquetFile(path, memory_map=False, coerce_int96_timestamp_unit="us")
 
-    def infer(self, path: str) -> pa.Schema:
+    def infer(self, path: str, size: int = 0) -> pa.Schema:
+        del size
         with guarded(path), self._open(path) as file:
             return named(file.schema_arrow)
 
@@ -108,7 +111,8 @@ class ArrowFormat:
 
     name = "arrow"
 
-    def infer(self, path: str) -> pa.Schema:
+    def infer(self, path: str, size: int = 0) -> pa.Schema:
+        del size
         with guarded(path):
             return named(self._open(path)[0])
 
@@ -204,7 +208,7 @@ def make_format(
             tabs = path is not None and ".tsv" in path.lower()
             return CsvFormat(options, "\t" if tabs else ",", columns)
         case "json":
-            return JsonFormat(options)
+            return JsonFormat(options, columns)
     raise CatalogError(
         f"unknown format {name}", hint=did_you_mean(name, NAMES, what="formats of files are")
     )

@@ -1,36 +1,42 @@
-"""CSV and JSON-lines: files whose types are declared or guessed, read as text or followed."""
+"""What CSV and JSON-lines share: files of lines whose types are declared or guessed, read whole or
+followed, and cut, decoded and looked through in the same way."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import io
-import json
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cql.catalog.convert import Column, article
+from cql.catalog.convert import UNREADABLE, Column, article
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, named, skipped, trusted
+from cql.catalog.reading import guarded, skipped, trusted
 from cql.catalog.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput
 from cql.model import Field
-from cql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
+from cql.types import (
+    DATE,
+    DOUBLE,
+    MAX_DECIMAL_DIGITS,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+)
 
 #: Bytes that the types are guessed from, and that are parsed at a time.
 CHUNK = 4 << 20
 #: A value with line ends that is longer than this has lost its closing quote.
 LONGEST = 4 * CHUNK
 NO_ROW = "the line is not one row"
+ENCODING = "give the option encoding with what the file is written in, such as encoding 'latin-1'"
 DECLARE = "correct the row, or declare a type that holds the value (STRING takes all)"
-_DAY = r"^\d{4}-\d\d-\d\d$"
-_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
+DAY = r"^\d{4}-\d\d-\d\d$"
+ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
 
 
 def times(array: Column, target: DataType) -> Column:
@@ -43,7 +49,7 @@ def times(array: Column, target: DataType) -> Column:
     try:
         return array.cast(TIMESTAMP.to_arrow())
     except pa.ArrowInvalid:
-        zoned, day = (pc.match_substring_regex(array, regex) for regex in (_ZONE, _DAY))
+        zoned, day = (pc.match_substring_regex(array, regex) for regex in (ZONE, DAY))
         rest = pc.if_else(day, "T00:00:00Z", pc.if_else(zoned, "", "Z"))
         return pc.binary_join_element_wise(array, rest, "").cast(TIMESTAMP.to_arrow())
 
@@ -64,6 +70,20 @@ class TextFormat(ABC):
     fails, line by line. A row is a line, whatever stands in other lines."""
 
     multiline = False
+
+    def __init__(self, options: Options, columns: Sequence[Field] | None) -> None:
+        self.guessed = columns is None
+        #: All columns of the stream: a name that is one of them is not taken for another.
+        self.others: Sequence[str] = () if columns is None else [f.name for f in columns]
+        self.encoding = _encoding(options)
+
+    @abstractmethod
+    def infer(self, path: str, size: int) -> pa.Schema:
+        """See ``formats.Format``."""
+
+    @abstractmethod
+    def texts(self, data: bytes, wanted: Wanted, index: int) -> Column:
+        """One of the columns as the texts that stand in the lines."""
 
     @abstractmethod
     def head(self, path: str) -> list[str]:
@@ -102,11 +122,11 @@ class TextFormat(ABC):
         """The file in pieces of about CHUNK bytes that end where a row does."""
         rest = b""
         with guarded(path):
-            stream = pa.input_stream(path)
+            stream = self.stream(path)
         with stream:
             while True:
                 with guarded(path):
-                    more: bytes = stream.read(CHUNK)
+                    more = stream.read(CHUNK)
                 if not more:
                     break
                 rest += more
@@ -118,6 +138,38 @@ class TextFormat(ABC):
                     rest = rest[at:]
         if rest:
             yield rest
+
+    def stream(self, path: str) -> ByteStream:
+        """The file in UTF-8, unpacked."""
+        raw = pa.input_stream(path)
+        return raw if self.encoding is None else _Recoded(raw, self.encoding, path)
+
+    @property
+    def ends_lines(self) -> bool:
+        """Whether the byte of a line end is one in every place, so that lines can be followed."""
+        return self.encoding is None or "\n".encode(self.encoding) == b"\n"
+
+    def decoded(self, data: bytes, path: str, at: int) -> bytes:
+        """Whole lines, which stand at byte ``at`` of a file that is followed, in UTF-8."""
+        if self.encoding is None:
+            return data
+        try:
+            return data.decode(self.encoding).encode()
+        except UnicodeDecodeError as error:
+            raise not_encoded(path, at + error.start, self.encoding, error) from error
+
+    def sample(self, path: str, size: int) -> bytes:
+        """Rows from the beginning of the file: about ``size`` bytes, one row at least. CatalogError
+        where they are not text."""
+        data = b""
+        with guarded(path), self.stream(path) as stream:
+            while more := stream.read(size):
+                data += more
+                if len(data) >= size and (at := self.cut(data)):
+                    data = data[:at]
+                    break
+        check_text(path, data)
+        return data.removeprefix(codecs.BOM_UTF8)
 
     def cut(self, data: bytes) -> int:
         """Where the last complete row of ``data`` ends."""
@@ -144,13 +196,25 @@ class TextFormat(ABC):
         lines = data.count(b"\n") + (not data.endswith(b"\n"))
         if batch.num_rows != lines and batch.num_rows != self._count(data, wanted):
             raise ValueError(NO_ROW)
+        if self.guessed:
+            self._check_rounding(batch, data, wanted)
         return batch
+
+    def _check_rounding(self, batch: pa.RecordBatch, data: bytes, wanted: Wanted) -> None:
+        """ValueError for a whole number that became another one as a double."""
+        for index, field in enumerate(wanted.fields):
+            if field.type == DOUBLE and _beyond(batch.column(index)):
+                for text in _whole_numbers(self.texts(data, wanted, index)):
+                    if _loses(text):
+                        raise ValueError(f"column {field.name}: {clipped(text)} is no double")
 
     def _count(self, data: bytes, wanted: Wanted) -> int:
         return sum(self.is_row(line, wanted) for line in self.split(data))
 
     def finish(self, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         """Texts that stand for times become times. Raises ArrowInvalid."""
+        if not wanted.fields:
+            return batch  # without columns, and with a number of rows
         arrays = []
         for column, field in zip(batch.columns, wanted.fields, strict=True):
             if field.type in (TIMESTAMP, TIMESTAMP_NTZ, DATE) and pa.types.is_string(column.type):
@@ -174,7 +238,7 @@ class TextFormat(ABC):
 
         def blame(index: int, error: Exception) -> BadInput:
             number, line = lines[index]
-            what, remedy = self.complaint(line, error, wanted)
+            what, remedy = _not_text(line) or self.complaint(line, error, wanted)
             text = line.decode(errors="replace").rstrip("\r\n")
             return BadInput(
                 index, f"file {wanted.path}, line {number}: {what}", remedy, clipped(text)
@@ -184,6 +248,128 @@ class TextFormat(ABC):
         if not good:
             return Rows(self.parse(b"", wanted), tuple(bad))
         return Rows(pa.concat_batches(good), tuple(bad))
+
+
+class ByteStream(Protocol):
+    def read(self, size: int) -> bytes: ...
+    def __enter__(self) -> ByteStream: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+class _Recoded:
+    """A stream of another encoding, in UTF-8."""
+
+    def __init__(self, raw: Any, encoding: str, path: str) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._encoding = encoding
+        self._path = path
+        self._read = 0
+
+    def read(self, size: int) -> bytes:
+        while True:
+            more: bytes = self._raw.read(size)
+            before = self._decoder.getstate()[0]
+            try:
+                text = self._decoder.decode(more, final=not more)
+            except UnicodeDecodeError as error:
+                at = self._read - len(before) + error.start
+                raise not_encoded(self._path, at, self._encoding, error) from error
+            self._read += len(more)
+            if text or not more:
+                return text.encode()
+
+    def __enter__(self) -> _Recoded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._raw.close()
+
+
+def check_text(path: str, data: bytes) -> None:
+    """CatalogError where the beginning of a file is not UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        where, byte = error.start, data[error.start]
+        line = lines_in(data[:where]) + 1
+        raise CatalogError(
+            f"file {path}, byte {where} (line {line}): 0x{byte:02X} is not UTF-8", hint=ENCODING
+        ) from error
+
+
+def not_encoded(path: str, at: int, encoding: str, error: UnicodeDecodeError) -> CatalogError:
+    return CatalogError(
+        f"file {path}, byte {at}: 0x{error.object[error.start]:02X} is not {encoding}",
+        hint="give the encoding that the file is written in",
+    )
+
+
+def _encoding(options: Options) -> str | None:
+    """None for UTF-8."""
+    given = options.text("encoding")
+    if given is None:
+        return None
+    try:
+        found = codecs.lookup(given)
+        "".encode(found.name)
+    except LookupError:
+        wanted = "the name of an encoding of text, such as 'utf-8', 'latin-1' or 'utf-16'"
+        raise options.fail("encoding", wanted) from None
+    return None if found.name == "utf-8" else found.name
+
+
+def _not_text(line: bytes) -> tuple[str, str] | None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        byte = line[error.start]
+        return f"byte {error.start} of the line, 0x{byte:02X}, is not UTF-8", ENCODING
+    return None
+
+
+def guessed_number(name: str, numbers: Column, texts: Callable[[], Column]) -> pa.Field[Any]:
+    """The field of a column that was guessed to hold ``numbers``, doubles: another one where whole
+    numbers in it are beyond 64 bits, or are no doubles."""
+    if not _beyond(numbers):
+        return pa.field(name, pa.float64())
+    present = texts().drop_null()
+    whole = _whole_numbers(present)
+    lost = next((text for text in whole if _loses(text)), None)
+    if lost is None:
+        return pa.field(name, pa.float64())
+    digits = max(len(text.lstrip("+-").lstrip("0")) for text in whole)
+    every = len(_whole_numbers(present, least=1)) == len(present.unique())
+    if every and digits <= MAX_DECIMAL_DIGITS:
+        return pa.field(name, pa.decimal128(max(digits, 20), 0))
+    reason = "which no bigint holds" if every else "which no double holds, beside fractions"
+    reason = f"it holds {clipped(lost)}, {reason}: declare it STRING, or DOUBLE to have it rounded"
+    return pa.field(name, pa.float64(), metadata={UNREADABLE: reason.encode()})
+
+
+def _beyond(numbers: Column) -> bool:
+    """Whether some are so large that not every whole number there is a double."""
+    import pyarrow.compute as pc
+
+    largest = pc.max(pc.abs(numbers)).as_py()
+    return largest is not None and not largest < 2**53
+
+
+def _whole_numbers(texts: Column, least: int = 16) -> list[str]:
+    """The different texts of whole numbers with so many digits (2^53 has 16)."""
+    import pyarrow.compute as pc
+
+    matched = pc.match_substring_regex(texts, rf"^[+-]?[0-9]{{{least},}}$")
+    found: list[str] = texts.filter(matched).unique().to_pylist()
+    return found
+
+
+def _loses(text: str) -> bool:
+    """Whether a whole number is beyond 64 bits or not a double."""
+    if len(text) > 400:  # Python's int() has a limit, and no double is that large
+        return True
+    number = int(text)
+    return not -(2**63) <= number < 2**63 or int(float(number)) != number
 
 
 def lines_in(data: bytes) -> int:
@@ -196,221 +382,15 @@ def _times(column: Column, field: Field) -> Column:
         return times(column, field.type)
     except pa.ArrowInvalid as error:
         if len(column) == 1:
-            raise ValueError(_misfit(field, column[0].as_py())) from error
+            raise ValueError(misfit(field, column[0].as_py())) from error
         raise
 
 
-def _misfit(field: Field, value: object) -> str:
+def misfit(field: Field, value: object) -> str:
     return f"column {field.name}: {clipped(repr(value))} is not {article(field.type)}"
 
 
-class CsvFormat(TextFormat):
-    """Options: header (true), delimiter or sep (','), quote ('"'), null (texts that mean NULL,
-    besides an empty field without quotes), timestamp_format (strptime, several with commas),
-    multiline (false; true: quoted values may hold line ends)."""
-
-    name = "csv"
-
-    def __init__(self, options: Options, delimiter: str, columns: Sequence[Field] | None) -> None:
-        self.header = options.flag("header", True)
-        self._delimiter = options.character("sep", options.character("delimiter", delimiter))
-        self._quote = options.character("quote", '"')
-        self._nulls = ["", *options.texts("null")]
-        self._formats = list(options.texts("timestamp_format"))
-        self.multiline = options.flag("multiline")
-        self._row = _record(self._delimiter, self._quote)
-        self._columns = columns
-
-    def raw_type(self, kind: DataType) -> pa.DataType:
-        if kind.kind is Kind.INTERVAL:
-            raise CatalogError("a CSV file holds no intervals", hint="declare the column BIGINT")
-        if kind == TIMESTAMP:
-            return pa.timestamp("us") if self._formats else pa.string()
-        return kind.to_arrow()
-
-    def _parse_options(self, single: bool) -> Any:
-        import pyarrow.csv as pc
-
-        return pc.ParseOptions(
-            delimiter=self._delimiter,
-            quote_char=self._quote,
-            newlines_in_values=self.multiline,
-            # An empty line of a file with one column is that column's NULL.
-            ignore_empty_lines=not single,
-        )
-
-    def _convert_options(self, types: Mapping[str, pa.DataType], include: Sequence[str]) -> Any:
-        import pyarrow.csv as pc
-
-        stamps: Any = list(self._formats) or [pc.ISO8601]
-        return pc.ConvertOptions(
-            column_types=dict(types),
-            include_columns=list(include),
-            null_values=self._nulls,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            timestamp_parsers=stamps,
-        )
-
-    def head(self, path: str) -> list[str]:
-        """The names of the file's columns; empty for a file without a line."""
-        import pyarrow.csv as pc
-
-        with guarded(path):
-            with pa.input_stream(path) as stream:
-                first = first_line(stream, self.multiline, self._quote)
-            if not first.strip():
-                return []
-            options = pc.ReadOptions(autogenerate_column_names=not self.header)
-            table = pc.read_csv(
-                io.BytesIO(first), read_options=options, parse_options=self._parse_options(False)
-            )
-            names: list[str] = table.column_names
-        if self.header:
-            return names
-        if self._columns is not None:
-            declared = [f.name for f in self._columns]
-            if len(declared) != len(names):
-                raise CatalogError(
-                    f"file {path} has {len(names)} columns, declared are {len(declared)}",
-                    hint="without a header, the declared columns are the file's, in order",
-                )
-            return declared
-        return [f"_c{i}" for i in range(len(names))]
-
-    def infer(self, path: str) -> pa.Schema:
-        import pyarrow.csv as pc
-
-        head = self.head(path)
-        if not head:
-            raise CatalogError(f"file {path} is empty", hint="declare the columns of the stream")
-        with guarded(path), _guessing(path):
-            reader = pc.open_csv(
-                path,
-                read_options=pc.ReadOptions(
-                    column_names=head, skip_rows=int(self.header), block_size=CHUNK
-                ),
-                parse_options=self._parse_options(len(head) == 1),
-                convert_options=self._convert_options({}, []),
-            )
-            found = named(reader.schema)
-        # A column of NULLs and times of day have no type of their own here: text keeps them whole.
-        odd = [pa.types.is_null(f.type) or pa.types.is_time(f.type) for f in found]
-        types = [pa.string() if o else f.type for o, f in zip(odd, found, strict=True)]
-        return pa.schema([pa.field(n, _micros(t)) for n, t in zip(head, types, strict=True)])
-
-    def check(self, path: str) -> pa.Schema | None:
-        return pa.schema([pa.field(n, pa.null()) for n in self.head(path)])
-
-    def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
-        return None
-
-    def parse(self, data: bytes, wanted: Wanted) -> pa.RecordBatch:
-        import pyarrow.csv as pc
-
-        types = {n: self.raw_type(f.type) for n, f in zip(wanted.names, wanted.fields, strict=True)}
-        if not data:
-            return empty_of(types)
-        if self._row.match(self._last_line(data)) is None:  # Arrow would take it as it is
-            raise ValueError(NO_ROW)
-        table = pc.read_csv(
-            io.BytesIO(data),
-            read_options=pc.ReadOptions(
-                column_names=list(wanted.head), block_size=max(len(data), 1024)
-            ),
-            parse_options=self._parse_options(len(wanted.head) == 1),
-            convert_options=self._convert_options(types, wanted.names),
-        )
-        return _single(table)
-
-    def _last_line(self, data: bytes) -> bytes:
-        if self.multiline:
-            return self.split(data)[-1]
-        return data[data.rfind(b"\n", 0, len(data) - 1) + 1 :]
-
-    def opening(self, data: bytes) -> int:
-        if not self.header:
-            return 0
-        first = (self._row.match(data) if self.multiline else None) or _LINE.match(data)
-        return 0 if first is None else first.end()
-
-    def is_row(self, line: bytes, wanted: Wanted) -> bool:
-        return len(wanted.head) == 1 or bool(line.rstrip(b"\r\n"))
-
-    def cut(self, data: bytes) -> int:
-        if not self.multiline:
-            return super().cut(data)
-        at = 0
-        while (row := self._row.match(data, at)) and row.group().endswith(b"\n"):
-            at = row.end()
-        return at
-
-    def split(self, data: bytes) -> list[bytes]:
-        """With ``multiline`` quoted line ends belong to a row; a quote that nobody closes spoils
-        its own line only."""
-        if not self.multiline:
-            return super().split(data)
-        found, at = [], 0
-        while at < len(data):
-            row = self._row.match(data, at) or _LINE.match(data, at)
-            assert row is not None
-            found.append(row.group())
-            at = row.end()
-        return found
-
-    def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
-        text = str(error).split("\n", 1)[0]
-        if self._row.match(line) is None:
-            remedy = "" if self.multiline else "; values with line ends need multiline 'true'"
-            return "a quote is not closed", f"close it{remedy}"
-        if found := _IN_COLUMN.match(text):
-            name, what = wanted.head[int(found[1])], found[2]
-            field = wanted.fields[list(wanted.names).index(name)]
-            if value := _INVALID.search(what):
-                return _misfit(field, value[1]), DECLARE
-            return f"column {field.name}: {what}", DECLARE
-        if found := _COUNTS.search(text):
-            return (
-                f"{found[2]} values for {found[1]} columns",
-                "correct the row; a value that holds the delimiter must be quoted",
-            )
-        return text, DECLARE
-
-
-_IN_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(.*)", re.DOTALL)
-_INVALID = re.compile(r"invalid value '(.*)'$", re.DOTALL)
-_COUNTS = re.compile(r"Expected (\d+) columns, got (\d+)")
-_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r|\Z)")
-
-
-def _record(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """A row whose quoted values may hold line ends; no match if a quote is not closed. As in
-    Arrow's reader, a quote counts at the start of a value only."""
-    d, q = re.escape(delimiter.encode()), re.escape(quote.encode())
-    value = rb"(?>(?:%b[^%b]*(?:%b%b[^%b]*)*%b|(?!%b))[^%b\r\n]*)" % (q, q, q, q, q, q, q, d)
-    return re.compile(rb"(?>%b(?:%b%b)*)(?:\r\n|\n|\r|\Z)" % (value, d, value))
-
-
-def first_line(stream: Any, multiline: bool, quote: str) -> bytes:
-    """The first line, to its line end; with ``multiline`` quoted line ends belong to it."""
-    data = b""
-    while True:
-        more: bytes = stream.read(65_536)
-        data += more
-        at = data.find(b"\n")
-        while at >= 0 and multiline and data[:at].count(quote.encode()) % 2:
-            at = data.find(b"\n", at + 1)
-        if at >= 0:
-            return data[: at + 1]
-        if not more:
-            return data
-
-
-def _micros(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
-
-
-def _single(table: pa.Table) -> pa.RecordBatch:
+def single(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else empty_of({f.name: f.type for f in table.schema})
 
@@ -419,113 +399,8 @@ def empty_of(types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], t) for t in types.values()], names=list(types))
 
 
-class JsonFormat(TextFormat):
-    """One JSON object a line; a column that an object lacks is NULL, and so are columns it has and
-    nobody declared. Times are ISO texts (without a zone: UTC)."""
-
-    name = "json"
-
-    def __init__(self, options: Options) -> None:
-        del options  # no options of its own
-
-    def raw_type(self, kind: DataType) -> pa.DataType:
-        if kind.kind in (Kind.INTERVAL, Kind.BINARY):
-            raise CatalogError(
-                f"a JSON file holds no values of type {kind}", hint="declare the column STRING"
-            )
-        if kind in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
-            return pa.string()
-        return kind.to_arrow()
-
-    def head(self, path: str) -> list[str]:
-        del path  # every line names its own columns
-        return []
-
-    def check(self, path: str) -> pa.Schema | None:
-        return None
-
-    def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
-        return None
-
-    def infer(self, path: str) -> pa.Schema:
-        import pyarrow.json as pj
-
-        with guarded(path):
-            with pa.input_stream(path) as stream:
-                sample = _whole_lines(stream)
-            if not sample.strip():
-                raise CatalogError(
-                    f"file {path} is empty", hint="declare the columns of the stream"
-                )
-            if not _begins_with_object(sample.removeprefix(codecs.BOM_UTF8)):
-                raise CatalogError(
-                    f"file {path}, line 1: not a JSON object", hint="write one in each line"
-                )
-            block = pj.ReadOptions(block_size=max(len(sample), 1024))
-            with _guessing(path):
-                found = named(pj.read_json(io.BytesIO(sample), read_options=block).schema)
-            texts = [f.name for f in found if _maybe_text(f.type)]
-            asked = pa.schema([pa.field(n, pa.string()) for n in texts])
-            table = pj.read_json(
-                io.BytesIO(sample),
-                read_options=block,
-                parse_options=pj.ParseOptions(
-                    explicit_schema=asked, unexpected_field_behavior="ignore"
-                ),
-            )
-        guessed = {n: _guess(table.column(n).combine_chunks()) for n in texts}
-        return pa.schema([pa.field(f.name, guessed.get(f.name, f.type)) for f in found])
-
-    def _types(self, wanted: Wanted) -> dict[str, pa.DataType]:
-        pairs = zip(wanted.names, wanted.fields, strict=True)
-        return {name: self.raw_type(f.type) for name, f in pairs}
-
-    def parse(self, data: bytes, wanted: Wanted) -> pa.RecordBatch:
-        import pyarrow.json as pj
-
-        types = self._types(wanted)
-        if not data.strip():
-            return empty_of(types)
-        if not _begins_with_object(data):  # Arrow takes a line "null", and dies of a first one
-            raise ValueError(NO_ROW)
-        table = pj.read_json(
-            io.BytesIO(data),
-            read_options=pj.ReadOptions(block_size=max(len(data), 1024)),
-            parse_options=pj.ParseOptions(
-                explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
-            ),
-        )
-        return _single(table.select(list(wanted.names)))
-
-    def opening(self, data: bytes) -> int:
-        del data
-        return 0
-
-    def is_row(self, line: bytes, wanted: Wanted) -> bool:
-        del wanted
-        return bool(line.strip())
-
-    def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as inner:
-            what = ""
-            if isinstance(inner, json.JSONDecodeError):
-                what = f": {inner.msg} at character {inner.pos + 1}"
-            return f"not a JSON object{what}", "write one JSON object in each line"
-        if not isinstance(row, dict):
-            return "not a JSON object", "write one JSON object in each line"
-        for name, field in zip(wanted.names, wanted.fields, strict=True):
-            one = replace(wanted, fields=[field], names=[name])
-            try:
-                self.finish(self.parse(line, one), one)
-            except REFUSALS:
-                return _misfit(field, row.get(name)), DECLARE
-        return str(error).split("\n", 1)[0], "correct the row"
-
-
 @contextlib.contextmanager
-def _guessing(path: str) -> Iterator[None]:
+def guessing(path: str) -> Iterator[None]:
     """Rows that cannot be read together do not say what their columns are."""
     try:
         yield
@@ -535,47 +410,3 @@ def _guessing(path: str) -> Iterator[None]:
             hint="declare them, CREATE STREAM s (column TYPE, ...): rows that do not fit are bad "
             "rows then",
         ) from error
-
-
-def _begins_with_object(data: bytes) -> bool:
-    return data.lstrip()[:1] == b"{"
-
-
-def _whole_lines(stream: Any) -> bytes:
-    """At least one line and about CHUNK bytes, ending at a line end (or the end of the file)."""
-    data: bytes = stream.read(CHUNK)
-    if len(data) < CHUNK:
-        return data
-    while b"\n" not in data:
-        more: bytes = stream.read(CHUNK)
-        if not more:
-            return data
-        data += more
-    return data[: data.rindex(b"\n") + 1]
-
-
-def _maybe_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_timestamp, pa.types.is_string, pa.types.is_null)
-    return any(test(kind) for test in tests)
-
-
-def _guess(texts: Column) -> pa.DataType:
-    """DATE, TIMESTAMP or TIMESTAMP_NTZ where every text is one, else STRING."""
-    import pyarrow.compute as pc
-
-    present = texts.drop_null()
-    if not len(present):
-        return pa.string()
-    if pc.all(pc.match_substring_regex(present, _DAY)).as_py():
-        candidates = (DATE,)
-    elif not pc.all(pc.match_substring_regex(present, r"^\d{4}-\d\d-\d\d[T ]")).as_py():
-        return pa.string()
-    elif pc.any(pc.match_substring_regex(present, _ZONE)).as_py():
-        candidates = (TIMESTAMP,)
-    else:
-        candidates = (TIMESTAMP_NTZ,)
-    try:
-        times(present, candidates[0])
-    except pa.ArrowInvalid:
-        return pa.string()
-    return candidates[0].to_arrow()
