@@ -83,7 +83,9 @@ class FileSource:
         what: str,
         format: str | None = None,
         declared: Schema | None = None,
+        growing: bool = False,
     ) -> None:
+        """``growing`` files may be incomplete: those say nothing of the schema."""
         given = Options(options, what)
         self._what = what
         self._paths = given.paths("path")
@@ -94,6 +96,8 @@ class FileSource:
         given.done()
         self._partition_fields = partition_fields(files, what)
         self._origin: dict[str, str] = {}
+        if growing:
+            files = [f for f in files if self.format.complete(f.path)]
         self.schema, self.unsupported = self._describe(files)
         if isinstance(self.format, TextFormat):
             self.format.others = self.schema.names

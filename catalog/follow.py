@@ -1,14 +1,18 @@
 """Files that grow: a folder read in the order of its names, for ever (option ``follow 'true'``).
 
 The last file in order is the open one. Of a CSV or JSON-lines file, complete lines are read as they
-are appended; Parquet and Arrow files are taken whole, so their writers must rename them into place.
-When a later file is there and the open one is read to its end, it is left for good (its last line
-counts even without a line end). A file that appears before the ones already read, one that grows
-after it was left, and one that shrinks are errors: their rows could not be replayed in this order.
+are appended; Parquet and Arrow files are taken whole, once they are complete. When a later file is
+there and the open one is read to its end, it is left for good (its last line counts even without a
+line end).
 
-Offsets are ``{"row": n, "file": path, "in_file": rows of it, "byte": b, "line": l, "skip": k}``:
-reading goes on k rows after byte b of that file, where line l begins (``byte`` is 0 for files that
-are taken whole). Rows that cannot be read count like others.
+A file is known by its inode and by a fingerprint of its head and of what stands before the place
+that was read to: one that is overwritten, replaced or cut short is an error, and so is a file that
+was read already and has got another name. A file that appears before the ones already read, and one
+that changes after it was left, are errors too: their rows could not be replayed in this order.
+
+Offsets are ``{"row": n, "file": path, "in_file": rows of it, "byte": b, "line": l, "skip": k,
+"print": fingerprint}``: reading goes on k rows after byte b of that file, where line l begins
+(``byte`` is the length of a file that is taken whole). Rows that cannot be read count like others.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any
 
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.csv_lines import CsvFormat, first_line
+from cql.catalog.file_identity import EMPTY, LeftFiles, check_read, fingerprint, replaced
 from cql.catalog.file_list import DataFile
 from cql.catalog.files import FileSource
 from cql.catalog.options import Options
@@ -35,6 +40,8 @@ from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
 
 FOLLOW_OPTIONS = ("follow", "poll")
+#: Seconds that an incomplete file is waited for that does not grow while a later one is there.
+PATIENCE = 60
 
 
 class FollowSource:
@@ -56,7 +63,7 @@ class FollowSource:
         own.flag("follow")
         self._poll = own.duration("poll", 500_000) / 1e6
         rest = {k: v for k, v in options.items() if k.lower() not in FOLLOW_OPTIONS}
-        self._files = FileSource(rest, what=what, format=format, declared=declared)
+        self._files = FileSource(rest, what=what, format=format, declared=declared, growing=True)
         if isinstance(self._files.format, CsvFormat) and self._files.format.multiline:
             raise CatalogError(
                 f"{what}: follow and multiline exclude each other",
@@ -98,6 +105,7 @@ class _Place:
     byte: int = 0
     skip: int = 0
     line: int = 1  # number of the line that begins at ``byte``
+    print: str = EMPTY  # of the first ``byte`` bytes
 
 
 class _FollowFeed:
@@ -119,9 +127,10 @@ class _FollowFeed:
         self._poll = poll
         self._row = row_of(offset, what)
         self._known: set[str] = set()
+        self._left = LeftFiles(what)
         self._place: _Place | None = None
-        self._left: tuple[str, int] | None = None
         self._whole: Iterator[Rows] | None = None
+        self._growth: tuple[int, float] = (-1, 0.0)  # of an incomplete file: its size, since when
         self._ready: deque[Piece] = deque()
         if offset is not None and "file" in offset:
             self._place = self._resume(offset)
@@ -132,8 +141,14 @@ class _FollowFeed:
         self._known = {f.path for f in files if f.path <= path}
         for file in files:
             if file.path == path:
-                numbers = (int(offset[k]) for k in ("in_file", "byte", "skip", "line"))
-                return _Place(file, *numbers)
+                rows, byte, skip, line = (
+                    int(offset[k]) for k in ("in_file", "byte", "skip", "line")
+                )
+                place = _Place(file, rows, byte, skip, line, str(offset["print"]))
+                with guarded(path), open(path, "rb") as opened:
+                    check_read(self._what, path, opened, place.byte, place.print)
+                return place
+            self._left.add(file.path)
         raise CatalogError(
             f"{self._what}: file {path}, where the query stood, is gone",
             hint="put it back, or start the query anew",
@@ -173,19 +188,41 @@ class _FollowFeed:
             if self._read_lines(self._place, self._source.format, final=True):
                 return True
         else:
+            if self._whole is None and not self._complete(self._place.file):
+                return False
             if self._read_whole(self._place):
                 return True
             later = self._later(self._place.file)
             if later is None:
                 return False
-        self._left = (self._place.file.path, _size(self._place.file.path))
+        self._left.add(self._place.file.path)
         self._begin(later)
         return True
 
     def _begin(self, file: DataFile) -> None:
+        self._left.refuse_renamed(file.path)
         self._known.add(file.path)
         self._place = _Place(file)
         self._whole = None
+        self._growth = (-1, 0.0)
+
+    def _complete(self, file: DataFile) -> bool:
+        """Whether a file that is taken whole has been written to its end. It is waited for as long
+        as it grows or is the last one; then PATIENCE more."""
+        with guarded(file.path):
+            if self._source.format.complete(file.path):
+                return True
+            size = os.stat(file.path).st_size
+        now = self._clock.now()
+        if size != self._growth[0]:
+            self._growth = (size, now)
+        if self._later(file) is not None and now - self._growth[1] > PATIENCE:
+            raise CatalogError(
+                f"{self._what}: file {file.path} is not complete, and has not grown for "
+                f"{PATIENCE} seconds while a later file is there",
+                hint="finish it or take it away; better rename files into the folder when complete",
+            )
+        return False
 
     def _later(self, file: DataFile | None) -> DataFile | None:
         """The file to read after ``file``; refuses files that would have had to come before."""
@@ -196,85 +233,97 @@ class _FollowFeed:
                     f"{self._what}: file {other.path} appeared after {file.path} was begun",
                     hint="new files must come later in the order of names",
                 )
-        if self._left is not None and _size(self._left[0], gone=self._left[1]) != self._left[1]:
-            raise CatalogError(
-                f"{self._what}: file {self._left[0]} changed after a later file was begun",
-                hint="finish a file before the next one appears",
-            )
+        self._left.check()
         return next((f for f in files if file is None or f.path > file.path), None)
 
     def _read_whole(self, place: _Place) -> bool:
+        path = place.file.path
         if self._whole is None:
+            with guarded(path), open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if place.print != EMPTY and size != place.byte:
+                    raise replaced(self._what, path)
+                place = replace(place, byte=size, print=fingerprint(file, size))
             self._held, names = self._source.columns_in(place.file, self._own)
-            self._whole = self._source.format.read(place.file.path, self._held, names, place.rows)
+            self._whole = self._source.format.read(path, self._held, names, place.rows)
+            self._place = place
         rows = next(self._whole, None)
         if rows is None:
+            with guarded(path), open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_size != place.byte:
+                    raise replaced(self._what, path)
+                check_read(self._what, path, file, place.byte, place.print)
             return False
         self._add(place, rows, None)
         return True
 
     def _read_lines(self, place: _Place, text: TextFormat, *, final: bool) -> bool:
         path = place.file.path
-        start, line = place.byte, place.line
-        if start == 0 and isinstance(text, CsvFormat) and text.header:
-            with guarded(path), open(path, "rb") as file:
+        with guarded(path), open(path, "rb") as file:
+            check_read(self._what, path, file, place.byte, place.print)
+            start, line = place.byte, place.line
+            if start == 0 and isinstance(text, CsvFormat) and text.header:
+                file.seek(0)
                 header = first_line(file, False, "")
-            if not header.endswith(b"\n"):
+                if not header.endswith(b"\n"):
+                    return False
+                start, line = len(header), 2
+            data = _lines(file, start, final)
+            if not data:
                 return False
-            start, line = len(header), 2
-        data = self._lines_from(path, start, final)
-        if not data:
-            return False
+            end = start + len(data)
+            mark = fingerprint(file, end)
         self._held, names = self._source.columns_in(place.file, self._own)
         wanted = Wanted(path, self._held, names, text.head(path))
         parts = list(text.rows(text.decoded(data, path, start), line, wanted))
         found = joined(self._held, parts) if parts else Rows(text.parse(b"", wanted))
         if found.count < place.skip:
             raise too_short(path, place.rows - place.skip + found.count, place.rows)
-        end = (start + len(data), line + lines_in(data))
-        self._add(replace(place, byte=start, line=line), found.slice(place.skip), end)
+        begun = place
+        if start != place.byte:  # the header is part of what is known of the file
+            begun = replace(place, byte=start, line=line, print=_print_of(path, start))
+        after = replace(begun, byte=end, line=line + lines_in(data), print=mark)
+        self._add(begun, found.slice(place.skip), after)
         return True
 
-    def _lines_from(self, path: str, start: int, final: bool) -> bytes:
-        """Complete lines from byte ``start`` on, about CHUNK bytes; with ``final`` also what
-        stands after the last line end."""
-        with guarded(path), open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < start:
-                raise CatalogError(
-                    f"{self._what}: file {path} was cut short below byte {start}, already read",
-                    hint="append to files, or write new ones",
-                )
-            file.seek(start)
-            data = b""
-            while more := file.read(CHUNK):
-                data += more
-                if b"\n" in more:
-                    return data[: data.rindex(b"\n") + 1]
-            return data if final else b""
-
-    def _add(self, place: _Place, rows: Rows, end: tuple[int, int] | None) -> None:
-        """Rows that follow ``place``; ``end`` is the byte after them and the number of its line,
-        None for whole files."""
+    def _add(self, place: _Place, rows: Rows, end: _Place | None) -> None:
+        """Rows that follow ``place``; ``end`` is where the file goes on after them, None for whole
+        files."""
         raw = self._source.complete(place.file, self._fields, self._held, rows)
         row, count, path = self._row, raw.count, place.file.path
 
         def after(k: int) -> Offset:
-            at = {"row": row + k, "file": path, "in_file": place.rows + k}
+            at, skip = place, 0 if end is None else place.skip + k
             if end is not None and k == count:
-                return {**at, "byte": end[0], "line": end[1], "skip": 0}
-            skip = 0 if end is None else place.skip + k
-            return {**at, "byte": place.byte, "line": place.line, "skip": skip}
+                at, skip = end, 0
+            return {
+                "row": row + k,
+                "file": path,
+                "in_file": place.rows + k,
+                "byte": at.byte,
+                "line": at.line,
+                "skip": skip,
+                "print": at.print,
+            }
 
         if count:
             self._ready.append(Piece(raw, after, f"file {path}", place.rows))
         self._row += count
-        byte, line = (place.byte, place.line) if end is None else end
-        self._place = _Place(place.file, place.rows + count, byte, 0, line)
+        self._place = replace(end or place, rows=place.rows + count, skip=0)
 
 
-def _size(path: str, gone: int = -1) -> int:
-    """Bytes of the file; ``gone`` if it is no longer there (files that were read may go)."""
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return gone
+def _lines(file: IO[bytes], start: int, final: bool) -> bytes:
+    """Complete lines from byte ``start`` on, about CHUNK bytes; with ``final`` also what stands
+    after the last line end."""
+    file.seek(start)
+    data = b""
+    while more := file.read(CHUNK):
+        data += more
+        if b"\n" in more:
+            return data[: data.rindex(b"\n") + 1]
+    return data if final else b""
+
+
+def _print_of(path: str, end: int) -> str:
+    with guarded(path), open(path, "rb") as file:
+        return fingerprint(file, end)

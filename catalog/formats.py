@@ -7,6 +7,7 @@ text formats that cannot be read are given as such.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -43,6 +44,11 @@ class Format(Protocol):
         has fewer rows."""
         ...
 
+    def complete(self, path: str) -> bool:
+        """Whether the file is written to its end, as far as that can be told; True of text formats,
+        whose lines tell it."""
+        ...
+
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
         """Rows and NULLs by column where metadata says; None where only reading would tell."""
         ...
@@ -63,6 +69,11 @@ class ParquetFormat:
 
     def check(self, path: str) -> pa.Schema | None:
         return self.infer(path)
+
+    def complete(self, path: str) -> bool:
+        head, tail = _ends(path, 4, 8)
+        length = int.from_bytes(tail[:4], "little")
+        return head == tail[4:] == b"PAR1" and length + 12 <= os.stat(path).st_size
 
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
         with guarded(path):
@@ -119,6 +130,11 @@ class ArrowFormat:
     def check(self, path: str) -> pa.Schema | None:
         return self.infer(path)
 
+    def complete(self, path: str) -> bool:
+        """A file ends as it begins, a stream with eight bytes of their own."""
+        head, tail = _ends(path, 6, 8)
+        return tail[2:] == head if head == b"ARROW1" else tail == b"\xff" * 4 + bytes(4)
+
     def count(self, path: str) -> tuple[int, Mapping[str, int]] | None:
         return None
 
@@ -155,6 +171,14 @@ class ArrowFormat:
                 batch.validate(full=True)
             yield Rows(batch)
             number += 1
+
+
+def _ends(path: str, first: int, last: int) -> tuple[bytes, bytes]:
+    """The first bytes of a file, and the last ones."""
+    with guarded(path), open(path, "rb") as file:
+        head = file.read(first)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - last))
+        return head, file.read(last)
 
 
 SUFFIXES = {

@@ -144,6 +144,10 @@ class TextFormat(ABC):
         raw = pa.input_stream(path)
         return raw if self.encoding is None else _Recoded(raw, self.encoding, path)
 
+    def complete(self, path: str) -> bool:
+        del path
+        return True
+
     @property
     def ends_lines(self) -> bool:
         """Whether the byte of a line end is one in every place, so that lines can be followed."""
