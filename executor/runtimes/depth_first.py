@@ -111,6 +111,8 @@ class DepthFirst(Alone):
             event = int(drive.cut_and_drive(turns.words.ctypes.data, *self._tables()))
             if event in (drive.IDLE, drive.USED_UP):
                 self._take_queued()
+                if event == drive.USED_UP:
+                    self._hand_over_collected()
                 return event == drive.IDLE
             self._input = turns.unit
             self._answer(event)
@@ -126,8 +128,13 @@ class DepthFirst(Alone):
         """Also delivers what was gathered."""
         self.settle()
         for sink in self.graph.sinks:
-            collected = self._collected.get(sink)
-            self._hand_over(self.graph.units[sink] if collected is None else collected[0], sink)
+            self._hand_over(self.graph.units[sink], sink)
+        self._hand_over_collected()
+
+    def _hand_over_collected(self) -> None:
+        """Small results wait for others of the same block, not for the next one."""
+        for sink, (unit, _) in self._collected.items():
+            self._hand_over(unit, sink)
 
     def _hand_over(self, unit: Unit, sink: int) -> None:
         """The rows that were gathered become results."""
