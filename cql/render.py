@@ -6,14 +6,13 @@ shown escaped, so that no row can move the cursor or change the terminal.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from cql.errors import CqlError
+from cql.errors import CqlError, RunError
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -131,22 +130,53 @@ def _json_value(text: str | None, kind: pa.DataType, value: Any) -> Any:
 def write_rows(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], format: str, out: IO[str]
 ) -> int:
-    """Writes ``csv`` or ``tsv`` (with a header; NULL is empty) or ``json`` (an object a line) as
-    batches come; returns the number of rows."""
-    writer = csv.writer(out, delimiter="\t" if format == "tsv" else ",", lineterminator="\n")
-    if format != "json":
-        writer.writerow(names)
+    """Writes ``csv`` or ``tsv`` (with a header; NULL is empty, an empty text is ``""``) or ``json``
+    (an object a line) as batches come; returns the number of rows. RunError where two columns of
+    ``json`` have one name: an object would hold one of them."""
+    if format == "json":
+        _refuse_twice(names)
+    else:
+        delimiter = "\t" if format == "tsv" else ","
+        out.write(delimiter.join(map(_quoted, names)) + "\n")
         out.flush()
     rows = 0
     for batch in batches:
         if format == "json":
             out.writelines(_json_lines(batch))
         else:
-            columns = [column_text(c) for c in batch.columns]
-            writer.writerows(zip(*columns, strict=True))
+            columns = [_separated(column) for column in batch.columns]
+            out.writelines(delimiter.join(row) + "\n" for row in zip(*columns, strict=True))
         rows += batch.num_rows
         out.flush()
     return rows
+
+
+_SPECIAL = re.compile('[",\t\r\n]')
+
+
+def _separated(column: pa.Array[Any]) -> list[str]:
+    """Between delimiters, the values of a column."""
+    import pyarrow.types as t
+
+    texts = column_text(column)
+    if t.is_integer(column.type) or t.is_floating(column.type) or t.is_boolean(column.type):
+        return [text or "" for text in texts]
+    return ["" if text is None else _quoted(text) for text in texts]
+
+
+def _quoted(text: str) -> str:
+    if text and not _SPECIAL.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    twice = next((name for k, name in enumerate(names) if name in names[:k]), None)
+    if twice is not None:
+        raise RunError(
+            f"two columns are called {twice}: an object of JSON holds one of them",
+            hint="name them with AS, or write csv",
+        )
 
 
 def _json_lines(batch: pa.RecordBatch) -> Iterator[str]:

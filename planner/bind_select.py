@@ -224,11 +224,16 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
 def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
     qualifier = [p.name for p in node.parts[:-1]] if isinstance(node, exp.Column) else []
     columns = block.scope.star(node, qualifier)
-    left_out = star.args.get("except_") or []
-    for gone in left_out:
-        if not any(c.name.lower() == gone.name.lower() for c in columns):
+    unusable = block.scope.left_out(qualifier)
+    names = {c.name.lower() for c in columns} | {name.lower() for _, name, _ in unusable}
+    excepted = star.args.get("except_") or []
+    for gone in excepted:
+        if gone.name.lower() not in names:
             raise block.binder.error(f"* has no column {gone.name} to leave out", gone)
-    dropped = {gone.name.lower() for gone in left_out}
+    dropped = {gone.name.lower() for gone in excepted}
+    for source, name, why in unusable:
+        if name.lower() not in dropped:
+            block.binder.warn(f"* leaves out {source}.{name}: {why}", node)
     place = block.binder.pos(node)
     for column in columns:
         if column.name.lower() not in dropped:

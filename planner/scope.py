@@ -346,6 +346,15 @@ class Scope:
 
     # ------------------------------------------------------------------ stars
 
+    def left_out(self, qualifier: Sequence[str] = ()) -> list[tuple[Source, str, str]]:
+        """The columns that ``*`` or ``t.*`` leaves out as no query can use them, and why."""
+        return [
+            (source, column, why)
+            for source in self.sources
+            if not qualifier or source.answers_to(qualifier)
+            for column, why in source.unsupported.items()
+        ]
+
     def star(self, node: exp.Expr, qualifier: Sequence[str] = ()) -> list[ScopeColumn]:
         """The columns of ``*`` or ``t.*``."""
         if not self.columns and not self.sources:

@@ -8,10 +8,11 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.csv as pc
 import pytest
 
 from cql import render
-from cql.errors import CqlError, Position
+from cql.errors import CqlError, Position, RunError
 from cql.types import BIGINT, DATE, TIMESTAMP
 
 TABLE = pa.table(
@@ -46,6 +47,27 @@ def test_csv() -> None:
         ',2001-09-09 01:46:40.5,,"a\x1b[31m""q,",nan,,,',
         "3,,1969-12-31,,inf,false,-0.25,0x",
     ]
+
+
+@pytest.mark.parametrize(("format", "mark"), [("csv", ","), ("tsv", "\t")])
+def test_null_and_the_empty_text_differ(format: str, mark: str) -> None:
+    texts = [None, "", "x", 'q"', f"a{mark}b", "l\nl", "\r", " "]
+    table = pa.table({"s": texts, "n": [None, 1, 2, 3, 4, 5, 6, 7]})
+    out = written(format, table)
+    assert out.splitlines()[:3] == [f"s{mark}n", mark, f'""{mark}1']
+    options = {"parse_options": pc.ParseOptions(delimiter=mark, newlines_in_values=True)}
+    convert = pc.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    back = pc.read_csv(io.BytesIO(out.encode()), convert_options=convert, **options)
+    assert back.to_pydict() == table.to_pydict()
+    assert written(format, pa.table({"": pa.array([None, ""])})) == '""\n\n""\n'
+
+
+def test_json_refuses_two_columns_of_one_name() -> None:
+    table = pa.table([[1], [2], [3]], names=["a", "A", "a"])
+    with pytest.raises(RunError, match=r"two columns are called a: .*\n.*AS"):
+        written("json", table)
+    assert written("csv", table) == "a,A,a\n1,2,3\n"
+    assert written("json", table.select([0, 1])) == '{"a": 1, "A": 2}\n'
 
 
 def test_tsv_header_stands_alone_for_no_rows() -> None:
