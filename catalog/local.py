@@ -58,6 +58,14 @@ class StoredRelation:
     def statistics(self) -> Statistics:
         return self.count()
 
+    def has_default(self, column: str) -> bool:
+        del column
+        return False
+
+    def default(self, column: str) -> object:
+        del column
+        return None
+
     def source(self) -> Source:
         return self.make()
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from cql.catalog import spark_table
+from cql.catalog import known_tables, spark_table
 from cql.catalog.spark_session import Session, is_own, spark_call, warehouse_of
 from cql.catalog.spark_sql import quoted
 from cql.catalog.spark_table import Table, local_path
 from cql.errors import CatalogError
 
-FOLDER = "_cql"
+FOLDER = known_tables.REGISTRY
 _FORMAT = 1
 
 # Per session, the names it has had: one that is gone again was dropped, and must stay so.
@@ -68,7 +68,7 @@ def record(session: Session, name: str | Sequence[str]) -> None:
     if table.name[0].lower() != spark_table.SESSION_CATALOG:
         return
     if table.location is None:
-        raise CatalogError(f"{quoted(table.name)} has no folder, so it cannot be remembered")
+        return  # a view lives as long as its session
     _write(_file(session, table.name), table)
     _entered.setdefault(session._sc, set()).add(_key(table.name))
 

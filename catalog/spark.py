@@ -1,7 +1,8 @@
 """The Spark catalog as the engine sees it: Spark's tables are sources and sinks, and a stream that
 is declared over a table is kept in that table's properties, for every session that shares it.
 
-A stream ``s`` over a table is the property ``cql.stream.s`` of the table: its clauses as JSON.
+A stream ``s`` over a table is the property ``cql.stream.s`` of the table: its clauses as JSON. It
+survives that the table is overwritten or its view replaced (``spark_declared``).
 """
 
 from __future__ import annotations
@@ -15,18 +16,28 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql import types
-from cql.catalog import registry, spark_meta, spark_session, spark_stream, spark_table
+from cql.catalog import (
+    registry,
+    spark_declared,
+    spark_defaults,
+    spark_meta,
+    spark_session,
+    spark_stream,
+    spark_table,
+)
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.parquet_footer import row_groups
 from cql.catalog.prefetch import Prefetch
-from cql.catalog.spark_files import Files, table_files, table_schema
-from cql.catalog.spark_read import Slice, query_batches, read_batches
+from cql.catalog.spark_declared import STREAM
+from cql.catalog.spark_files import Files, frame_of, table_files, table_schema
+from cql.catalog.spark_read import Slice, SliceReader, query_batches, read_batches
 from cql.catalog.spark_sql import quoted
+from cql.catalog.spark_table import Table
 from cql.catalog.spark_types import usable_columns
 from cql.catalog.spark_write import EpochWriter
 from cql.errors import CatalogError
-from cql.executor.protocols import BLOCK_ROWS, Block, Offset, Reader
+from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import (
     Heartbeat,
@@ -42,7 +53,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Name = tuple[str, ...]
-_STREAM = "cql.stream."
 #: Footers are read for statistics of tables of at most this many files.
 _FOOTERS = 64
 
@@ -53,7 +63,6 @@ class SparkCatalog:
 
     def __init__(self, spark: Any = None) -> None:
         self._given = spark
-        self._seen: dict[Name, Name] = {}  # full name of a stream → that of its table
         self.session()
 
     def session(self) -> SparkSession:
@@ -74,9 +83,10 @@ class SparkCatalog:
         with spark_session.spark_call(session, "listing the tables"):
             known = {(*here[1:], str(t.name)) for t in session.catalog.listTables()}
         known |= {table.name[1:] for table in registry.tables(session)}
-        for table, key, _ in self._declarations(session, here, everywhere=True):
-            stream = (*table[:-1], key.removeprefix(_STREAM))
-            self._seen[_folded(stream)] = table
+        spark_declared.restore_all(session)
+        for table, key, text in self._declarations(session, here, everywhere=True):
+            stream = (*table.name[:-1], key.removeprefix(STREAM))
+            spark_declared.remember(session, stream, table, key, text)
             known.add(stream[1:])
         return sorted(known)
 
@@ -104,22 +114,25 @@ class SparkCatalog:
             spark_stream.check_table(session, table)
         relation = self._relation(session, name, table, definition.spec, definition.schema, follow)
         check_spec(definition.spec, relation.schema, f"stream {_dotted(name)}")
-        key = _STREAM + name[-1].lower()
+        key = STREAM + name[-1].lower()
         text = json.dumps({"follow": follow, **_to_json(definition)}, sort_keys=True)
         for old in {t for t, _ in self._declared(session, name)} - {over}:
             spark_meta.set_properties(session, old, {key: None})
         spark_meta.set_properties(session, table, {key: text})
-        self._seen[_folded(full)] = over
+        spark_declared.remember(session, full, spark_table.load(session, table), key, text)
 
     def drop(self, name: Name, kind: str) -> bool:
         session = self.session()
+        full = spark_table.full_name(session, name)
         if kind.lower() == "table":
+            spark_declared.forget_table(session, full)
             return registry.drop(session, name)
         if kind.lower() != "stream":
             return False
         declared = [table for table, _ in self._declared(session, name)]
+        spark_declared.forget(session, full)
         for table in declared:
-            spark_meta.set_properties(session, table, {_STREAM + name[-1].lower(): None})
+            spark_meta.set_properties(session, table, {STREAM + name[-1].lower(): None})
         return bool(declared)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
@@ -138,28 +151,37 @@ class SparkCatalog:
                     f"what table {quoted(table)} says of stream {_dotted(name)} cannot be read",
                     hint=f"DROP STREAM {_dotted(name)}, and declare it again",
                 ) from error
-            return self._relation(session, name, table, spec, schema, follow)
+            relation = self._relation(session, name, table, spec, schema, follow)
+            try:
+                check_spec(spec, relation.schema, f"stream {_dotted(name)}")
+            except CatalogError as error:
+                raise CatalogError(
+                    f"table {quoted(table)} was altered or made anew: {error.message}",
+                    hint=f"CREATE OR REPLACE STREAM {_dotted(name)} over the columns that it has",
+                ) from error
+            return relation
         return None
 
     def _declared(self, session: SparkSession, name: Name) -> Iterator[tuple[Name, str]]:
         """(table, property) of the streams of that name: over a table of the database that it
         names or the current one, or wherever it was found before."""
         full = spark_table.full_name(session, name)
-        key = _STREAM + name[-1].lower()
-        last = self._seen.get(_folded(full))
+        key = STREAM + name[-1].lower()
+        spark_declared.restore(session, full)
+        last = spark_declared.table_of(session, full)
         if last is not None and registry.ensure(session, last):
             text = spark_table.load(session, last).properties.get(key)
             if text is not None:
                 yield last, text
                 return
         for table, found, text in self._declarations(session, full[:-1]):
-            if found == key and registry.ensure(session, table):
-                self._seen[_folded(full)] = table
-                yield table, text
+            if found == key and registry.ensure(session, table.name):
+                spark_declared.remember(session, full, table, key, text)
+                yield table.name, text
 
     def _declarations(
         self, session: SparkSession, database: Name, *, everywhere: bool = False
-    ) -> Iterator[tuple[Name, str, str]]:
+    ) -> Iterator[tuple[Table, str, str]]:
         """(table, property, value) of all streams over the tables of a database; ``everywhere``:
         of all databases, in a session of ours, whose registry knows them without a look-up."""
         if spark_session.is_own(session) and database[0] == spark_table.SESSION_CATALOG:
@@ -175,8 +197,8 @@ class SparkCatalog:
             tables = [spark_table.load(session, table) for table in found]
         for table in tables:
             for key, text in table.properties.items():
-                if key.startswith(_STREAM):
-                    yield table.name, key, text
+                if key.startswith(STREAM):
+                    yield table, key, text
 
     def _relation(
         self,
@@ -233,6 +255,20 @@ class SparkRelation:
         self._latest.files = table_files(self.catalog.session(), self.table)
         self._latest.statistics = None
         return self._latest.files
+
+    def has_default(self, column: str) -> bool:
+        return column in spark_defaults.with_default(self._frame())
+
+    def default(self, column: str) -> object:
+        frame = self._frame()
+        if column not in spark_defaults.with_default(frame):
+            return None
+        name = quoted(self.table)
+        known = spark_defaults.evaluated(self.catalog.session(), frame, (column,), name)
+        return known[column][0].as_py()
+
+    def _frame(self) -> Any:
+        return frame_of(self.catalog.session(), self.table)
 
     def source(self) -> SparkSource:
         return SparkSource(self)
@@ -307,41 +343,7 @@ class SparkSource:
                 slices = Prefetch(slices, f"cql reading {_dotted(table)}")
         else:
             slices = query_batches(session, table, columns, offset=start)
-        return SparkReader(slices, wanted, _dotted(table))
-
-
-class SparkReader:
-    """Blocks of a table; the offset is ``{"row": rows read so far}``."""
-
-    def __init__(self, slices: Iterator[Slice], schema: Schema, table: str) -> None:
-        self._slices = slices
-        self._schema = schema.to_arrow()
-        self._table = table
-
-    def next(self, timeout: float | None = None) -> Block | None:
-        for piece in self._slices:
-            if piece.batch.num_rows:
-                assert piece.batch.num_rows <= BLOCK_ROWS
-                offset = {"row": piece.offset + piece.batch.num_rows}
-                return Block(self._shaped(piece.batch), offset)
-        return None
-
-    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The types that the engine holds (Spark's own are the same, but for a few layouts)."""
-        if batch.schema.equals(self._schema):
-            return batch
-        columns = [
-            column if column.type == f.type else column.cast(f.type)
-            for column, f in zip(batch.columns, self._schema, strict=True)
-        ]
-        if not columns:
-            return batch
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def close(self) -> None:
-        close = getattr(self._slices, "close", None)
-        if close is not None:
-            close()
+        return SliceReader(slices, wanted)
 
 
 class SparkSink:

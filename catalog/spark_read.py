@@ -29,6 +29,8 @@ from cql.catalog.spark_session import spark_call
 from cql.catalog.spark_sql import quoted
 from cql.catalog.spark_types import is_stand_in, to_arrow_loosely, unreadable
 from cql.errors import CatalogError
+from cql.executor.protocols import BLOCK_ROWS, Block
+from cql.model import Schema
 
 MAX_ROWS = 65_536
 """The largest batch."""
@@ -106,14 +108,62 @@ def query_batches(
         schema = to_arrow_loosely(frame.schema)
         case_sensitive = session.conf.get("spark.sql.caseSensitive", "false") == "true"
     names = _chosen(schema, columns, quoted(name), case_sensitive)
+    what = quoted(name)
+    return frame_batches(session, frame, schema, names, what, offset=offset, max_rows=max_rows)
+
+
+def frame_batches(
+    session: SparkSession,
+    frame: Any,
+    schema: pa.Schema,
+    names: Sequence[str],
+    what: str,
+    *,
+    offset: int = 0,
+    max_rows: int = MAX_ROWS,
+) -> Generator[Slice, None, None]:
+    """The rows of a DataFrame: those of its columns (``schema``) that have these names."""
     at = 0
-    for batch in rows_through_spark(session, frame, schema, names, f"reading {quoted(name)}"):
+    for batch in rows_through_spark(session, frame, schema, names, f"reading {what}"):
         start = max(0, offset - at)
         while start < batch.num_rows:
             part = batch.slice(start, max_rows)
             yield Slice(at + start, part)
             start += part.num_rows
         at += batch.num_rows
+
+
+class SliceReader:
+    """Blocks of a table or frame; the offset is ``{"row": rows read so far}``."""
+
+    def __init__(self, slices: Iterator[Slice], schema: Schema) -> None:
+        self._slices = slices
+        self._schema = schema.to_arrow()
+
+    def next(self, timeout: float | None = None) -> Block | None:
+        for piece in self._slices:
+            if piece.batch.num_rows:
+                assert piece.batch.num_rows <= BLOCK_ROWS
+                offset = {"row": piece.offset + piece.batch.num_rows}
+                return Block(self._shaped(piece.batch), offset)
+        return None
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The types that the engine holds (Spark's own are the same, but for a few layouts)."""
+        if batch.schema.equals(self._schema):
+            return batch
+        columns = [
+            column if column.type == f.type else column.cast(f.type)
+            for column, f in zip(batch.columns, self._schema, strict=True)
+        ]
+        if not columns:
+            return batch
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def close(self) -> None:
+        close = getattr(self._slices, "close", None)
+        if close is not None:
+            close()
 
 
 def _chosen(

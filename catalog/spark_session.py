@@ -32,6 +32,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from cql.catalog import known_tables
 from cql.catalog.java import java_home
 from cql.errors import CatalogError
 
@@ -291,7 +292,7 @@ def _launch(wanted: Mapping[str, str], warehouse: Path | None) -> Any:
             left.shutdown()
         if getattr(left, "proc", None) is not None:
             _end(left.proc)
-    place = (warehouse or platformdirs.user_data_path("cql-streams") / "warehouse").resolve()
+    place = (warehouse or known_tables.warehouse()).resolve()
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

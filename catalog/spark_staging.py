@@ -47,6 +47,12 @@ class Staging:
         self.unpublished = False
         """Whether files of a committed epoch are still in the staging folder."""
         self._owner: BinaryIO | None = None
+        self._handle: int | None = None
+        with explained(table, folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            # Through this handle nothing can be made in a folder that was removed meanwhile, nor in
+            # another one of its name.
+            self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with explained(table, folder), self._locked():
             self.last = _read(folder, table)
             # Before any staging folder goes: an unfinished epoch's files are still in one.
@@ -78,6 +84,8 @@ class Staging:
             if number is not None and number <= last.number:
                 self.last = last
                 return last, False
+            if not all(source.exists() for source, _ in moves):
+                raise gone(self.table, self.folder)
             self._publish(last)
             self.unpublished = False
             epoch = Epoch(
@@ -98,6 +106,9 @@ class Staging:
         if self._owner is not None:
             self._owner.close()
             self._owner = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
@@ -108,11 +119,18 @@ class Staging:
             old, new = self.folder / source, self.folder / target
             if not old.exists():
                 continue  # moved before a crash, or before this writer opened
-            new.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(old, new)
+            self._make_folders(Path(target).parent)
+            os.rename(source, target, src_dir_fd=self._handle, dst_dir_fd=self._handle)
             touched.add(new.parent)
         for parent in touched:
             sync_folder(parent)
+
+    def _make_folders(self, folder: Path) -> None:
+        """Makes a folder below that of the table, and those on the way to it."""
+        for part in (*reversed(folder.parents), folder):
+            if part not in (Path(), Path(part.anchor)):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=self._handle)
 
     def _remove_stale(self) -> None:
         for other in self.folder.glob(f"{STAGING}*"):
@@ -133,11 +151,27 @@ class Staging:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        place = self.folder / _FOLDER
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "lock").open("wb") as lock:
+        assert self._handle is not None
+        mine, there = os.fstat(self._handle), os.stat(self.folder)
+        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+            raise gone(self.table, self.folder)
+        self._make_folders(Path(_FOLDER))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        lock = os.open(f"{_FOLDER}/lock", flags, 0o666, dir_fd=self._handle)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(lock)
+
+
+def gone(table: str, folder: Path) -> CatalogError:
+    """The error for a folder that somebody removed, or emptied, while rows were written into it."""
+    return CatalogError(
+        f"table {table} was dropped or overwritten while rows were written into it: its folder "
+        f"{folder} is gone, or another one",
+        hint="nothing of this epoch is in the table; create it again, then run the INSERT again",
+    )
 
 
 @contextlib.contextmanager
@@ -146,15 +180,18 @@ def explained(table: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        place = folder / str(error.filename or "")
+        if error.errno == errno.ENOENT and (not folder.is_dir() or STAGING in str(place)):
+            raise gone(table, folder) from error
         reason = (error.strerror or str(error)).split("\n")[0]
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             what = f"the disk of {folder} is full, or a limit on file size is reached ({reason})"
             hint = "free some space, or raise the limit; nothing of this epoch is visible"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            what = f"this user may not write to {error.filename or folder} ({reason})"
+            what = f"this user may not write to {place} ({reason})"
             hint = "give the user write permission on the table's folder"
         else:
-            what = f"writing to {error.filename or folder} failed: {reason}"
+            what = f"writing to {place} failed: {reason}"
             hint = "check that the folder exists and its disk works; then run the statement again"
         raise CatalogError(f"table {table}: {what}", hint=hint) from error
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
-from cql.catalog.convert import Shaper, pick, read_schema
+from cql.catalog.convert import Shaper, pick
 from cql.catalog.rows import Rows
 from cql.catalog.sources import read_once, row_piece
 from cql.catalog.spark_files import file_relation, frame_of, table_files
@@ -31,7 +31,7 @@ from cql.catalog.spark_read import read_batches, rows_through_spark
 from cql.catalog.spark_session import Session, spark_call
 from cql.catalog.spark_sql import quoted
 from cql.catalog.spark_table import exists, full_name
-from cql.catalog.spark_types import to_arrow_loosely
+from cql.catalog.spark_types import to_arrow_loosely, usable_columns
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field
@@ -62,7 +62,7 @@ class StreamingFrame:
         self._poll = poll
         with spark_call(frame.sparkSession, f"reading the columns of {what}"):
             self._arrow = to_arrow_loosely(frame.schema)
-        self.schema, self.unsupported = read_schema(self._arrow, what)
+        self.schema, self.unsupported = usable_columns(self._arrow, what)
 
     def statistics(self) -> Statistics:
         return Statistics()

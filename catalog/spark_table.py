@@ -45,6 +45,8 @@ class Table:
     options: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
+    created: int | None = None
+    """When it was made (milliseconds), where its catalog says it."""
 
 
 def schema_to_json(schema: StructType) -> dict[str, Any]:
@@ -121,6 +123,11 @@ def load(session: SparkSession, name: str | Sequence[str]) -> Table:
                 if k not in _RESERVED and not k.startswith(_OPTION)
             },
             comment=properties.get("comment"),
+            created=(
+                int(found.v1Table().createTime())
+                if found.getClass().getSimpleName() == "V1Table"
+                else None
+            ),
         )
 
 

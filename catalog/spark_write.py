@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from cql.catalog import registry, spark_partition, spark_sql, spark_table
+from cql.catalog import registry, spark_defaults, spark_partition, spark_sql, spark_table
 from cql.catalog.spark_columns import find_column, limited, nulls, widens
 from cql.catalog.spark_files import (
     PartitionValue,
@@ -37,7 +37,7 @@ from cql.catalog.spark_files import (
 )
 from cql.catalog.spark_session import spark_call
 from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_staging import Staging, explained, sync_folder
+from cql.catalog.spark_staging import Staging, explained, gone, sync_folder
 from cql.catalog.spark_table import Table
 from cql.catalog.spark_types import to_arrow, to_spark
 from cql.errors import CatalogError, did_you_mean
@@ -72,6 +72,8 @@ class _Target:
     """The catalog lists the partitions (else Spark finds them by their folders)."""
     recursive: bool
     case_sensitive: bool
+    defaults: frozenset[str]
+    """The columns that have a DEFAULT."""
 
     @property
     def one_file(self) -> bool:
@@ -119,6 +121,7 @@ class EpochWriter:
         self._target = _target(session, table, self._table)
         self._plans: dict[pa.Schema, list[int | None]] = {}
         self._plan(schema)
+        self._defaults: dict[str, pa.Array[Any]] = {}
         self._staging = Staging(self._table, self._target.folder)
         self._open: dict[tuple[PartitionValue, ...], _File] = {}
         self._done: list[tuple[tuple[PartitionValue, ...], Path]] = []
@@ -140,7 +143,8 @@ class EpochWriter:
         return self._target.schema
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Stage rows. Columns are matched by name; a column that the rows lack becomes NULL."""
+        """Stage rows. Columns are matched by name; one that the rows lack holds its DEFAULT (NULL
+        if it has none)."""
         rows = self._fitted(batch)
         if not rows.num_rows:
             return
@@ -170,6 +174,7 @@ class EpochWriter:
             if not self._done:
                 number = self._staging.last.number if epoch is None else epoch
                 return Commit(number, 0, (), new=False)
+            self._check_there()
             moves, folders = self._moves(epoch)
             for folder in {source.parent for source, _ in moves}:
                 with explained(self._table, folder):
@@ -241,7 +246,7 @@ class EpochWriter:
     def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays: list[Any] = []
         for wanted, at in zip(self._target.schema, self._plan(batch.schema), strict=True):
-            array: Any = nulls(batch.num_rows, wanted.type) if at is None else batch.column(at)
+            array: Any = self._left_out(wanted, batch.num_rows) if at is None else batch.column(at)
             if array.type != wanted.type:
                 try:
                     array = array.cast(wanted.type)
@@ -259,6 +264,18 @@ class EpochWriter:
                 )
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._target.schema)
+
+    def _left_out(self, wanted: pa.Field[Any], rows: int) -> pa.Array[Any]:
+        """The DEFAULT of a column that the rows do not give, evaluated once an epoch; else NULL."""
+        if wanted.name not in self._target.defaults:
+            return nulls(rows, wanted.type)
+        if wanted.name not in self._defaults:
+            frame = frame_of(self._session, self._name)
+            known = spark_defaults.evaluated(
+                self._session, frame, self._target.defaults, self._table
+            )
+            self._defaults.update(known)
+        return pa.repeat(self._defaults[wanted.name][0], rows)
 
     def _append(self, values: tuple[PartitionValue, ...], rows: pa.RecordBatch) -> None:
         at = 0
@@ -350,6 +367,12 @@ class EpochWriter:
                 )
             moves.append((path, folder / f"{name}-{at:05d}.parquet"))
         return moves, new
+
+    def _check_there(self) -> None:
+        """CatalogError if the table was dropped since the writer was opened; the folder of one that
+        Spark does not manage stays where it is."""
+        if not spark_table.exists(self._session, self._name):
+            raise gone(self._table, self._target.folder)
 
     def _enter_partitions(self, specs: Sequence[Mapping[str, str | None]]) -> None:
         if self._target.managed:
@@ -451,6 +474,7 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         managed=managed,
         recursive=entry.options.get(RECURSIVE, "").lower() == "true",
         case_sensitive=case_sensitive,
+        defaults=spark_defaults.with_default(frame),
     )
 
 
@@ -486,7 +510,8 @@ def _matched(rows: pa.Schema, target: _Target, table: str) -> list[int | None]:
             )
         found[name] = at
     for field_ in target.schema:
-        if field_.name not in found and not field_.nullable:
+        left_out = field_.name not in found and field_.name not in target.defaults
+        if left_out and not field_.nullable:
             raise CatalogError(
                 f"table {table}: column {field_.name} is NOT NULL, and the query does not give it",
                 hint="add the column to the query",

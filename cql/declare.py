@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -161,6 +161,25 @@ class Clauses:
             hint = "give a column, or {column: slack}"
             raise BindError(f"watermark={self.watermark!r} names no column", hint=hint)
 
+    def checked(self, unsupported: Mapping[str, str]) -> Clauses:
+        """These clauses; BindError if one of their times is a column that no query can use."""
+        for column in (*_listed(self.ordered_by), *(c for c, _ in self._watermarks())):
+            if column in unsupported:
+                raise BindError(f"column {column}: {unsupported[column]}")
+        return self
+
+    def with_watermarks_of(self, frame: Any, what: str) -> Clauses:
+        """These clauses, and those of the frame's own ``withWatermark`` where no time is named."""
+        from cql.catalog.spark_frame import check_classic, watermarks
+
+        check_classic(frame, what)
+        if self.ordered_by is not None or self.watermark is not None:
+            return self
+        found = watermarks(frame, what)
+        if not found:
+            return self
+        return replace(self, watermark={c: timedelta(milliseconds=n) for c, n in found.items()})
+
     def bind(self, schema: Schema) -> StreamSpec:
         """What the clauses mean for columns of ``schema``; raises BindError."""
         from cql.dialect import parse_one
@@ -196,55 +215,69 @@ def declare(
     if isinstance(data, str) and not is_path(data):
         _over_table(catalog, name, parts_of(data), clauses, bounded, options, replace=replace)
         return
-    if _is_spark_frame(data) and data.isStreaming:
-        _over_stream(catalog, name, data, clauses, bounded, options, replace=replace)
+    if is_spark_frame(data):
+        over = _over_stream if data.isStreaming else _over_batch
+        over(catalog, name, data, clauses, bounded, options, replace=replace)
         return
     ends = True if bounded is None else bounded
-    schema = None
-    if _is_spark_frame(data):
-        data, schema = _spark_rows(data, name)
     data, sample = peeked(data)
-    if schema is None:
-        # the first item of an iterator is a list, and a list has an end
-        found = schema_of(name, sample, ends or sample is not data, options)
-        clauses.check_types(sample, found)
-    else:
-        found = schema
+    # the first item of an iterator is a list, and a list has an end
+    found = schema_of(name, sample, ends or sample is not data, options)
+    clauses.check_types(sample, found)
     catalog.local.register(
         name,
         data,
         spec=clauses.bind(found),
-        schema=schema,
         bounded=ends,
         options=options or None,
         replace=replace,
     )
 
 
-_views = itertools.count(1)
-
-
-def _is_spark_frame(data: Any) -> bool:
+def is_spark_frame(data: Any) -> bool:
     return type(data).__module__.startswith("pyspark.") and hasattr(data, "createTempView")
 
 
-def _spark_rows(frame: Any, name: Name) -> tuple[Callable[[], Iterator[Any]], Schema]:
-    """A Spark DataFrame as a function that computes its rows anew, and its columns. The rows come
-    back in the same order only if Spark computes them so."""
-    from cql.catalog.convert import read_schema
-    from cql.catalog.spark_read import query_batches
-    from cql.catalog.spark_session import spark_call
-    from cql.catalog.spark_types import to_arrow
+def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> Mapping[str, str]:
+    """A table in memory with the rows of a Spark DataFrame; the columns that it lacks, and why."""
+    from cql.catalog.spark_frame import BatchFrame
 
-    view, session = f"cql_frame_{next(_views)}", frame.sparkSession
-    with spark_call(session, f"naming the DataFrame of stream {'.'.join(name)}"):
-        schema, _ = read_schema(to_arrow(frame.schema), f"stream {'.'.join(name)}")
-        frame.createTempView(view)
+    what = f"table {'.'.join(name)}"
+    if frame.isStreaming:
+        raise BindError(
+            f"{what}: a streaming DataFrame has no end", hint="create_stream takes it as a stream"
+        )
+    source = BatchFrame(frame, what)
+    catalog.local.create_table(name, source.table(), schema=source.schema, replace=replace)
+    return source.unsupported
 
-    def batches() -> Iterator[Any]:
-        return (part.batch for part in query_batches(session, view, schema.names))
 
-    return batches, schema
+def _over_batch(
+    catalog: Catalogs,
+    name: Name,
+    frame: Any,
+    clauses: Clauses,
+    bounded: bool | None,
+    options: Mapping[str, Any],
+    *,
+    replace: bool,
+) -> None:
+    """Over a DataFrame with an end."""
+    from cql.catalog.spark_frame import BatchFrame
+
+    what = f"stream {'.'.join(name)}"
+    if bounded is False:
+        raise BindError(
+            f"{what}: this DataFrame has an end",
+            hint="leave bounded out, or give a DataFrame made with readStream",
+        )
+    if options:
+        raise BindError(
+            f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
+        )
+    source = BatchFrame(frame, what)
+    spec = clauses.with_watermarks_of(frame, what).checked(source.unsupported).bind(source.schema)
+    catalog.local.add_source(name, source, spec, replace=replace)
 
 
 def _over_stream(
@@ -271,7 +304,8 @@ def _over_stream(
     poll = given.duration("poll", int(POLL * 1e6)) / 1e6
     given.done()
     source = StreamingFrame(frame, what, poll)
-    catalog.local.add_source(name, source, clauses.bind(source.schema), replace=replace)
+    spec = clauses.with_watermarks_of(frame, what).checked(source.unsupported).bind(source.schema)
+    catalog.local.add_source(name, source, spec, replace=replace)
 
 
 def _over_table(

@@ -30,7 +30,10 @@ def show(session: Session, bound: st.Show) -> Result:
         case "streams":
             columns, rows = ("stream", "columns", "progress", "ends"), _streams(session)
         case "tables":
-            columns, rows = ("table", "columns", "rows"), _tables(session)
+            columns, rows = ("table", "columns", "rows"), _tables(session, bound)
+        case "databases" | "schemas":
+            columns = ("database",)
+            rows = [(name,) for name in session.catalog.databases(bound.place, bound.pos)]
         case "views":
             columns, rows = ("view", "query"), _views(session)
         case "queries":
@@ -112,9 +115,11 @@ def _filtered(result: Result, like: str | None) -> Result:
     return Result(result.columns, rows)
 
 
-def _relations(session: Session) -> Iterator[tuple[str, Relation | CatalogError]]:
-    """What there is, by name; one that cannot be read does not hide the others."""
-    for name in sorted(session.catalog.names()):
+def _relations(
+    session: Session, names: Iterable[tuple[str, ...]] | None = None
+) -> Iterator[tuple[str, Relation | CatalogError]]:
+    """What there is (or ``names``), by name; one that cannot be read does not hide the others."""
+    for name in sorted(session.catalog.running() if names is None else names):
         try:
             relation = session.catalog.find(name)
         except CatalogError as error:
@@ -137,8 +142,10 @@ def _streams(session: Session) -> Iterable[Row]:
             yield ".".join(name), named.text, "", ""
 
 
-def _tables(session: Session) -> Iterable[Row]:
-    for name, relation in _relations(session):
+def _tables(session: Session, bound: st.Show) -> Iterable[Row]:
+    place = bound.place
+    names = session.catalog.tables_in(place, bound.pos) if place is not None else None
+    for name, relation in _relations(session, names):
         if isinstance(relation, CatalogError):
             yield name, f"cannot be read: {relation.message}", None
         elif relation.stream is None:

@@ -8,15 +8,19 @@ is an error at once and not after a JVM has come up; and a table made without on
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cql.catalog.catalogs import Catalogs
+from cql.catalog.known_tables import is_unknown
+from cql.catalog.known_tables import names as registered
 from cql.errors import CatalogError
 from cql.model import Schema
 from cql.planner.catalog import Relation, StreamDefinition
 
 if TYPE_CHECKING:
+    from cql.catalog.spark_session import Session as SparkSession
+    from cql.errors import Position
     from cql.executor.protocols import Sink
     from cql.planner.catalog import Catalog
 
@@ -48,6 +52,20 @@ class SessionCatalog(Catalogs):
     def spark_runs(self) -> bool:
         return not self._with_database or self.spark_started
 
+    def _is_unknown(self, name: Name) -> bool:
+        """A name that a local Spark would not know: none is started for it."""
+        return self in _sharing and not self.spark_started and is_unknown(name)
+
+    def names(self) -> Sequence[Name]:
+        """With those that a local Spark would have, if it ran (``running`` leaves them out)."""
+        if self in _sharing and not self.spark_started:
+            return [*super().names(), *(registered() or ())]
+        return super().names()
+
+    def running(self) -> Sequence[Name]:
+        """The names that are found without starting Spark."""
+        return super().names()
+
     def _is_short(self, name: Name) -> bool:
         """A name for which no Spark is started."""
         return self._with_database and len(name) == 1
@@ -55,7 +73,8 @@ class SessionCatalog(Catalogs):
     def find(self, name: Name) -> Relation | None:
         if self._is_short(name) and not self.spark_started:
             return self.local.find(name)
-        return super().find(name)
+        found = self.local.find(name)
+        return found if found is not None or self._is_unknown(name) else super().find(name)
 
     def create_stream(self, name: Name, definition: StreamDefinition, *, replace: bool) -> None:
         table = definition.table
@@ -67,12 +86,48 @@ class SessionCatalog(Catalogs):
     def drop(self, name: Name, kind: str) -> bool:
         if self._is_short(name) and not self.spark_started:
             return self.local.drop(name, kind)
+        if self.local.find(name) is None and self._is_unknown(name):
+            return False
         return super().drop(name, kind)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> Sink:
         if self._is_short(name) and (create or self.find(name) is None):
             return self.local.sink(name, schema, create=create)
         return super().sink(name, schema, create=create)
+
+    def use(self, name: Name, pos: Position | None) -> str:
+        """Makes a database of Spark the one of names without a database; its full name."""
+        from cql.catalog import spark_databases
+
+        with spark_databases.at(pos):
+            return spark_databases.use(self._session("USE"), name)
+
+    def databases(self, catalog: Name | None, pos: Position | None) -> list[str]:
+        """Spark's databases; none where no Spark runs and none has to be started."""
+        from cql.catalog import spark_databases
+
+        if catalog is None and not self.spark_runs:
+            return []
+        with spark_databases.at(pos):
+            return spark_databases.databases(self._session("SHOW DATABASES"), catalog)
+
+    def tables_in(self, database: Name, pos: Position | None) -> list[Name]:
+        """The full names of the tables, views and streams of one database."""
+        from cql.catalog import spark_databases
+
+        with spark_databases.at(pos):
+            return spark_databases.tables(self._session("SHOW TABLES IN"), database)
+
+    def _session(self, statement: str) -> SparkSession:
+        from cql.catalog.spark import SparkCatalog
+
+        found = self.spark
+        if not isinstance(found, SparkCatalog):
+            raise CatalogError(
+                f"{statement}: this session has no Spark",
+                hint="cql.connect(spark) gives it one",
+            )
+        return found.session()
 
     def _in_memory(self, name: Name) -> bool:
         return self._start is None or self._is_short(name)

@@ -17,7 +17,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.apart import load_module
-from cql.declare import Clauses, Names, Slack, declare, parts_of, quoted
+from cql.declare import (
+    Clauses,
+    Names,
+    Slack,
+    declare,
+    is_spark_frame,
+    over_frame,
+    parts_of,
+    quoted,
+)
 from cql.errors import (
     BindError,
     CqlError,
@@ -271,6 +280,8 @@ class Session:
                 from cql import listing
 
                 return listing.show(self, bound)
+            case st.Use():
+                return done(f"the database is {self.catalog.use(bound.name, bound.pos)}")
             case st.Describe():
                 from cql import listing
 
@@ -539,12 +550,24 @@ class Session:
         )
         with self._lock:
             declare(self.catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
+            found = self.catalog.local.find(parts_of(name)) if is_spark_frame(data) else None
+            if found is not None:
+                self._note_left_out(name, found.unsupported)
 
     def register_table(self, name: str, data: Any, *, replace: bool = False) -> None:
         """Makes a table in memory, with the rows of ``data`` (anything of columns or rows)."""
         self._check_open()
         with self._lock:
-            self.catalog.local.create_table(parts_of(name), data, replace=replace)
+            if is_spark_frame(data):
+                left_out = over_frame(self.catalog, parts_of(name), data, replace=replace)
+                self._note_left_out(name, left_out)
+            else:
+                self.catalog.local.create_table(parts_of(name), data, replace=replace)
+
+    def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
+        """Names the columns of a Spark DataFrame that no query can use."""
+        for why in columns.values():
+            self._notice(f"{name} is read without a column: {why}")
 
     # ----------------------------------------------------------------- settings
 

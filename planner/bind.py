@@ -44,6 +44,7 @@ from cql.planner.statements import (
     Show,
     Statement,
     StopQuery,
+    Use,
 )
 from cql.types import BIGINT
 
@@ -99,7 +100,11 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return Explain(mode, _statement(binder, node.this), pos)
         case nodes.ShowObjects():
             like = node.args.get("like")
-            return Show(str(node.this).lower(), like.name if like is not None else None, pos)
+            place = node.args.get("place")
+            where = name_of(place) if place is not None else None
+            return Show(str(node.this).lower(), like.name if like is not None else None, pos, where)
+        case nodes.UseDatabase():
+            return Use(name_of(node.this), binder.pos(node.this))
         case nodes.DescribeObject():
             return Describe(name_of(node.this), binder.pos(node.this))
         case nodes.StopQuery():
@@ -169,7 +174,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         meant = f"{error.hint} " if (error.hint or "").startswith("did you mean") else ""
         error.hint = f"{meant}CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
         raise error
-    fields = bind_ddl.filled(binder, target.schema, node.expressions)
+    fields = bind_ddl.filled(binder, target, node.expressions, node.this)
+    bind_ddl.note_defaults(binder, target, fields, query_node)
     query = _query(binder, query_node, name)
     plan = query.plan
     if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):

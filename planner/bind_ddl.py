@@ -12,13 +12,15 @@ from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
 from cql.planner import bind_progress, functions
-from cql.planner.bind_expr import ExprBinder
+from cql.planner.bind_expr import ExprBinder, is_default
 from cql.planner.bind_from import find_relation, name_of
-from cql.planner.catalog import Queue, StreamDefinition, StreamSpec
+from cql.planner.catalog import Queue, Relation, StreamDefinition, StreamSpec
 from cql.planner.context import Binder, Bound, Env
+from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Column, Expr, Literal
 from cql.planner.literals import data_type
 from cql.planner.logical import Logical, Project
+from cql.planner.python_values import from_python
 from cql.planner.scope import Scope
 from cql.planner.statements import (
     CreateConstant,
@@ -294,6 +296,14 @@ def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
 
 def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -> CreateTable:
     schema = columns(binder, node.expressions)
+    for column in node.expressions:
+        kind = column.args.get("kind")
+        if kind is not None and kind.expressions and kind.this in exp.DataType.TEXT_TYPES:
+            raise binder.unsupported(
+                f"{kind.sql()} as a column of a table",
+                column,
+                "write STRING; Spark's own CREATE TABLE makes a table whose limit INSERT keeps",
+            )
     if query is not None:
         if schema is None:
             schema = query.schema
@@ -379,8 +389,15 @@ def _item(query: exp.Expr, at: int) -> exp.Expr:
     return query if starred or at >= len(items) else items[at]
 
 
-def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:
-    """The columns of the target that an INSERT fills."""
+def filled(binder: Binder, relation: Relation, named: Sequence[exp.Expr], at: exp.Expr) -> Schema:
+    """The columns of the relation that an INSERT fills."""
+    target = relation.schema
+    for column, why in relation.unsupported.items() if not named else ():
+        raise binder.error(
+            f"column {column} of {'.'.join(relation.name)} cannot be written: {why}",
+            at,
+            hint=f"name the columns to fill: INSERT INTO t ({', '.join(target.names)})",
+        )
     if not named:
         return target
     fields: list[Field] = []
@@ -390,10 +407,43 @@ def filled(binder: Binder, target: Schema, named: Sequence[exp.Expr]) -> Schema:
         if field in fields:
             raise binder.error(f"column {field.name} is filled twice", node)
         fields.append(field)
-    missing = [f.name for f in target if not f.nullable and f not in fields]
+    missing = [
+        f.name
+        for f in target
+        if not f.nullable and f not in fields and not relation.has_default(f.name)
+    ]
     if missing:
         raise binder.error(f"column {missing[0]} takes no NULL and is not filled", named[0])
     return Schema(tuple(fields))
+
+
+def note_defaults(binder: Binder, relation: Relation, fields: Schema, query: exp.Expr) -> None:
+    """Notes the value of each DEFAULT that stands for a column of an INSERT: in a row of VALUES, or
+    in the select list (as Spark takes it)."""
+    rows: list[list[exp.Expr]] = []
+    if isinstance(query, exp.Values):
+        rows = [list(r.expressions) if isinstance(r, exp.Tuple) else [r] for r in query.expressions]
+    elif isinstance(query, exp.Select):
+        rows = [list(query.expressions)]
+    known: dict[str, Literal] = {}
+    for row in rows:
+        for item, field in zip(row, fields, strict=False):
+            word = item.unnest()
+            if not is_default(word):
+                continue
+            if field.name not in known:
+                known[field.name] = _default(binder, relation, field, word)
+            binder.defaults[id(word)] = known[field.name]
+
+
+def _default(binder: Binder, relation: Relation, field: Field, node: exp.Expr) -> Literal:
+    try:
+        value = from_python(relation.default(field.name), field.type, f"DEFAULT of {field.name} is")
+    except EvaluationError as error:
+        raise binder.error(
+            error.message, node, hint="leave the column out of the INSERT: that stores its DEFAULT"
+        ) from error
+    return Literal(value, field.type, binder.pos(node))
 
 
 __all__ = [
@@ -405,5 +455,6 @@ __all__ = [
     "create_view",
     "filled",
     "find_column",
+    "note_defaults",
     "stored",
 ]

@@ -95,6 +95,12 @@ AUXILIARY = {
 _NO_STRUCT = "write window.start and window.end: a window itself is no value"
 
 
+def is_default(node: Node) -> bool:
+    """Whether a node is the bare word DEFAULT (which may be a column's name, too)."""
+    bare = isinstance(node, exp.Column) and len(node.parts) == 1
+    return bare and node.name.upper() == "DEFAULT" and not node.this.args.get("quoted")
+
+
 @dataclass(frozen=True, slots=True)
 class _Arguments:
     """Of an aggregate. ``listed``: the last ones stood in an ``array(…)``."""
@@ -212,8 +218,20 @@ class ExprBinder:
         names_window = len(node.parts) == 1 and node.name.lower() in WINDOW_NAMES
         if names_window and self.scope.window and not self.scope.has(node.name.lower()):
             raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
+        default = self.binder.defaults.get(id(node))
+        if default is not None and not self.scope.has(node.name):
+            return default
         first = self.aliases == "first"
-        found = self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)
+        try:
+            found = self.scope.resolve(node, aliases_first=first, aliases=self.aliases is not None)
+        except BindError:
+            if is_default(node):
+                raise self.binder.error(
+                    "DEFAULT stands for a whole value, in VALUES or the select list of an INSERT",
+                    node,
+                    hint="an INSERT whose list of columns leaves one out stores its default, too",
+                ) from None
+            raise
         if self.row is not None and self.clause in _BEFORE_OVER and self.row.holds_over(found):
             raise before_over(self.binder, self.clause, node)  # an alias
         return found

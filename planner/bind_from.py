@@ -382,6 +382,12 @@ class Watermarked:
     def unsupported(self) -> Mapping[str, str]:
         return self.base.unsupported
 
+    def has_default(self, column: str) -> bool:
+        return self.base.has_default(column)
+
+    def default(self, column: str) -> object:
+        return self.base.default(column)
+
     def source(self) -> RowSource:
         return self.base.source()
 

@@ -119,6 +119,14 @@ class Relation(Protocol):
         """The columns that the data has and no query can use, with the reason."""
         ...
 
+    def has_default(self, column: str) -> bool:
+        """Whether an INSERT may leave out a column that is never NULL."""
+        ...
+
+    def default(self, column: str) -> object:
+        """What an INSERT that leaves the column out stores now, as a Python object; mostly None."""
+        ...
+
     def source(self) -> Source: ...
 
 

@@ -167,6 +167,8 @@ class Binder:
         self.used: set[int] = set()
         #: an integer divided by an integer, for the notice of ``bind``
         self.divided: exp.Expr | None = None
+        #: by the node of each DEFAULT of an INSERT, its value
+        self.defaults: dict[int, Literal] = {}
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)

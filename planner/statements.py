@@ -160,10 +160,20 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """SHOW STREAMS | TABLES | QUERIES | FUNCTIONS | … (``what``, lower case) [LIKE pattern]."""
+    """SHOW STREAMS | TABLES | QUERIES | FUNCTIONS | … (``what``, lower case) [IN place] [LIKE
+    pattern]; ``place`` is a database, or the catalog of databases."""
 
     what: str
     like: str | None = None
+    pos: Position | None = field(default=None, compare=False)
+    place: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """USE database (or catalog, or catalog.database)."""
+
+    name: Name
     pos: Position | None = field(default=None, compare=False)
 
 
@@ -191,6 +201,7 @@ Statement: TypeAlias = (
     | Reset
     | Explain
     | Show
+    | Use
     | Describe
     | StopQuery
 )

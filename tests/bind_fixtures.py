@@ -40,6 +40,12 @@ class FakeRelation:
     def kind(self) -> str:
         return "table" if self.stream is None else "stream"
 
+    def has_default(self, column: str) -> bool:
+        return False
+
+    def default(self, column: str) -> object:
+        return None
+
     def source(self) -> Source:
         raise AssertionError("a fake relation has no rows")
 

@@ -17,11 +17,13 @@ __all__ = ["spark"]
 
 _FULL = "--full"
 _SEED = "--seed"
+_MATRIX = "--write-matrix"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_FULL, action="store_true", help="the full random counts")
     parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
+    parser.addoption(_MATRIX, action="store_true", help="write docs/spark-matrix.md anew")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -158,7 +158,6 @@ FOREIGN = (
     "ALTER TABLE t ADD COLUMN a INT",
     "COPY t FROM 'x'",
     "TRANSFORM x",
-    "USE db",
     "GRANT ALL ON t TO u",
     "PRAGMA x",
     "ATTACH 'x'",

@@ -484,10 +484,10 @@ CRASH = """
         pq.write_table(pa.table({"v": [at]}), file)
         files.append((file, folder / f"p={at}" / f"{at}.parquet"))
     real = os.rename
-    def rename(*paths):
+    def rename(*paths, **folders):
         if when == "before" or Path(paths[0]).name == "1.parquet":
             os.kill(os.getpid(), signal.SIGKILL)
-        real(*paths)
+        real(*paths, **folders)
     os.rename = rename
     if when == "staged":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -526,7 +526,7 @@ def test_renames_that_fail_are_made_up_later(
     writer = EpochWriter(spark, name, KEYS, create=True)
     writer.write(batch(1))
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied", "somewhere")
 
     with monkeypatch.context() as patch:

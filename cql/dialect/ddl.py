@@ -18,6 +18,8 @@ SHOWN = (
     "STREAMS",
     "QUERIES",
     "TABLES",
+    "DATABASES",
+    "SCHEMAS",
     "VIEWS",
     "FUNCTIONS",
     "CONSTANTS",
@@ -41,6 +43,7 @@ STATEMENTS = (
     "DECLARE",
     "EXECUTE",
     "STOP",
+    "USE",
     "ISTREAM",
     "DSTREAM",
     "RSTREAM",
@@ -50,7 +53,7 @@ _FOREIGN = frozenset(
         "ADD ALTER ANALYZE ATTACH BEGIN CACHE CALL CLEAR COMMENT COMMIT COPY DELETE DETACH "
         "EXPORT GRANT IMPORT INSTALL KILL LIST LOAD LOCK MERGE MSCK OPTIMIZE PRAGMA PREPARE "
         "REFRESH "
-        "RENAME REPAIR REPLACE REVOKE ROLLBACK TRANSFORM TRUNCATE UNCACHE UNLOCK UPDATE USE VACUUM"
+        "RENAME REPAIR REPLACE REVOKE ROLLBACK TRANSFORM TRUNCATE UNCACHE UNLOCK UPDATE VACUUM"
     )
 )
 """First words of statements elsewhere: no misspelling of one of ours."""
@@ -567,12 +570,24 @@ class CqlParser(QueryParser):
         if self.word_is("CREATE") or self.word_is("COLUMNS"):
             self.refuse(f"there is no SHOW {self._curr.text.upper()}", hint="DESCRIBE name")
         what = self.one_of(SHOWN, "SHOW")
+        place = None
+        if what in ("TABLES", "DATABASES", "SCHEMAS") and (
+            self._match(TokenType.IN) or self._match(TokenType.FROM)
+        ):
+            place = self.object_name("the name of a database")
         like = None
         if self._match(TokenType.LIKE):
             if not self._match(TokenType.STRING):
                 self.refuse("expected a string after LIKE", hint="LIKE 'prefix%'")
             like = self.placed(exp.Literal.string(self._prev.text), self._prev)
-        return nodes.ShowObjects(this=what, like=like)
+        return nodes.ShowObjects(this=what, like=like, place=place)
+
+    def use(self) -> exp.Expr:
+        for word in ("DATABASE", "SCHEMA", "NAMESPACE", "CATALOG"):
+            if self.word_is(word) and self._next and self._next.token_type != TokenType.DOT:
+                self._advance()
+                break
+        return nodes.UseDatabase(this=self.object_name("the name of a database"))
 
     def describe(self) -> exp.Expr:
         for word in ("STREAM", "TABLE", "VIEW", "EXTENDED"):
@@ -654,4 +669,5 @@ _READERS: dict[str, Callable[[CqlParser], exp.Expr]] = {
     "DECLARE": CqlParser.declare,
     "EXECUTE": CqlParser.execute,
     "STOP": CqlParser.stop,
+    "USE": CqlParser.use,
 }

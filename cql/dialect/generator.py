@@ -91,8 +91,14 @@ class CqlGenerator(generator.Generator):
             "EXECUTE STATEMENT SET BEGIN", *(f"{self.sql(i)};" for i in e.expressions), "END"
         ),
         nodes.ShowObjects: lambda self, e: _words(
-            "SHOW", e.this, "LIKE" if e.args.get("like") else None, self.sql(e, "like")
+            "SHOW",
+            e.this,
+            "IN" if e.args.get("place") else None,
+            self.sql(e, "place"),
+            "LIKE" if e.args.get("like") else None,
+            self.sql(e, "like"),
         ),
+        nodes.UseDatabase: lambda self, e: f"USE {self.sql(e, 'this')}",
         nodes.DescribeObject: lambda self, e: f"DESCRIBE {self.sql(e, 'this')}",
         nodes.DropObject: lambda self, e: _words(
             "DROP",

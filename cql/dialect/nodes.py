@@ -434,9 +434,16 @@ class StatementSet(exp.Expression):
 
 
 class ShowObjects(exp.Expression):
-    """``SHOW STREAMS LIKE 'x%'`` (``this``: str such as STREAMS or BAD ROWS; ``like``: literal)."""
+    """``SHOW TABLES IN db LIKE 'x%'`` (``this``: str such as STREAMS or BAD ROWS; ``like``:
+    literal; ``place``: exp.Table, a database or the catalog of databases)."""
 
-    arg_types: ClassVar[Args] = {"this": True, "like": False}
+    arg_types: ClassVar[Args] = {"this": True, "like": False, "place": False}
+
+
+class UseDatabase(exp.Expression):
+    """``USE db`` (``this``: exp.Table)."""
+
+    arg_types: ClassVar[Args] = {"this": True}
 
 
 class DescribeObject(exp.Expression):
@@ -470,6 +477,7 @@ STATEMENT_NODES: tuple[type[exp.Expression], ...] = (
     Explain,
     StatementSet,
     ShowObjects,
+    UseDatabase,
     DescribeObject,
     DropObject,
     StopQuery,

@@ -1,0 +1,78 @@
+"""A DataFrame of Spark with an end, as a source: every reader computes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cql.catalog.convert import pick
+from cql.catalog.spark_read import Slice, SliceReader, frame_batches
+from cql.catalog.spark_session import java_class, spark_call
+from cql.catalog.spark_types import to_arrow_loosely, usable_columns
+from cql.errors import CatalogError
+from cql.executor.protocols import Offset, Reader
+from cql.model import Schema
+from cql.planner.catalog import Statistics
+
+_DELAY = "spark.watermarkDelayMs"
+_EVENT_TIME = "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark"
+
+
+class BatchFrame:
+    """The rows come back in the same order only if Spark computes them so. Nothing is left in the
+    session of the frame."""
+
+    bounded = True
+
+    def __init__(self, frame: Any, what: str) -> None:
+        check_classic(frame, what)
+        self._frame = frame
+        self._what = what
+        with spark_call(frame.sparkSession, f"reading the columns of {what}"):
+            self._arrow = to_arrow_loosely(frame.schema)
+        self.schema, self.unsupported = usable_columns(self._arrow, what)
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        fields = pick(self.schema, columns, self._what)
+        names = [f.name for f in fields]
+        start = int(offset["row"]) if offset else 0
+        return SliceReader(self._slices(names, start), Schema(tuple(fields)))
+
+    def table(self) -> pa.Table:
+        """All rows of the columns that queries can use."""
+        names = list(self.schema.names)
+        batches = [piece.batch for piece in self._slices(names, 0)]
+        kinds = pa.schema([self._arrow.field(name) for name in names])
+        return pa.Table.from_batches(batches, kinds.remove_metadata())
+
+    def _slices(self, names: Sequence[str], start: int) -> Iterator[Slice]:
+        session = self._frame.sparkSession
+        return frame_batches(session, self._frame, self._arrow, names, self._what, offset=start)
+
+
+def check_classic(frame: Any, what: str) -> None:
+    """CatalogError for a frame of Spark Connect, which has no JVM of this process behind it."""
+    if not hasattr(frame, "_jdf"):
+        raise CatalogError(
+            f"{what} is a DataFrame of Spark Connect, which cannot be read here",
+            hint="give its rows instead: df.toArrow()",
+        )
+
+
+def watermarks(frame: Any, what: str) -> dict[str, int]:
+    """The delay in milliseconds by column that ``withWatermark`` gave a frame. Spark itself forgets
+    that of a frame with an end, unless ``withWatermark`` was called last."""
+    with spark_call(frame.sparkSession, f"reading the watermark of {what}"):
+        fields = frame.schema.fields
+        found = {f.name: int(f.metadata[_DELAY]) for f in fields if _DELAY in (f.metadata or {})}
+        plan = frame._jdf.queryExecution().logical()
+        if not found and plan.nodeName() == "EventTimeWatermark":
+            delay = java_class(frame.sparkSession, _EVENT_TIME).getDelayMs(plan.delay())
+            name = str(plan.eventTime().name())
+            found = {f.name: int(delay) for f in fields if f.name.lower() == name.lower()}
+    return found
