@@ -85,7 +85,7 @@ RANGE without SLIDE, ROWS and NOW are parsed; what cannot run yet is refused by 
     or  WATERMARK FOR ts AS ts - INTERVAL '5' SECOND
     or  PUNCTUATE ON ts [WHEN marker]
     [PUNCTUATE BY column [WITHIN 1 minute]]
-    [MAX ADVANCE 1 day] [IDLE AFTER 5 seconds] [HEARTBEAT EVERY 1 second SLACK 2 seconds]
+    [MAX ADVANCE 1 hour] [IDLE AFTER 5 seconds] [HEARTBEAT EVERY 1 second SLACK 2 seconds]
 
 ORDERED BY promises that ts never falls (WITHIN: by more than that). IN says what one step of an
 integer ts means, so that durations may be used. A Spark table that is followed has no end: its
@@ -110,8 +110,9 @@ Progress t on an attribute promises: no later row lies below t. It comes from OR
 from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
 marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
 With PUNCTUATE BY column each value has progress of its own, and its windows close by that.
-Without an end: an input that is silent for IDLE AFTER holds no other back, HEARTBEAT lets progress
-follow the clock while a source is silent, and an advance above MAX ADVANCE must be confirmed.
+An advance above MAX ADVANCE (an hour unless declared) waits until three further rows confirm it.
+Without an end: an input that is silent for IDLE AFTER holds no other back, and HEARTBEAT lets
+progress follow the clock while a source is silent.
 A window closes when progress reaches its end. A row that comes after its window has closed is late:
 it is left out of that window and counted, and EXPLAIN ANALYZE, the status line and (from Python)
 query.late() show it; SHOW LATE suggests a slack. More slack gives fewer late rows, and later

@@ -357,9 +357,11 @@ class Query(LifeCycle):
         return self._latest().metrics()
 
     def late(self) -> pa.Table:
-        """The ledger of late rows of the latest run: ``place``, ``kind``, ``count`` and
-        ``max_lateness``. Kind "rows": rows of an input that came below its watermark; kind "pairs":
-        (row, window) pairs that an aggregate left out."""
+        """The ledger of late rows of the latest run: ``place``, ``kind``, ``count``,
+        ``max_lateness``, ``suggested_slack`` and ``jump``. Kind "rows": rows of an input that came
+        below its watermark; "pairs": (row, window) pairs that an aggregate left out; "beyond MAX
+        ADVANCE": rows that were so far ahead, by ``jump``, that progress did not follow them; "jump
+        within MAX ADVANCE": rows that were late only because one was ahead by ``jump``."""
         return self._latest().late()
 
     def bad_rows(self) -> pa.Table:

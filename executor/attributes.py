@@ -44,6 +44,7 @@ class Attribute:
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None
         words[[cut.SLACK, cut.BY_ROWS]] = slack, by_rows
         words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED, cut.FURTHEST]] = NEVER
+        words[cut.SINCE] = -1
         words[cut.ADVANCE] = INFINITY if most is None else most
         words[cut.EVERY] = progress.every or 0
         words[cut.BOUNDARIES] = -1 if awaited is None else len(awaited)
@@ -57,7 +58,10 @@ class Attribute:
 
     @property
     def highest(self) -> int:
-        """The highest event time so far, NEVER before any."""
+        """The highest event time so far, NEVER before any; of the first row, before the second
+        one confirms it."""
+        if self.words[cut.HIGHEST] == NEVER and self.words[cut.PENDING] > 0:
+            return int(self.words[cut.PENDING_AT])
         return int(self.words[cut.HIGHEST])
 
     @property
@@ -66,7 +70,7 @@ class Attribute:
         return int(max(self.words[[cut.HIGHEST, cut.FLOOR, cut.FURTHEST]]))
 
     def watermark(self) -> int:
-        highest, slack = self.highest, int(self.words[cut.SLACK])
+        highest, slack = int(self.words[cut.HIGHEST]), int(self.words[cut.SLACK])
         floor = int(self.words[cut.FLOOR])
         if not self.words[cut.BY_ROWS] or highest <= NEVER + slack:
             return floor
@@ -89,6 +93,23 @@ class Attribute:
     def far_rows(self) -> int:
         """Rows that were further ahead than MAX ADVANCE when they came."""
         return int(self.words[cut.FAR])
+
+    @property
+    def unbelieved(self) -> int:
+        """Of the ``far_rows`` those that no further ones have confirmed."""
+        return int(self.words[cut.FAR] - self.words[cut.CONFIRMED])
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """How many rows would have been late without MAX ADVANCE, and the largest advance that was
+        not believed meanwhile."""
+        return int(self.words[cut.KEPT]), int(self.words[cut.KEPT_BY])
+
+    @property
+    def jumped(self) -> tuple[int, int]:
+        """How many rows were late only because one row far ahead was believed, and how far that
+        took the event time at once; of the largest such advance."""
+        return int(self.words[cut.JUMPED]), int(self.words[cut.JUMP])
 
     def slack_for(self, rows: int, share: float) -> int:
         """A slack with which at most ``share`` of the ``rows`` so far would have been late. Rounded

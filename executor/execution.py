@@ -40,7 +40,14 @@ from cql.executor.turns import Turns
 from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
 from cql.executor.unit_sizes import gathered, sizes
 from cql.planner.choose import duration
-from cql.planner.physical import PhysicalPlan, SourceExec, Together, sources, waits
+from cql.planner.physical import (
+    PhysicalPlan,
+    SourceExec,
+    Together,
+    goes_by_arrival,
+    sources,
+    waits,
+)
 
 if TYPE_CHECKING:
     from cql.executor.runtimes.ordered import Observer
@@ -181,7 +188,12 @@ class Execution:
         self.rereading = Rereading(self.feeds, found, self._clock)
         most = _BLOCKS_INSIDE if self._driver == "ordered" else 1
         self._turns = Turns(
-            self.feeds, graph.entries, waits(*self._roots), most, self._read_early()
+            self.feeds,
+            graph.entries,
+            waits(*self._roots),
+            most,
+            self._read_early(),
+            by_time=goes_by_arrival(*self._roots),
         )
         self.bad.begin(graph, self.users, self.feeds, self._turns)
         self._runtime = self._make_runtime(graph)
@@ -443,9 +455,12 @@ class Execution:
             yield from self._admit(k, feed.promised(turns.serial, turns.sequence))
 
     def _tell_far(self, feed: Feed) -> None:
-        """Says once of an input that a row of it was further ahead than MAX ADVANCE."""
+        """Says once of an input that a row of it was further ahead than MAX ADVANCE. Where none
+        is declared and the input has an end, nobody waits: only if others would have been late."""
         for attribute in feed.attributes if feed.source.name not in self._told else ():
-            if attribute.far_rows:
+            declared = attribute.progress.max_advance is not None
+            waits = declared or not feed.source.relation.bounded
+            if attribute.far_rows if waits else attribute.kept[0]:
                 self._told.add(feed.source.name)
                 most = duration(int(attribute.words[cut.ADVANCE]), attribute.field.type)
                 self.queries[0].on_notice(

@@ -130,6 +130,8 @@ class Values:
         stay = np.zeros(len(self), np.bool_)
         for k, attribute in enumerate(self.attributes):
             stay |= self.watermarks(k) > attribute.watermark()
+            # rows that wait to be confirmed are counted on
+            stay |= self._table()[:, cut.VALUE + cut.OF_VALUE * k + cut.TOP_WAITING] > 0
         table = self._table()[stay]
         self.records[: table.size] = table.ravel()
         self._known[0] = self._kept = len(table)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from cql.executor.attributes import Attribute
 from cql.executor.ingest import Feed
+from cql.executor.kernels.advance import CONFIRMING
 from cql.executor.operators.native import Operator
 from cql.executor.operators.slack import SlackOperator
 
@@ -19,13 +20,15 @@ ACCEPTED = 0.001
 @dataclass(frozen=True, slots=True)
 class Late:
     """``suggested``: a slack with which at most ACCEPTED of the input's rows would have been late;
-    None where none were, or where rows promise nothing."""
+    None where none were, where rows promise nothing, or where a single ``jump`` of event time (its
+    length) made most of them late."""
 
     place: str
     kind: str
     count: int
     max_lateness: int | None = None
     suggested: int | None = None
+    jump: int | None = None
 
 
 def entries(
@@ -34,15 +37,18 @@ def entries(
     """Of a query; ``windows`` are the numbers of its own, of an operator that has those of several
     queries.
 
-    Kind "rows": stragglers of an input; "idle": rows of an input below what had been passed on
-    while it was idle; "pairs": (row, window) pairs that an aggregate left out; "left out":
-    stragglers that a sort or a merging union left out; "behind slack": rows that came later than a
-    slack of its own allows."""
+    Kind "rows": stragglers of an input; "beyond MAX ADVANCE": rows of an input that were so far
+    ahead that progress did not follow them, where others would have been late else; "jump within
+    MAX ADVANCE": the stragglers that a single row far ahead, which was believed, made late; "idle":
+    rows of an input below what had been passed on while it was idle; "pairs": (row, window) pairs
+    that an aggregate left out; "left out": stragglers that a sort or a merging union left out;
+    "behind slack": rows that came later than a slack of its own allows."""
     found = [
         Late(f.source.name, "rows", a.stragglers, a.max_lateness, _suggested(f, a))
         for f in feeds
         for a in f.attributes
     ]
+    found += [late for f in feeds for a in f.attributes for late in _jumps(f.source.name, a)]
     for operator in operators:
         counters = operator.counters()
         # of several inputs: the rows of each that came below what passed while it was idle
@@ -61,8 +67,25 @@ def entries(
     return found
 
 
+def _jumps(name: str, attribute: Attribute) -> Iterator[Late]:
+    """The rows of an input that were far ahead of the others, and those that one made late."""
+    kept, by = attribute.kept
+    if kept:
+        yield Late(name, "beyond MAX ADVANCE", attribute.unbelieved, jump=by)
+    if _one_jump(attribute):
+        late, jump = attribute.jumped
+        yield Late(name, "jump within MAX ADVANCE", late, jump=jump)
+
+
+def _one_jump(attribute: Attribute) -> bool:
+    """Whether most of the late rows would have been none but for one advance of event time, and
+    more than that advance needs to be confirmed."""
+    late, _ = attribute.jumped
+    return late > CONFIRMING and 2 * late > attribute.stragglers
+
+
 def _suggested(feed: Feed, attribute: Attribute) -> int | None:
-    if not attribute.stragglers or not attribute.progress.by_rows:
+    if not attribute.stragglers or not attribute.progress.by_rows or _one_jump(attribute):
         return None
     declared = attribute.progress.slack
     # What ``slack_for`` rounds up need not be more than the row that was latest of all.
@@ -80,5 +103,6 @@ def table(found: Sequence[Late], *, timed: bool) -> pa.Table:
             "count": pa.array([e.count for e in found], pa.int64()),
             "max_lateness": pa.array([e.max_lateness for e in found], length),
             "suggested_slack": pa.array([e.suggested for e in found], length),
+            "jump": pa.array([e.jump for e in found], length),
         }
     )

@@ -1,7 +1,8 @@
 """Whose turn it is among the inputs of a running query, and the numbers of what they give.
 
 Where rows of one input wait for those of another (a join), turns are short, so that no more waits
-than time asks for; otherwise an input gives whole blocks. Turns never depend on the size of
+than time asks for; where progress is deduced from the order of arrival, bounded inputs are read in
+the order of their times; otherwise an input gives whole blocks. Turns never depend on the size of
 morsels.
 """
 
@@ -24,7 +25,8 @@ SHORT = 1 << 11
 class Turns:
     """``words`` is the table that kernels read (``kernels.turns``). ``most`` blocks of an input may
     be read at once, by workers that are ahead and others that are behind; of the inputs ``ahead``
-    the runtime may have one more read (``read_ahead``)."""
+    the runtime may have one more read (``read_ahead``). ``by_time``: inputs that have an end are
+    read in the order of their times (out-of-order paper §2, option 2)."""
 
     def __init__(
         self,
@@ -33,6 +35,8 @@ class Turns:
         short: bool,
         most: int = 1,
         ahead: Collection[int] = (),
+        *,
+        by_time: bool = False,
     ) -> None:
         self.feeds = feeds
         self.entries = entries
@@ -41,7 +45,7 @@ class Turns:
         self.words[turns.CURRENT] = -1
         self.words[turns.UNTIL] = INFINITY
         self.words[turns.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
-        self._most, self._ahead = most, ahead
+        self._most, self._ahead, self._by_time = most, ahead, by_time
         #: Of each input the blocks that may be read, and the first serial number of each.
         self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
@@ -62,6 +66,7 @@ class Turns:
             self._record(k)[turns.ALIVE] = k in alive
         endless = not all(self.feeds[k].source.relation.bounded for k in alive)
         self.words[turns.ANY] = endless
+        self.words[turns.BY_TIME] = self._by_time and not endless and len(alive) > 1
 
     def open(self, k: int) -> Loaded:
         """The pending block of an input is cut from now on; what ``leaving`` tells is through."""

@@ -59,7 +59,8 @@ def why_source(scan: Scan) -> str:
         slack = f", slack {duration(p.slack, kind)}" if p.slack else ""
         parts.append(f"punctuation on {p.column} from {p.declared}{slack}")
         most = max_advance(scan.relation, p)
-        if most is not None:
+        waits = p.max_advance is not None or not scan.relation.bounded
+        if most is not None and waits:
             parts.append(f"an advance of more than {duration(most, kind)} must be confirmed")
     if spec.by is not None:
         parts.append(f"each {spec.by} for itself (PUNCTUATE BY)")

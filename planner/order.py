@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.catalog import TimeUnit
+from cql.planner.catalog import Progress, TimeUnit
 from cql.planner.choose import duration, why_union
 from cql.planner.expr import Column
 from cql.planner.logical import Aggregate, SortKey, Windowed
@@ -45,7 +45,7 @@ from cql.planner.physical_joins import (
 )
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.progress import max_advance
+from cql.planner.progress import default_advance, max_advance
 from cql.policy import parse_slack
 from cql.types import Kind
 
@@ -138,7 +138,22 @@ def with_slack(
         )
     length = duration(units.numerator, field.type)
     why = f"progress on {field.name} from arrival: its highest value so far less {length} {forced}"
-    return SlackExec(child, column, units.numerator, None, why)
+    most = _believed(child, column, Progress(field.name, units.numerator, unit=unit))
+    return SlackExec(child, column, units.numerator, None, why, most)
+
+
+def _believed(child: Physical, column: int, progress: Progress) -> int | None:
+    """MAX ADVANCE of a slack: the one that a source below declares for a time of that type, else
+    the default."""
+    kind = child.schema[column].type
+    sources = [node for node in walk(child) if isinstance(node, SourceExec)]
+    declared = [
+        p.max_advance
+        for node in sources
+        for c, p in node.progress
+        if p.max_advance is not None and node.schema[c].type == kind
+    ]
+    return max(declared, default=default_advance(kind, progress))
 
 
 def sort(

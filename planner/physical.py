@@ -224,13 +224,15 @@ class PunctuatedSortExec:
 class SlackExec:
     """Deduces progress on column ``attribute`` from the order of arrival (§2, option 2): the
     highest time so far less ``interval``, or the highest that more than ``rows`` rows have
-    reached."""
+    reached. Of an interval, an advance of more than ``max_advance`` has to be confirmed (None: no
+    advance has to)."""
 
     input: Physical
     attribute: int
     interval: int | None
     rows: int | None
     why: str = ""
+    max_advance: int | None = None
 
     @property
     def schema(self) -> Schema:
@@ -607,6 +609,11 @@ def waits(*roots: Physical) -> bool:
     """Whether rows of one input wait for those of another."""
     joins = OopJoinExec | AsofJoinExec | RelationJoinExec | WindowJoinExec
     return any(isinstance(n, joins) for root in roots for n in walk(root))
+
+
+def goes_by_arrival(*roots: Physical) -> bool:
+    """Whether progress is deduced from the order in which rows arrive."""
+    return any(isinstance(n, SlackExec) for root in roots for n in walk(root))
 
 
 def windowed(node: Physical) -> bool:

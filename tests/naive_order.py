@@ -10,9 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from naive_progress import Column as Clock
+from naive_progress import believed
 from naive_rows import Row, Run
 from naive_values import BadRowError
 
+from cql.planner.catalog import Progress
 from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.logical import (
     Aggregate,
@@ -28,6 +31,7 @@ from cql.planner.logical import (
     Unnest,
     Windowed,
 )
+from cql.types import BIGINT, DataType
 from cql.window import WindowKind
 
 
@@ -53,9 +57,10 @@ def is_straggler(row: Row, column: int) -> bool:
     return mark is not None and time is not None and time < mark
 
 
-def remarked(rows: Sequence[Row], column: int, order: Order) -> list[Row]:
+def remarked(rows: Sequence[Row], column: int, order: Order, kind: DataType = BIGINT) -> list[Row]:
     """The rows with the own watermarks that slack deduces from their order: of the highest time
-    before a row, less the slack; or the highest time that more than ``slack_rows`` rows reached.
+    before a row, less the slack, where a large advance has to be confirmed; or the highest time
+    that more than ``slack_rows`` rows reached. ``kind`` is the type of the time.
 
     >>> from naive_rows import Row
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
@@ -69,17 +74,23 @@ def remarked(rows: Sequence[Row], column: int, order: Order) -> list[Row]:
     """
     found: list[Row] = []
     times: list[int] = []
+    promise = Progress("", order.slack or 0)
+    clock = Clock(promise, believed(kind, promise))
     for row in rows:
+        time = row.values[column]
+        begun = order.slack_rows is None and time is not None and clock.begins(time)
         if order.slack_rows is not None:
             highest = sorted(times, reverse=True)
             known = len(highest) > order.slack_rows
             mark = highest[order.slack_rows] if known else -math.inf
         else:
-            mark = max(times) - (order.slack or 0) if times else -math.inf
+            mark = clock.mark
         marks = (*row.marks[:column], mark, *row.marks[column + 1 :])
         found.append(replace(row, marks=marks))
-        if row.values[column] is not None:
-            times.append(row.values[column])
+        if time is not None:
+            times.append(time)
+            if not begun:
+                clock.row(time)
     return found
 
 
@@ -249,7 +260,7 @@ def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     if column is None:
         return rows
     if run.order.deduces:
-        rows = remarked(rows, column, run.order)
+        rows = remarked(rows, column, run.order, node.input.schema[column].type)
     return in_time(rows, column, run)
 
 

@@ -11,10 +11,43 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cql.planner.catalog import Progress
+from cql.model import Schema
+from cql.planner.catalog import Progress, TimeUnit
 from cql.planner.logical import Scan
+from cql.types import DataType
 
 NEVER = -math.inf  # the watermark before anything was promised
+
+
+#: Microseconds of an hour; units of an integer's time that an hour (or a day's step) has.
+HOUR = {
+    TimeUnit.NANOSECONDS: 3_600_000_000_000,
+    TimeUnit.MICROSECONDS: 3_600_000_000,
+    TimeUnit.MILLISECONDS: 3_600_000,
+    TimeUnit.SECONDS: 3_600,
+    TimeUnit.MINUTES: 60,
+    TimeUnit.HOURS: 1,
+    TimeUnit.DAYS: 1,
+}
+
+
+def believed(kind: DataType, progress: Progress) -> int | None:
+    """The advance above which a row has to be confirmed (None: any is believed): what is declared,
+    else an hour, of dates a day, or the slack if that is longer; of an integer without a unit 1,000
+    times the slack.
+
+    >>> from cql.types import BIGINT, DATE, TIMESTAMP
+    >>> [believed(kind, Progress("t")) for kind in (TIMESTAMP, DATE, BIGINT)]
+    [3600000000, 1, None]
+    >>> believed(BIGINT, Progress("t", 2)), believed(BIGINT, Progress("t", 2, max_advance=7))
+    (2000, 7)
+    """
+    if progress.max_advance is not None:
+        return progress.max_advance
+    unit = TimeUnit.MICROSECONDS if kind.is_timestamp else progress.unit
+    if not (kind.is_timestamp or kind.is_integer):
+        unit = TimeUnit.DAYS
+    return 1000 * progress.slack or None if unit is None else max(HOUR[unit], progress.slack)
 
 
 @dataclass(frozen=True)
@@ -51,10 +84,38 @@ class Column:
     def promise(self, value: int) -> None:
         self.promised = max(self.promised, value)
 
-    def row(self, time: int) -> None:
+    def begins(self, time: int, known: float = NEVER) -> bool:
+        """Whether a row says no more than that it is there, as no row is believed yet: the first
+        one waits for the second, and goes on waiting if that lies more than ``most`` below it.
+        ``known`` is what is known besides.
+
+        >>> c = Column(Progress("t"), 10)
+        >>> [(c.begins(t), c.mark, c.waiting) for t in (100, 3)]
+        [(True, -inf, [100]), (True, 3, [100])]
+        >>> c = Column(Progress("t"), 10)
+        >>> c.begins(100), c.begins(95), c.mark
+        (True, False, 100)
+        """
+        base = max(self.promised, known)
+        if self.highest != NEVER or self.most is None:
+            return False
+        if not self.waiting and base == NEVER:
+            self.waiting = [time]
+            return True
+        if len(self.waiting) != 1:
+            return False
+        if base == NEVER and time + self.most < self.waiting[0]:
+            self.highest = time
+            return True
+        if base == NEVER or self.waiting[0] <= base + self.most:
+            self.highest, self.waiting = self.waiting[0], []
+        return False
+
+    def row(self, time: int, known: float = NEVER) -> None:
         """An advance above ``most`` waits until three further ones confirm it; then the lowest of
-        the four counts, and whatever is within ``most`` of what counts. An ordinary advance in
-        between shows that time goes on where it was, and nothing waits any more.
+        the four counts, and whatever is within ``most`` of what counts. An ordinary row at or above
+        the highest time in between shows that time goes on where it was, and nothing waits any
+        more. ``known`` is what is known besides while no row is believed.
 
         >>> c = Column(Progress("t"), 10)
         >>> def after(*times):
@@ -67,7 +128,11 @@ class Column:
         (53, 103)
         """
         base = max(self.highest, self.promised)
-        if time <= self.highest:
+        base = known if base == NEVER else base
+        if time < self.highest:
+            return
+        if time == self.highest:
+            self.waiting = []
             return
         if self.most is None or base == NEVER or time <= base + self.most:
             self.highest, self.waiting = time, []
@@ -86,7 +151,8 @@ class Values:
     values. None of them lies more than ``apart`` behind the highest time (None: any distance).
 
     A value is told by its rows and by the promises for it. A row that waits to be confirmed
-    (``Column.row``) says nothing.
+    (``Column.row``) says nothing. Where ``apart`` is None, no value says anything about another,
+    but for what its first row is measured by: each has an own clock.
 
     >>> c = Values(Column(Progress("t", slack=5), None), 100)
     >>> def after(value, time):
@@ -103,6 +169,7 @@ class Values:
     apart: int | None
     highest: dict[Any, float] = field(default_factory=dict)
     promised: dict[Any, float] = field(default_factory=dict)
+    alone: dict[Any, Column] = field(default_factory=dict)
 
     def mark(self, value: Any) -> float:
         """Progress of a value."""
@@ -121,10 +188,45 @@ class Values:
         else:
             self.promised[value] = max(self.promised.get(value, NEVER), time)
 
+    def _clock(self, value: Any) -> Column:
+        one = self.alone.setdefault(value, Column(self.whole.progress, self.whole.most))
+        one.promised = max(self.whole.promised, self.promised.get(value, NEVER))
+        return one
+
+    @property
+    def _are_alone(self) -> bool:
+        return self.apart is None and self.whole.progress.by_rows
+
+    def begins(self, value: Any, time: int) -> bool:
+        if not self._are_alone:
+            if not self.whole.begins(time):
+                return False
+            if self.whole.highest != NEVER:
+                self.highest[value] = time
+            return True
+        clock = self._clock(value)
+        began = clock.begins(time, self.whole.highest)
+        self._take(value, clock)
+        return began
+
     def row(self, value: Any, time: int) -> None:
+        if self._are_alone:
+            clock = self._clock(value)
+            clock.row(time, self.whole.highest)
+            self._take(value, clock)
+            return
         self.whole.row(time)
         if time <= self.whole.highest:
             self.highest[value] = max(self.highest.get(value, NEVER), time)
+
+    def _take(self, value: Any, clock: Column) -> None:
+        self.highest[value] = clock.highest
+        self.whole.highest = max(self.whole.highest, clock.highest)
+
+
+def _believed(schema: Schema, progress: Progress) -> int | None:
+    at = schema.find(progress.column)
+    return None if at is None else believed(schema[at].type, progress)
 
 
 def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], list[float | None]]]:
@@ -142,7 +244,7 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
     if relation.stream and relation.stream.by:
         yield from _scan_by(node, items, schema.find(relation.stream.by))
         return
-    columns = {schema.find(p.column): Column(p, p.max_advance) for p in progress}
+    columns = {schema.find(p.column): Column(p, _believed(schema, p)) for p in progress}
     markers = {i: schema.find(c.progress.marked_by or "") for i, c in columns.items()}
     for item in items:
         if isinstance(item, Mark):
@@ -154,13 +256,14 @@ def scan(node: Scan, items: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], li
                 columns[i].promise(item[i])
         if marked:
             continue
+        timed = [(one, item[at]) for at, one in columns.items() if at is not None]
+        timed = [(one, time) for one, time in timed if time is not None and not one.begins(time)]
         yield (
             tuple(item[i] for i in node.columns),
             [columns[i].mark if i in columns else None for i in node.columns],
         )
-        for at, one in columns.items():
-            if at is not None and item[at] is not None:
-                one.row(item[at])
+        for one, time in timed:
+            one.row(time)
 
 
 def _scan_by(
@@ -172,7 +275,7 @@ def _scan_by(
     assert relation.stream is not None
     schema = relation.schema
     columns = {
-        schema.find(p.column): Values(Column(p, p.max_advance), p.apart)
+        schema.find(p.column): Values(Column(p, _believed(schema, p)), p.apart)
         for p in relation.stream.progress
     }
     for item in items:
@@ -186,10 +289,12 @@ def _scan_by(
                 columns[i].promise(item[by], item[i])
         if marked:
             continue
+        value = item[by]
+        timed = [(one, item[at]) for at, one in columns.items() if item[at] is not None]
+        timed = [(one, time) for one, time in timed if not one.begins(value, time)]
         yield (
             tuple(item[i] for i in node.columns),
-            [columns[i].mark(item[by]) if i in columns else None for i in node.columns],
+            [columns[i].mark(value) if i in columns else None for i in node.columns],
         )
-        for at, one in columns.items():
-            if item[at] is not None:
-                one.row(item[by], item[at])
+        for one, time in timed:
+            one.row(value, time)

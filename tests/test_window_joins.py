@@ -131,7 +131,7 @@ def test_results_are_ordered_by_their_time_without_a_sort(
     found = plan(session, order)
     assert shown in found
     assert "Adaptive: Filter-Order while c·w·λ1·λ2 ≥ α = 0.3" in found
-    assert "Sort" not in found
+    assert "Sort" not in found[: found.index("WindowJoin")]
     in_order = session.sql(order).to_arrow()
     assert in_order.num_rows > 1
     session.set("join_operator", "oop_join")
@@ -168,7 +168,9 @@ def test_inputs_that_are_not_declared_in_order_are_sorted_below(session: cql.Ses
     assert len(expected) == 5
     for operator in IN_ORDER:
         session.set("join_operator", operator)
-        assert plan(session, text).count("PunctuatedSort by ts") == 1
+        assert (
+            plan(session, text).count("PunctuatedSort by ts") == 2
+        )  # of a, for rows far ahead (MAX ADVANCE)
         found = session.sql(text).to_arrow().to_pylist()
         latest = [max(row["lt"], row["rt"]) for row in found]
         assert latest == sorted(latest)
@@ -248,7 +250,7 @@ def test_what_cannot_be_joined_in_order_is_refused(
 
 
 def test_rows_far_ahead_do_not_break_the_order(session: cql.Session) -> None:
-    """Endless input may have a clock that is wrong for a moment (MAX ADVANCE, a day by default):
+    """Input may have a clock that is wrong for a moment (MAX ADVANCE, an hour by default):
     such a row waits below the join until time has come to it."""
     endless(session, "p")
     endless(session, "q")

@@ -19,6 +19,7 @@ from typing import Any
 
 from numba import int64, njit
 
+from cql.executor.kernels.advance import GOES_ON, WAITS, advance, begin, within
 from cql.executor.kernels.intrinsics import leading_zeros
 from cql.executor.kernels.memory import as_i32, as_u8, words
 from cql.executor.kernels.passing import send
@@ -66,41 +67,54 @@ MARK = 4
 INDEX = 0  # its column
 SLACK = 1
 BY_ROWS = 2  # 0: rows promise nothing
-HIGHEST = 3  # event time so far
-FLOOR = 4  # progress that the source or a timer has promised
-PROMISED = 5  # the latest punctuation
-TIMES = 6  # address of the block's event times
-VALID = 7  # address of their mask, 0 if there are no NULLs
-STRAGGLED = 8  # stragglers so far
-MAX_LATENESS = 9
-BEHIND = 10  # address of BUCKETS counts: rows by how far they were behind the highest time
-ADVANCE = 11  # a larger advance of the highest time waits until it is confirmed
-FAR = 12  # rows so far that were further ahead than that
-PENDING = 13  # of these, how many wait; and their times, in ascending order
-PENDING_AT = 14  # four places
+HIGHEST = 3  # a clock (``advance``): event time so far, and the rows that wait to be confirmed
+PENDING = 4
+PENDING_AT = 5  # four places
+FLOOR = 9  # progress that the source or a timer has promised
+PROMISED = 10  # the latest punctuation
+TIMES = 11  # address of the block's event times
+VALID = 12  # address of their mask, 0 if there are no NULLs
+STRAGGLED = 13  # stragglers so far
+MAX_LATENESS = 14
+BEHIND = 15  # address of BUCKETS counts: rows by how far they were behind the highest time
+ADVANCE = 16  # a larger advance of the highest time waits until it is confirmed
+FAR = 17  # rows so far that were further ahead than that
 EVERY = 18  # punctuation lies so far apart; 0: anywhere
 BOUNDARIES = 19  # what the consumers await: so many (step, offset); -1: everything
 BOUNDARIES_AT = 20  # their address
-FURTHEST = 21  # time of a row that was further ahead than ADVANCE
+FURTHEST = 21  # the highest time of a row that had to be confirmed
 OWN_SLACK = 22  # of single values
 OWN_BY_ROWS = 23
-ATTRIBUTE = 24
+CONFIRMED = 24  # of the rows that were FAR, those that were believed later
+KEPT = 25  # rows that would have been late had those that were FAR been believed
+KEPT_BY = 26  # and the largest advance that was not believed meanwhile
+JUMP_FROM = 27  # the largest advance among the last ones that were believed
+JUMP_TO = 28
+SINCE = 29  # advances since
+JUMP = 30  # the largest advance that made rows late
+JUMP_AT = 31  # the time that it led to
+JUMPED = 32  # stragglers that it alone made late
+ATTRIBUTE = 33
 
 # Of a value: two words, and for each attribute
 KEY = 0
 NULL = 1
 VALUE = 2
-TOP = 0  # event time so far
-OWN_FLOOR = 1  # what the source has promised of it
-TOLD = 2  # the latest punctuation
-NEXT_TOLD = 3  # nothing is to tell below this watermark
-OF_VALUE = 4
+TOP = 0  # a clock: event time so far, and the rows that wait
+TOP_WAITING = 1
+OWN_FLOOR = 6  # what the source has promised of it
+TOLD = 7  # the latest punctuation
+NEXT_TOLD = 8  # nothing is to tell below this watermark
+OWN_FURTHEST = 9  # as FURTHEST
+OF_VALUE = 10
 
 #: Promises of single values that one unit has room for.
 MOST_TOLD = 20
 
-#: An advance takes effect with so many further rows beyond it.
-CONFIRMING = 3
+#: The largest advance is looked for among so many.
+RECENT = 64
+#: Of the rows that were in order, the last ones whose advances are looked at.
+_LAST_ROWS = 4
 #: Of the counts by distance: 8 for each power of two.
 BUCKETS = 496
 _FAR_OFF = 1 << 62
@@ -121,12 +135,6 @@ def bucket_of(distance: int) -> int:
         return distance
     power = 63 - leading_zeros(distance)
     return 8 * (power - 2) + ((distance >> (power - 3)) & 7)
-
-
-@njit(inline="always")
-def _within(base: int, most: int) -> int:
-    """The last time that needs no confirmation."""
-    return INFINITY if base > INFINITY - most else base + most
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -157,78 +165,140 @@ def _in_order(times: Any, highest: int) -> bool:
     return not behind
 
 
+@njit(inline="always")
+def _note(a: Any, base: int, t: int) -> None:
+    """An advance that was believed: how large it was, if late rows should come of it."""
+    if a[SINCE] < 0 or a[SINCE] >= RECENT or t - base > a[JUMP_TO] - a[JUMP_FROM]:
+        a[JUMP_FROM], a[JUMP_TO], a[SINCE] = base, t, 0
+    else:
+        a[SINCE] += 1
+
+
+@njit(inline="always")
+def _blame(a: Any) -> None:
+    """A straggler that would be none but for the largest recent advance."""
+    jump = a[JUMP_TO] - a[JUMP_FROM]
+    if jump > a[JUMP]:
+        a[JUMP], a[JUMP_AT], a[JUMPED] = jump, a[JUMP_TO], 0
+    a[JUMPED] += a[JUMP_TO] == a[JUMP_AT]
+
+
+@njit(inline="always")
+def _is_kept(a: Any, furthest: int, slack: int, t: int) -> bool:
+    """Whether a row that is not late would be, had the one that was furthest ahead been
+    believed."""
+    return furthest > a[HIGHEST] and furthest > NEVER + slack and t < furthest - slack
+
+
+@njit("void(int64, int64)", nogil=True, cache=True)
+def _keep(attribute: int, furthest: int) -> None:
+    a = words(attribute, ATTRIBUTE)
+    a[KEPT] += 1
+    base = max(a[HIGHEST], a[FLOOR])
+    if base != NEVER:
+        a[KEPT_BY] = max(a[KEPT_BY], furthest - base)
+
+
+@njit("boolean(int64, int64)", nogil=True, cache=True)
+def _begins(attribute: int, t: int) -> bool:
+    """Whether a row, while none is believed, says no more than that it is there."""
+    a = words(attribute, ATTRIBUTE)
+    said = begin(attribute + 8 * HIGHEST, a[FLOOR], a[ADVANCE], t)
+    if said == GOES_ON:
+        return False
+    if said == WAITS:
+        a[FURTHEST] = t
+        return True
+    a[FAR] += 1
+    if a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t):
+        _keep(attribute, a[FURTHEST])
+    return True
+
+
 @njit("void(int64, int64)", nogil=True, cache=True)
 def _advance(attribute: int, t: int) -> None:
-    """A row above the highest time. One further ahead than ADVANCE only waits: the fourth such row
-    confirms the lowest of the four, and those within ADVANCE of it. An advance in between shows
-    that time goes on where it was: nothing waits any more."""
+    """A row above the highest time."""
     a = words(attribute, ATTRIBUTE)
     base = max(a[HIGHEST], a[FLOOR])
-    if base == NEVER or t <= _within(base, a[ADVANCE]):
-        a[HIGHEST] = t
+    far = base != NEVER and t > within(base, a[ADVANCE])
+    believed = advance(attribute + 8 * HIGHEST, base, a[ADVANCE], t)
+    if far:
+        a[FAR] += 1
+        a[CONFIRMED] += believed
+        a[FURTHEST] = max(a[FURTHEST], t)
+    if believed > 0 and base != NEVER:
+        _note(a, base, a[HIGHEST])
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _go_on(attribute: int, from_: int, end: int) -> None:
+    """Those rows, which need no second look."""
+    a = words(attribute, ATTRIBUTE)
+    n = end - from_
+    times = words(a[TIMES] + 8 * from_, n)
+    last = times[n - 1]
+    before = max(a[HIGHEST], a[FLOOR])
+    if a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], times[0]):
+        limit, kept = a[FURTHEST] - a[SLACK], n
+        if last >= limit:
+            kept = 0
+            while times[kept] < limit:
+                kept += 1
+        _keep(attribute, a[FURTHEST])
+        a[KEPT] += kept - 1
+    if n > _LAST_ROWS:
+        a[SINCE] += n - _LAST_ROWS
+    for i in range(max(0, n - _LAST_ROWS), n):
+        base = times[i - 1] if i > 0 else before
+        if base != NEVER and times[i] > base:
+            _note(a, base, times[i])
+    if last >= a[HIGHEST]:
+        a[HIGHEST] = last
         a[PENDING] = 0
-        return
-    a[FAR] += 1
-    a[FURTHEST] = max(a[FURTHEST], t)
-    n = a[PENDING]
-    at = PENDING_AT + n
-    while at > PENDING_AT and a[at - 1] > t:
-        a[at] = a[at - 1]
-        at -= 1
-    a[at] = t
-    if n < CONFIRMING:
-        a[PENDING] = n + 1
-        return
-    sure = 1
-    while sure <= n and a[PENDING_AT + sure] <= _within(a[PENDING_AT + sure - 1], a[ADVANCE]):
-        sure += 1
-    a[HIGHEST] = a[PENDING_AT + sure - 1]
-    a[PENDING] = n + 1 - sure
-    for k in range(sure, n + 1):
-        a[PENDING_AT + k - sure] = a[PENDING_AT + k]
 
 
 @njit("boolean(int64, int64, int64)", nogil=True, cache=True)
-def _is_calm(attribute: int, begin: int, end: int) -> bool:
+def _is_calm(attribute: int, start: int, end: int) -> bool:
     """Whether those rows need no second look: in order, above all that is promised, and within
     ADVANCE of what is known."""
     a = words(attribute, ATTRIBUTE)
     if a[VALID] != 0:
         return False
-    times = words(a[TIMES] + 8 * begin, end - begin)
+    if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and (a[PENDING] > 0 or end - start < 2):
+        return False
+    times = words(a[TIMES] + 8 * start, end - start)
     base = max(a[HIGHEST], a[FLOOR])
     known = times[0] if base == NEVER else base
-    return times[times.size - 1] <= _within(known, a[ADVANCE]) and _in_order(times, base)
+    return times[times.size - 1] <= within(known, a[ADVANCE]) and _in_order(times, base)
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def _mark(cutter: int, unit: int, start: int, begin: int, end: int, late: int) -> int:
+def _mark(cutter: int, unit: int, start: int, from_: int, end: int, late: int) -> int:
     """A row below its source's progress just before it is a straggler: (row, attribute, own
     watermark) goes to the unit's records, which have room for all rows. Looks at the block's rows
-    from ``begin`` to ``end``, of a unit that begins at ``start`` and has ``late`` records; returns
+    from ``from_`` to ``end``, of a unit that begins at ``start`` and has ``late`` records; returns
     how many it has now."""
     c, u = words(cutter, CUTTER), words(unit, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
     calm = 0
-    while calm < count and _is_calm(first + 8 * ATTRIBUTE * calm, begin, end):
+    while calm < count and _is_calm(first + 8 * ATTRIBUTE * calm, from_, end):
         calm += 1
     if calm == count:
         for k in range(count):
-            a = words(first + 8 * ATTRIBUTE * k, ATTRIBUTE)
-            last = words(a[TIMES], end)[end - 1]
-            if last > a[HIGHEST]:
-                a[HIGHEST] = last
-                a[PENDING] = 0
+            _go_on(first + 8 * ATTRIBUTE * k, from_, end)
         return late
-    for i in range(begin, end):
+    for i in range(from_, end):
         before = late
         for k in range(count):
             a = words(first + 8 * ATTRIBUTE * k, ATTRIBUTE)
             if a[VALID] != 0 and as_u8(a[VALID], end)[i] == 0:
                 continue
             t = words(a[TIMES], end)[i]
+            attribute = first + 8 * ATTRIBUTE * k
+            if a[HIGHEST] == NEVER and a[ADVANCE] < INFINITY and _begins(attribute, t):
+                continue
             own = watermark(a)
             if t < own:
                 at = STRAGGLER_WORDS * late
@@ -238,10 +308,16 @@ def _mark(cutter: int, unit: int, start: int, begin: int, end: int, late: int) -
                 late += 1
                 a[STRAGGLED] += 1
                 a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
+                if a[SINCE] >= 0 and t >= a[JUMP_FROM] - a[SLACK]:
+                    _blame(a)
+            elif a[BY_ROWS] != 0 and _is_kept(a, a[FURTHEST], a[SLACK], t):
+                _keep(attribute, a[FURTHEST])
             if t > a[HIGHEST]:
-                _advance(first + 8 * ATTRIBUTE * k, t)
+                _advance(attribute, t)
             elif t < a[HIGHEST]:
                 words(a[BEHIND], BUCKETS)[bucket_of(a[HIGHEST] - t)] += 1
+            else:
+                a[PENDING] = 0
         c[LATE] += late > before
     return late
 
@@ -336,6 +412,62 @@ def _tell(cutter: int, unit: int, attribute: int, value: int) -> int:
     return int64(told)
 
 
+@njit(inline="always")
+def _known_alone(a: Any, v: Any) -> int:
+    """The time that an advance of a value is measured from; ``v`` is what is known of the value on
+    the attribute."""
+    base = max(v[TOP], v[OWN_FLOOR], a[FLOOR])
+    return a[HIGHEST] if base == NEVER else base
+
+
+@njit(inline="always")
+def _is_kept_alone(a: Any, v: Any, at: int, t: int) -> bool:
+    furthest, slack = v[at + OWN_FURTHEST], a[OWN_SLACK]
+    ahead = a[OWN_BY_ROWS] != 0 and furthest > v[at + TOP] and furthest > NEVER + slack
+    return ahead and t < furthest - slack
+
+
+@njit("boolean(int64, int64, int64)", nogil=True, cache=True)
+def _begins_alone(attribute: int, value: int, t: int) -> bool:
+    """``_begins`` of a value that no other value says anything about."""
+    a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
+    said = begin(value, _known_alone(a, v), a[ADVANCE], t)
+    if said == GOES_ON:
+        return False
+    if said == WAITS:
+        v[OWN_FURTHEST] = t
+        a[FURTHEST] = max(a[FURTHEST], t)
+        return True
+    a[FAR] += 1
+    if _is_kept_alone(a, v, 0, t):
+        a[KEPT] += 1
+        a[KEPT_BY] = max(a[KEPT_BY], v[OWN_FURTHEST] - t)
+    a[HIGHEST] = max(a[HIGHEST], t)
+    return True
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def _advance_alone(attribute: int, value: int, t: int) -> None:
+    """A row of a value that no other value says anything about: its own rows have to confirm an
+    advance."""
+    a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
+    if t < v[TOP]:
+        return
+    if t == v[TOP]:
+        v[TOP_WAITING] = 0
+        return
+    base = _known_alone(a, v)
+    far = base != NEVER and t > within(base, a[ADVANCE])
+    believed = advance(value, base, a[ADVANCE], t)
+    if far:
+        a[FAR] += 1
+        a[CONFIRMED] += believed
+        a[FURTHEST] = max(a[FURTHEST], t)
+        v[OWN_FURTHEST] = max(v[OWN_FURTHEST], t)
+    if believed > 0:
+        a[HIGHEST] = max(a[HIGHEST], v[TOP])
+
+
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
     """What ``cut`` does with the rows from ``start`` on, at most to ``end``, where each value of a
@@ -374,6 +506,17 @@ def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
                 continue
             at = VALUE + OF_VALUE * k
             t = words(a[TIMES], c[BLOCK])[i]
+            alone = a[BY_ROWS] == 0 and a[OWN_BY_ROWS] != 0
+            if a[ADVANCE] < INFINITY:
+                if alone:
+                    if v[at + TOP] == NEVER and _begins_alone(attribute, value + 8 * at, t):
+                        continue
+                elif a[HIGHEST] == NEVER and _begins(attribute, t):
+                    if a[HIGHEST] == NEVER:
+                        v[at + OWN_FURTHEST] = t
+                    else:
+                        v[at + TOP] = t
+                    continue
             own = _own(a, v, at)
             if t < own:
                 record = STRAGGLER_WORDS * late
@@ -383,15 +526,25 @@ def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
                 late += 1
                 a[STRAGGLED] += 1
                 a[MAX_LATENESS] = max(a[MAX_LATENESS], own - t)
+            elif _is_kept_alone(a, v, at, t):
+                _keep(attribute, v[at + OWN_FURTHEST])
             if t < v[at + TOP]:
                 words(a[BEHIND], BUCKETS)[bucket_of(v[at + TOP] - t)] += 1
-            if t > a[HIGHEST]:
-                _advance(attribute, t)
-            # one that waits to be confirmed says nothing of its value either
-            if t > v[at + TOP] and t <= a[HIGHEST]:
-                v[at + TOP] = t
-                if _own(a, v, at) >= v[at + NEXT_TOLD]:
-                    _tell(cutter, unit, attribute, value)
+            before_it = v[at + TOP]
+            if alone:
+                _advance_alone(attribute, value + 8 * at, t)
+            else:
+                if t > a[HIGHEST]:
+                    _advance(attribute, t)
+                elif t == a[HIGHEST]:
+                    a[PENDING] = 0
+                # one that waits to be confirmed says nothing of its value either
+                if t > a[HIGHEST]:
+                    v[at + OWN_FURTHEST] = max(v[at + OWN_FURTHEST], t)
+                else:
+                    v[at + TOP] = max(v[at + TOP], t)
+            if v[at + TOP] > before_it and _own(a, v, at) >= v[at + NEXT_TOLD]:
+                _tell(cutter, unit, attribute, value)
         c[LATE] += late > before
         i += 1
     u[STRAGGLERS] = late

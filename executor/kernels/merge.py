@@ -34,7 +34,16 @@ from cql.executor.kernels.slab import (
     store_rows,
     unranked,
 )
-from cql.executor.kernels.sort_keys import COLUMNS, DATA, KEYS, MASK, column_at, size_of, whole
+from cql.executor.kernels.sort_keys import (
+    COLUMNS,
+    DATA,
+    KEYS,
+    MASK,
+    column_at,
+    move_values,
+    size_of,
+    whole,
+)
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
@@ -329,8 +338,45 @@ def _draw(d: Any, until: int, most: int) -> int:
     return n
 
 
-@njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
-def _release(d: Any, u: Any, o: Any) -> int:
+@njit("boolean(int64[::1], int64[::1], int64[::1])", cache=True)
+def _goes_on(d: Any, u: Any, o: Any) -> bool:
+    """Whether the rows of a unit leave as they came: a single input, of which none waits, and which
+    has passed them all (MAX ADVANCE makes a sort of an input that is in order but for a few)."""
+    n, port, column = u[ROWS], FIRST, column_at(d, d[ORDER])
+    if n == 0 or n > o[CAPACITY] or d[PORTS] > 1 or d[KEYS] > 0 or d[HELD] > 0:
+        return False
+    if u[STRAGGLERS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PROMISED]:
+        return False
+    if d[FIRST_OUT] > 0 or d[LAST_OUT] < INFINITY:
+        return False
+    _note_progress(d, u)
+    until, size, data = d[port + MARK], size_of(d, d[ORDER]), u[HEADER + 2 * d[ORDER]]
+    before = NEVER
+    for i in range(n):
+        t = integer_at(data, size, i)
+        if t < before or t > until:
+            return False
+        before = t
+    return True
+
+
+@njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
+def _pass_on(d: Any, u: Any, o: Any) -> None:
+    n = u[ROWS]
+    picked = as_i32(d[PICKED], n)
+    for i in range(n):
+        picked[i] = i
+    for c in range(d[COLUMNS]):
+        at = HEADER + 2 * c
+        move_values(size_of(d, c), u[at], o[at], picked, picked, n)
+        if d[column_at(d, c) + MASK] != 0:
+            move_values(1, u[at + 1], o[at + 1], picked, picked, n)
+    d[ROWS_LEFT] += n
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1], int64)", cache=True)
+def _release(d: Any, u: Any, o: Any, gone: int) -> int:
+    """``gone`` rows are in the output."""
     ended = 1
     for port in range(d[PORTS]):
         ended &= d[FIRST + PORT_WORDS * port + DONE_AT]
@@ -340,9 +386,11 @@ def _release(d: Any, u: Any, o: Any) -> int:
     # Of one input without further keys, rows of that very time are in order as they come.
     until = passed + 1 if d[PORTS] == 1 and d[KEYS] == 0 else passed
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
-    o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT]
-    o[ROWS] = _draw(d, until, o[CAPACITY])
-    give_rows(d, o, o[ROWS])
+    o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT] - gone
+    o[ROWS] = gone
+    if gone == 0:
+        o[ROWS] = _draw(d, until, o[CAPACITY])
+        give_rows(d, o, o[ROWS])
     if d[OPEN] > 0:
         head = words(d[HEADS], d[RUNS])[words(d[HEAP], 1)[0]]
         if ended != 0 or words(d[TIMES], d[SLOTS])[head] < until:
@@ -381,6 +429,10 @@ def merge(desc: Any, unit: Any) -> Any:
         if d[SLOTS] - d[HELD] < u[ROWS]:
             u[DETAIL], u[DETAIL_ROW] = NEED_SLOTS, u[ROWS]
             return NEED
+        if _goes_on(d, u, o):
+            d[ROWS_IN] += u[ROWS]
+            _pass_on(d, u, o)
+            return _release(d, u, o, u[ROWS])
         if unranked(d, u):
             u[DETAIL] = NEED_RANK
             return NEED
@@ -394,4 +446,4 @@ def merge(desc: Any, unit: Any) -> Any:
             return NEED
         _note_progress(d, u)
         u[PHASE] = 2
-    return _release(d, u, o)
+    return _release(d, u, o, 0)

@@ -14,6 +14,14 @@ from typing import Any
 
 from numba import cfunc, njit
 
+from cql.executor.kernels.advance import (
+    FIRST_WAS_FAR,
+    GOES_ON,
+    WAITING,
+    advance,
+    begin,
+    within,
+)
 from cql.executor.kernels.memory import as_u8, integer_at, words
 from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
@@ -40,14 +48,17 @@ SIZE = 2  # bytes of its values
 NULLABLE = 3
 INTERVAL = 4
 COUNT = 5  # rows, -1: the slack is an interval
-HIGHEST = 6  # of the times so far
-PROMISED = 7
-ROWS_SEEN = 8
-LATE = 9
-MAX_LATENESS = 10
-HEAP = 11  # address: the highest times so far, the least first
-FILLED = 12  # how many
-WORDS = 13
+HIGHEST = 6  # a clock (``advance``) of the times so far
+PROMISED = 12
+ROWS_SEEN = 13
+LATE = 14
+MAX_LATENESS = 15
+HEAP = 16  # address: the highest times so far, the least first
+FILLED = 17  # how many
+MOST = 18  # a larger advance waits until it is confirmed
+FAR = 19  # rows that had to be
+CONFIRMED = 20  # of these, those that were believed later
+WORDS = 21
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -84,6 +95,14 @@ def _progress(d: Any) -> int:
     return NEVER if d[HIGHEST] <= NEVER + d[INTERVAL] else d[HIGHEST] - d[INTERVAL]
 
 
+@njit("boolean(int64[::1], int64)", cache=True)
+def _begins(d: Any, t: int) -> bool:
+    """Whether a row, while none is believed, says no more than that it is there."""
+    said = begin(d.ctypes.data + 8 * HIGHEST, NEVER, d[MOST], t)
+    d[FAR] += said == FIRST_WAS_FAR
+    return said != GOES_ON
+
+
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _mark(d: Any, u: Any, target: int) -> int:
     """Writes the records of stragglers; returns how many. Each unit comes once, in order."""
@@ -96,6 +115,8 @@ def _mark(d: Any, u: Any, target: int) -> int:
         if d[NULLABLE] != 0 and mask[i] == 0:
             continue
         t = integer_at(data, size, i)
+        if d[HIGHEST] == NEVER and d[MOST] < INFINITY and _begins(d, t):
+            continue
         if t < d[HIGHEST]:
             own = _progress(d)
             if t < own:
@@ -103,8 +124,14 @@ def _mark(d: Any, u: Any, target: int) -> int:
                 records[at], records[at + 1], records[at + 2] = i, d[ATTRIBUTE], own
                 late += 1
                 d[MAX_LATENESS] = max(d[MAX_LATENESS], own - t)
+        elif t == d[HIGHEST]:
+            d[HIGHEST + WAITING] = 0
         else:
-            d[HIGHEST] = t
+            far = d[HIGHEST] != NEVER and t > within(d[HIGHEST], d[MOST])
+            believed = advance(d.ctypes.data + 8 * HIGHEST, d[HIGHEST], d[MOST], t)
+            if far:
+                d[FAR] += 1
+                d[CONFIRMED] += believed
         if d[COUNT] >= 0:
             _count(d, t)
     d[LATE] += late

@@ -1,5 +1,10 @@
 """Inputs take turns: the one that is furthest behind in event time gives the next rows.
 
+Where progress is deduced from the order of arrival (BY_TIME), inputs are read row by row in the
+order of their times: a row comes with its own time or, if it is behind, with that of the rows
+before it. Equal times go by the inputs' order. So an input is no further behind than it was itself,
+however long the blocks are in which the inputs are read.
+
 The table of turns is a header of int64 words and a record per input; how far an input has come,
 and its block, are told by its cutter (``cut``).
 """
@@ -10,24 +15,31 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.advance import within
 from cql.executor.kernels.cut import (
+    ADVANCE,
     ATTRIBUTE,
     ATTRIBUTES,
     BEFORE,
+    BLOCK,
     COLUMN,
     COLUMNS,
     CUTTER,
     FIRST,
+    FLOOR,
+    HIGHEST,
     LAG,
     NEXT,
     NEXT_SERIAL,
     PEEKED,
+    TIMES,
     TURN,
+    VALID,
     cut,
     watermark,
 )
-from cql.executor.kernels.memory import words
-from cql.executor.unit import NEVER
+from cql.executor.kernels.memory import as_u8, words
+from cql.executor.unit import INFINITY, NEVER
 
 CURRENT = 0  # the input whose turn it is, or was; -1: none so far
 INPUTS = 1
@@ -39,7 +51,8 @@ SEQUENCE = 6  # stream position of the next row
 BEGAN = 7  # serial number with which this turn began
 UNTIL = 8  # serial with which no unit is cut, yet
 READS = 9  # the input whose next block is to be read ahead
-HEADER = 10
+BY_TIME = 10  # 1: a turn lasts as long as no other input's next row is earlier
+HEADER = 11
 
 # Of an input.
 OF_CUTTER = 0  # its address
@@ -64,6 +77,66 @@ def position(cutter: int) -> int:
     return NEVER if reached == NEVER else reached + c[LAG]
 
 
+@njit(inline="always")
+def _time_of(c: Any, a: Any, reached: int, row: int) -> int:
+    """When a row of the block comes, behind rows that have ``reached`` so far. One that is too far
+    ahead to be believed, or has no time, comes with the rows before it."""
+    if a[VALID] != 0 and as_u8(a[VALID], c[BLOCK])[row] == 0:
+        return reached
+    t = words(a[TIMES], c[BLOCK])[row]
+    if t <= reached or (reached != NEVER and t > within(reached, a[ADVANCE])):
+        return reached
+    return t
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _next_time(cutter: int, is_open: int) -> int:
+    """When the next row of an input comes, or the earliest that it can."""
+    c = words(cutter, CUTTER)
+    if c[ATTRIBUTES] == 0:
+        return NEVER
+    a = words(cutter + 8 * (CUTTER + COLUMN * c[COLUMNS]), ATTRIBUTE)
+    time = max(a[HIGHEST], a[FLOOR])
+    if is_open != 0 and c[NEXT] < c[BLOCK]:
+        time = _time_of(c, a, time, c[NEXT])
+    elif time == NEVER:
+        time = c[PEEKED]
+    return NEVER if time == NEVER else time + c[LAG]
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _rows_until(cutter: int, until: int) -> int:
+    """How many rows of the block come up to that time, one at least."""
+    c = words(cutter, CUTTER)
+    if c[ATTRIBUTES] == 0 or c[NEXT] >= c[BLOCK]:
+        return INFINITY
+    a = words(cutter + 8 * (CUTTER + COLUMN * c[COLUMNS]), ATTRIBUTE)
+    reached = max(a[HIGHEST], a[FLOOR])
+    row = c[NEXT]
+    while row < c[BLOCK]:
+        reached = _time_of(c, a, reached, row)
+        if row > c[NEXT] and reached != NEVER and reached + c[LAG] > until:
+            break
+        row += 1
+    return row - c[NEXT]
+
+
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _turn(turns: int, k: int) -> int:
+    """The rows of a turn of input ``k``."""
+    h = words(turns, HEADER)
+    if h[BY_TIME] == 0:
+        return h[TURN_ROWS]
+    until = INFINITY
+    for j in range(h[INPUTS]):
+        i = words(turns + 8 * (HEADER + INPUT * j), INPUT)
+        if j != k and i[ALIVE] != 0:
+            at = _next_time(i[OF_CUTTER], i[OPEN])
+            until = min(until, at if k < j or at == NEVER else at - 1)
+    i = words(turns + 8 * (HEADER + INPUT * k), INPUT)
+    return INFINITY if until == INFINITY else _rows_until(i[OF_CUTTER], until)
+
+
 @njit("int64(int64)", nogil=True, cache=True)
 def whose(turns: int) -> int:
     """The input that is furthest behind; -1 if there is none."""
@@ -73,7 +146,10 @@ def whose(turns: int) -> int:
         i = words(turns + 8 * (HEADER + INPUT * k), INPUT)
         if i[ALIVE] == 0 or (h[ANY] != 0 and i[OPEN] == 0):
             continue
-        at = position(i[OF_CUTTER])
+        if h[BY_TIME] != 0:
+            at = _next_time(i[OF_CUTTER], i[OPEN])
+        else:
+            at = position(i[OF_CUTTER])
         if best < 0 or at < least:
             best, least = k, at
     return best
@@ -92,7 +168,7 @@ def take(turns: int) -> int:
             return 0
         if words(turns + 8 * (HEADER + INPUT * k), INPUT)[OPEN] == 0:
             return 0
-        h[CURRENT], h[BEGAN], h[LEFT] = k, h[SERIAL], h[TURN_ROWS]
+        h[CURRENT], h[BEGAN], h[LEFT] = k, h[SERIAL], _turn(turns, k)
     i = words(turns + 8 * (HEADER + INPUT * h[CURRENT]), INPUT)
     c = words(i[OF_CUTTER], CUTTER)
     before = c[NEXT]

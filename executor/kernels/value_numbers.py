@@ -7,7 +7,18 @@ from typing import Any
 
 from numba import int64, njit
 
-from cql.executor.kernels.cut import KEY, NEXT_TOLD, NULL, OF_VALUE, OWN_FLOOR, TOLD, TOP, VALUE
+from cql.executor.kernels.cut import (
+    KEY,
+    NEXT_TOLD,
+    NULL,
+    OF_VALUE,
+    OWN_FLOOR,
+    OWN_FURTHEST,
+    TOLD,
+    TOP,
+    TOP_WAITING,
+    VALUE,
+)
 from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
 from cql.executor.unit import NEVER
@@ -74,6 +85,7 @@ def number(
                 for k in range(at + VALUE, at + width, OF_VALUE):
                     records[k + TOP], records[k + OWN_FLOOR] = NEVER, NEVER
                     records[k + TOLD], records[k + NEXT_TOLD] = NEVER, NEVER
+                    records[k + OWN_FURTHEST], records[k + TOP_WAITING] = NEVER, 0
                 known[0] += 1
                 index[place] = known[0]
             last, last_null, found = key, null, int64(index[place]) - 1

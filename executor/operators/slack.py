@@ -10,7 +10,7 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import slack as kernel
 from cql.executor.operators.native import CodeColumn, Workspace
-from cql.executor.unit import NEVER, Unit, Words, value_bytes
+from cql.executor.unit import INFINITY, NEVER, Unit, Words, value_bytes
 from cql.planner.physical import SlackExec
 
 
@@ -29,6 +29,7 @@ class SlackOperator:
         d[[kernel.SIZE, kernel.NULLABLE]] = value_bytes(field.type), field.nullable
         d[[kernel.INTERVAL, kernel.COUNT]] = node.interval or 0, room - 1
         d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
+        d[kernel.MOST] = INFINITY if node.max_advance is None else node.max_advance
         d[kernel.HEAP] = self._heap.ctypes.data
         self.address = int(kernel.slack.address)
 
@@ -58,4 +59,6 @@ class SlackOperator:
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])
         late = int(self.descriptor[kernel.LATE])
-        return {"rows_in": rows, "rows_out": rows, "behind_slack": late}
+        far = int(self.descriptor[kernel.FAR] - self.descriptor[kernel.CONFIRMED])
+        told = {"far_ahead": far} if far else {}
+        return {"rows_in": rows, "rows_out": rows, "behind_slack": late, **told}
