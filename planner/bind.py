@@ -18,6 +18,7 @@ from cql.dialect import nodes
 from cql.errors import PlanError
 from cql.model import Schema
 from cql.planner import bind_ddl
+from cql.planner.bind_emit import held, waits_for_close
 from cql.planner.bind_from import name_of, unknown_relation
 from cql.planner.bind_late import late_output, late_target
 from cql.planner.bind_query import bind_outermost, bind_query
@@ -114,13 +115,16 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
 
 def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
     """A query and its statement-wide clauses; ``into`` is the table that its rows go into."""
-    plan = bind_outermost(binder, node, Env()).shown()
+    bound = bind_outermost(binder, node, Env())
+    emit = node.args.get(nodes.EMIT)
+    if emit is not None and waits_for_close(emit):
+        bound = replace(bound, plan=held(binder, bound.plan, emit))
+    plan = bound.shown()
     bad = node.args.get(nodes.ON_BAD_ROW)
     if binder.divided is not None and _in_spark_spelling(node):
         binder.warn(
             "an integer divided by an integer is an integer here, unlike in Spark", binder.divided
         )
-    emit = node.args.get(nodes.EMIT)
     early = emit is not None and str(emit.this) == "CHANGES"
     if early:
         assert emit is not None

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from cql.dialect import nodes
 from cql.planner import functions
+from cql.planner.bind_emit import held, waits_for_close
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind_union import distinct, unite
@@ -30,12 +31,16 @@ OUTERMOST = {
 
 def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
     """A query inside a statement or another query."""
+    emit = node.args.get(nodes.EMIT)
     for key, clause in OUTERMOST.items():
-        if node.args.get(key) is not None:
+        if node.args.get(key) is not None and not waits_for_close(node.args[key]):
             raise binder.unsupported(
                 f"{clause} inside another query", node.args[key], "write it in the outermost one"
             )
-    return bind_outermost(binder, node, env)
+    bound = bind_outermost(binder, node, env)
+    if emit is not None:
+        bound = replace(bound, plan=held(binder, bound.plan, emit))
+    return bound
 
 
 def bind_outermost(binder: Binder, node: exp.Expr, env: Env) -> Bound:

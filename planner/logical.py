@@ -237,7 +237,8 @@ class SortKey:
 @dataclass(frozen=True, slots=True)
 class Sort:
     """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column that names the window within
-    which rows are ordered; None orders the whole input (bounded input only)."""
+    which rows are ordered; None orders the whole input (bounded input only). ``clause`` asked for
+    it: an ORDER BY, or what holds rows until progress has passed them."""
 
     input: Logical
     keys: tuple[SortKey, ...]
@@ -245,6 +246,12 @@ class Sort:
     offset: int
     window_end: int | None
     pos: Position | None = field(default=None, compare=False)
+    clause: str = "ORDER BY"
+
+    @property
+    def holds(self) -> bool:
+        """Whether its rows wait for progress, and nobody asked for their order."""
+        return self.clause != "ORDER BY"
 
     @property
     def schema(self) -> Schema:

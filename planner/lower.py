@@ -456,7 +456,7 @@ def _sorted_by_join(
     node: Sort, settings: Mapping[str, Any]
 ) -> tuple[Physical, tuple[SortKey, ...]] | None:
     """The input, and the keys over it, if it is a join that can give its rows in their order."""
-    if node.window_end is not None or settings["join_operator"] == "oop_join":
+    if node.window_end is not None or node.holds or settings["join_operator"] == "oop_join":
         return None
     found = in_time_order(node.input, lambda n: _lower(n, settings), settings)
     if found is None or node.keys[0].descending:
@@ -532,7 +532,9 @@ def _with_keys(
         keys.append(replace(key, expr=column))
     if len(exprs) > width:
         names = (*child.schema.names, *(f"sort_key_{i}" for i in range(width, len(exprs))))
-        child = ProjectExec(child, tuple(exprs), names, "computes the sort keys")
+        child = projected(child, exprs, names)
+        if isinstance(child, ProjectExec):
+            child = replace(child, why="computes the sort keys")
     return child, tuple(keys)
 
 
@@ -547,6 +549,14 @@ def _ordered(
             unit = _unit(node, keys[0])
             below = order.with_slack(child, released.order, unit, settings, node.pos)
             return replace(released, input=below)
+    if node.holds and not bounded(child):
+        raise NotSupportedError(
+            f"{node.clause} over a join without a time that progresses as the later of its members'"
+            " is not supported",
+            position=node.pos,
+            hint="join two streams within a distance of time (a.ts BETWEEN b.ts - INTERVAL 1 MINUTE"
+            " AND b.ts + INTERVAL 1 MINUTE), or leave the clause out",
+        )
     if node.window_end is None and not bounded(child):
         raise PlanError(
             "ORDER BY over unbounded input has no end to wait for",

@@ -8,7 +8,6 @@ time goes on where it was, and nothing waits any more (the caller says so).
 
 from __future__ import annotations
 
-
 from numba import njit
 
 from cql.executor.kernels.memory import words

@@ -1,0 +1,99 @@
+"""EMIT ON WINDOW CLOSE: rows leave when progress has passed their time.
+
+What windows, sessions and groups that punctuation closes give leaves then anyway. Rows that pass as
+they come (of filters, projections, joins, unions, window functions) are held: an ORDER BY of their
+time, which punctuation releases (out-of-order paper §5.5). The time of a row is the event time of
+its stream, of a join the later of its members', of a window function the end of the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from cql.dialect import nodes
+from cql.planner.context import Binder
+from cql.planner.expr import Call, Column, Expr
+from cql.planner.logical import (
+    WINDOW_COLUMNS,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Number,
+    Project,
+    RelationToStream,
+    RowNumber,
+    SetOperation,
+    Sort,
+    SortKey,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Values,
+    Windowed,
+)
+from cql.planner.properties import looks_up, progressing, times_of
+from cql.planner.relations import changes
+
+CLAUSE = "EMIT ON WINDOW CLOSE"
+
+
+def waits_for_close(emit: exp.Expr | None) -> bool:
+    """Whether a query's EMIT clause is ON WINDOW CLOSE."""
+    return isinstance(emit, nodes.Emit) and str(emit.this) == "ON WINDOW CLOSE"
+
+
+def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
+    """``plan`` where each row leaves when progress has passed its time. BindError where no time
+    progresses."""
+    if changes(plan) or _closes(plan):
+        return plan
+    if isinstance(plan, Project):
+        return replace(plan, input=held(binder, plan.input, emit))
+    if isinstance(plan, Union) and not progressing(plan):
+        return replace(plan, inputs=tuple(held(binder, i, emit) for i in plan.inputs))
+    time = _time(plan)
+    if time is None:
+        raise binder.error(
+            f"{CLAUSE} waits until event time has passed a row, and no time progresses here",
+            emit,
+            hint="declare ORDERED BY or WATERMARK on the streams of the query, or leave it out",
+        )
+    return Sort(plan, (SortKey(time, False, True),), None, 0, None, binder.pos(emit), CLAUSE)
+
+
+def _closes(plan: Logical) -> bool:
+    """Whether rows leave only when progress has passed them, as they are."""
+    match plan:
+        case Aggregate() | RowNumber() | SetOperation() | RelationToStream() | Sort() | Values():
+            return True
+        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number():
+            return _closes(plan.input)
+        case Join():
+            return _closes(plan.left) and (looks_up(plan) or _closes(plan.right))
+        case Union():
+            return all(_closes(i) for i in plan.inputs)
+        case _:
+            return False
+
+
+def _time(plan: Logical) -> Expr | None:
+    """The time of a row; None where none progresses."""
+    fields = plan.schema.fields
+    live = progressing(plan)
+    times = [Column(k, fields[k].name, fields[k].type, fields[k].nullable) for k in live]
+    if not times:
+        return None
+    below = plan
+    while isinstance(below, Filter | SubqueryJoin | Unnest):
+        below = below.input
+    if isinstance(below, Bucket):
+        end = len(below.input.schema) + WINDOW_COLUMNS.index("window_end")
+        return next((t for t in times if t.index == end), times[0])
+    members = [t for c in times_of(below) or () for t in times if t.index == c]
+    if len(members) > 1 and len({m.type for m in members}) == 1:
+        return Call("greatest", tuple(members), members[0].type, any(m.nullable for m in members))
+    return times[0]
