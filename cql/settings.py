@@ -427,7 +427,7 @@ class Settings(Mapping[str, Any]):
         " where there is none (if a plan has joins, up to four workers: one); with one worker,"
         " none.",
         low=0,
-        high=64,
+        high=256,
     )
     worklist: str = _choice(
         "hybrid",

@@ -52,6 +52,9 @@ class Dictionary:
         self.lock = threading.RLock()  # held by whoever adds
         self.places = np.zeros(2 * _CODES, np.int32)
         self.hashes = np.zeros(_CODES, np.int64)
+        #: The address of ``hashes``: kernels read it, then the hashes of the codes that they have.
+        self.hashes_at = np.array([self.hashes.ctypes.data], np.int64)
+        self._outgrown: list[npt.NDArray[np.int64]] = []  # a kernel may still be reading these
         self.starts = np.zeros(_CODES + 1, np.int64)
         self.arena = np.zeros(_ARENA, np.uint8)
         #: How many tables (``executor.host``) lie between a text that came with a row and this one.
@@ -79,8 +82,9 @@ class Dictionary:
 
     @staticmethod
     def nbytes_of(codes: int) -> int:
-        """Bytes of what is kept for that many codes beside their strings."""
-        return codes * (2 * 4 + 8 + 8 + 1)
+        """Bytes of what is kept for that many codes beside their strings; hashes that were outgrown
+        are as many as those in use."""
+        return codes * (2 * 4 + 2 * 8 + 8 + 1)
 
     def encode(self, array: pa.Array, out: Codes) -> None:
         """Codes of ``array`` (string, binary or a dictionary of either) into ``out``; a NULL gets
@@ -152,7 +156,9 @@ class Dictionary:
         room = self.hashes.size
         if self.used >= room:
             self.account(self.nbytes_of(room), self.nbytes_of(2 * room))
+            self._outgrown.append(self.hashes)
             self.hashes = _longer(self.hashes, 2 * room)
+            self.hashes_at[0] = self.hashes.ctypes.data
             self.starts = _longer(self.starts, 2 * room + 1)
             self.depths = _longer(self.depths, 2 * room)
             self.places = POOL.zeros(self.places.dtype, 4 * room)
@@ -174,8 +180,10 @@ class Dictionary:
         hashes, depths = self.hashes[: self.used][live], self.depths[: self.used][live]
         self.used = hashes.size
         room = _room(self.used + 1, _CODES)
+        self._outgrown.clear()
         self.hashes = np.zeros(room, np.int64)
         self.hashes[: self.used] = hashes
+        self.hashes_at[0] = self.hashes.ctypes.data
         self.starts = np.zeros(room + 1, np.int64)
         self.starts[1 : self.used + 1] = np.cumsum(lengths[live])
         self.depths = np.zeros(room, np.uint8)

@@ -260,7 +260,8 @@ class Execution:
         """Into how many partitions aggregates are split where no setting says it."""
         if not self._chosen.split or self.control.must_stop:
             return {}
-        return skew.measure(self._roots, self.feeds, self._chosen.workers, self._chosen.split)
+        workers, split = self._chosen.workers, self._chosen.split
+        return skew.measure(self._roots, self.feeds, self.workspace.dictionary, workers, split)
 
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self.workspace.ones.ctypes.data)

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.columns import Array
+from cql.executor.dictionary import Dictionary
 from cql.executor.ingest import Feed, told_at
-from cql.executor.operators.packing import KeyPart, pack_keys
+from cql.executor.operators.packing import KeyPart, spread_keys
 from cql.planner.partitioning import origins
 from cql.planner.physical import Physical, WidAggregateExec, walk
 from cql.types import DataType, Kind
@@ -62,7 +63,11 @@ def partitions(counts: Sequence[int], workers: int) -> Measured:
 
 
 def measure(
-    roots: Sequence[Physical], feeds: Sequence[Feed], workers: int, split: frozenset[int]
+    roots: Sequence[Physical],
+    feeds: Sequence[Feed],
+    dictionary: Dictionary,
+    workers: int,
+    split: frozenset[int],
 ) -> dict[int, Measured]:
     """By the id of an aggregate: into how many partitions it is ``split``. Not those whose keys
     come from an input that has no block yet, or are computed."""
@@ -72,7 +77,7 @@ def measure(
     places = {id(feed.source): feed for feed in feeds}
     found = {}
     for node in asked:
-        counts = _counts(node, places, _finest(workers))
+        counts = _counts(node, places, dictionary, _finest(workers))
         if counts is not None and counts.sum() >= LEAST:
             found[id(node)] = partitions(counts.tolist(), workers)
     return found
@@ -97,7 +102,7 @@ def _finest(workers: int) -> int:
 
 
 def _counts(
-    node: WidAggregateExec, feeds: dict[int, Feed], parts: int
+    node: WidAggregateExec, feeds: dict[int, Feed], dictionary: Dictionary, parts: int
 ) -> npt.NDArray[np.int64] | None:
     """The rows of a sample in each of the partitions."""
     keys = [origins(node.input, key) for key in node.keys]
@@ -110,18 +115,21 @@ def _counts(
         if loaded is None or len({id(source) for source, _ in places}) > 1:
             return None
         columns = [(loaded.data[c][:SAMPLE], loaded.masks[c]) for _, c in places]
-        hashed = hash_of(columns, types)
+        hashed = hash_of(columns, types, dictionary)
         at = ((hashed >> np.uint64(32)) & np.uint64(0x7FFFFFFF)) * np.uint64(parts)
         counts += np.bincount((at >> np.uint64(31)).astype(np.int64), minlength=parts)
     return counts
 
 
-def hash_of(columns: Sequence[tuple[Array, Array | None]], types: Sequence[DataType]) -> _Words:
-    """The hashes of keys, as the kernel of a split computes them (``kernels.hashing``)."""
-    layout, count = pack_keys(list(types))
+def hash_of(
+    columns: Sequence[tuple[Array, Array | None]], types: Sequence[DataType], dictionary: Dictionary
+) -> _Words:
+    """The hashes of keys, as the kernel of a split computes them (``join_keys.spread``)."""
+    layout, count = spread_keys(types)
     words = [np.zeros(len(columns[0][0]), np.uint64) for _ in range(count)]
     for (data, mask), kind, part in zip(columns, types, layout, strict=True):
-        bits = _bits(data, kind, part)
+        coded = kind.is_coded
+        bits = dictionary.hashes[data].view(np.uint64) if coded else _bits(data, kind, part)
         if mask is not None:
             bits = np.where(mask[: len(bits)] != 0, bits, np.uint64(0))
         words[part.word] |= bits

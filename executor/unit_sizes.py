@@ -8,7 +8,7 @@ from typing import Any
 
 from cql.executor.graph import Graph
 from cql.executor.operators.instances import first_of
-from cql.executor.operators.native import StageOperator
+from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.cost import asks_python
@@ -43,18 +43,22 @@ def sizes(
 def gathered(
     graph: Graph, carrying: Collection[int], settings: Mapping[str, Any], driver: str, *, live: bool
 ) -> dict[int, int]:
-    """By operator: rows that the last ones collect before they become a batch. A bounded query is
-    asked for its whole answer, so small batches only cost. Where results are waited for (``live``),
-    units of the ordered runtime, which are small, are collected, but do not wait for those of
-    another block. Columns that are read from the source's block leave with it: those of the
-    operators ``carrying`` them."""
+    """By operator: rows that the results of the last ones are collected to before they become a
+    batch. A bounded query is asked for its whole answer, so small batches only cost. Where results
+    are waited for (``live``), units of the ordered runtime, which are small, are collected, but do
+    not wait for those of another block. Columns that are read from the source's block leave with
+    it: those of the operators ``carrying`` them."""
     if live and driver != "ordered":
         return {}
-    found, most = {}, min(int(settings["morsel_rows"]), BLOCK_ROWS)
-    for sink in graph.sinks:
-        last = first_of(graph.operators[sink])
-        fills = isinstance(last, StageOperator) and not (last.code.by_ref or last.code.passes)
-        copies = driver == "ordered" or fills or isinstance(last, OopJoinOperator)
-        if copies and sink not in carrying:
-            found[sink] = most // 2
-    return found
+    rows = min(int(settings["morsel_rows"]), BLOCK_ROWS) // 2
+    return {sink: rows for sink in graph.sinks if sink not in carrying}
+
+
+def fills(operator: Operator) -> bool:
+    """Whether each call writes behind the rows that are in the output, so that the unit itself
+    collects them. Other operators write from the first row on, or pass columns by reference: their
+    small results are copied."""
+    last = first_of(operator)
+    if isinstance(last, StageOperator):
+        return not (last.code.by_ref or last.code.passes)
+    return isinstance(last, OopJoinOperator)

@@ -180,6 +180,25 @@ def test_reversed_bursts_need_more_runs_than_there_are_at_first() -> None:
     assert query.to_arrow()["ts"].to_pylist() == list(range(20 * burst))
 
 
+@pytest.mark.parametrize("most", [1, 2, 5, 40])
+def test_rows_that_punctuation_releases_leave_in_few_batches(most: int) -> None:
+    """Up to 4 rows at a time are collected to 32, and more leave as they come, behind those."""
+    sizes = np.random.default_rng(most).integers(0, most + 1, 300)
+    rows: list[Any] = []
+    for second, size in enumerate(sizes):
+        rows += [cql.Punctuation("ts", second)] * (second % 2)
+        rows += [{"ts": second, "k": k} for k in range(size)]
+    with cql.connect(False, morsel_rows=64, runtime="depth_first") as session:
+        session.create_stream("s", rows, punctuated="ts")
+        batches = list(session.sql("SELECT ts, k FROM s ORDER BY ts").batches())
+    given = [row for row in rows if isinstance(row, dict)]
+    assert [row for b in batches for row in b.to_pylist()] == given
+    if 2 * most <= 4:
+        assert all(28 < b.num_rows <= 32 for b in batches[:-1])
+    else:
+        assert max(b.num_rows for b in batches) > 4
+
+
 def test_order_by_time_over_endless_input_gives_rows_at_once() -> None:
     with cql.connect(False, morsel_rows=64) as session:
         session.sql("""

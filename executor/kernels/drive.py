@@ -7,8 +7,10 @@ kernel can come back to Python for whatever only Python can do.
 Tables (all flat int64), one entry per operator: ``address`` (0: Python runs it), ``descriptor``,
 ``out`` (address of its output unit), ``ran`` (number of its last call); ``edge_from[op]`` to
 ``edge_from[op + 1]`` are its edges, each ``edge_to`` (operator, or -1 for the sink) and
-``edge_port``. A stack frame is five words: operator, unit, state (0: call it; 1: deliver its
-output), next edge, and what the call returned.
+``edge_port``. ``gather``: rows of the sink's batches that an operator fills itself, call by call;
+``collectors``: address of the record of a unit that small outputs for the sink are copied into
+(``COLLECTING`` and the words behind it), or 0. A stack frame is five words: operator, unit, state
+(0: call it; 1: deliver its output), next edge, and what the call returned.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from numba import njit
 
 from cql.executor.kernels.clock import add_time, began_at
 from cql.executor.kernels.memory import call_operator, words
+from cql.executor.kernels.passing import append_rows
 from cql.executor.kernels.turns import OPERATOR, UNIT, record, take
 from cql.executor.kernels.turns import PORT as TO_PORT
 from cql.executor.unit import (
+    CAPACITY,
     CURSOR,
     DONE,
     ERROR,
+    HEADER,
     NEED,
     OUT,
     OUTPUT_FULL,
@@ -32,6 +37,7 @@ from cql.executor.unit import (
     PORT,
     PUNCTUATIONS,
     ROWS,
+    SERIAL,
     STRAGGLERS,
     SUB,
 )
@@ -45,6 +51,15 @@ NEEDS = 3
 FAILED = 4
 LOOPED = 5  # the successor is on the stack already: queue a copy of the unit
 USED_UP = 6  # the input whose turn it is has no (further) block
+COLLECTED = 7  # what was collected of the operator on top goes to the sink
+
+# Record of a collector.
+COLLECTING = 0  # address of the unit
+SMALL = 1  # outputs with more rows go to the sink as they are
+COLUMNS = 2
+SIZES = 3  # bytes of a value of each column
+# What became of an output: copied; not; not before what was collected has left.
+TAKEN, LEFT, LEAVES_FIRST = range(3)
 
 # Control words.
 TOP = 0  # frames on the stack
@@ -54,7 +69,7 @@ NOT_CALLED = -1
 TOLD = 3  # Python was needed for the unit at hand
 TIMES = 4  # address of what operators take (``clock``), or 0
 
-_TABLES = ", ".join(["int64[::1]"] * 11)
+_TABLES = ", ".join(["int64[::1]"] * 12)
 
 
 @njit(inline="always")
@@ -85,6 +100,21 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
     control[TOP] += 1
 
 
+@njit("int64(int64, int64)", nogil=True, cache=True)
+def _collect(record: int, unit: int) -> int:
+    """Copies a small output behind those before it."""
+    if record == 0:
+        return LEFT
+    r = words(record, SIZES)
+    columns = r[COLUMNS]
+    u, o = words(unit, HEADER + 2 * columns), words(r[COLLECTING], HEADER + 2 * columns)
+    if u[ROWS] > r[SMALL] or u[ROWS] > o[CAPACITY] - o[ROWS]:
+        return LEAVES_FIRST if o[ROWS] > 0 else LEFT
+    o[SERIAL] = u[SERIAL]
+    append_rows(u, o, words(record + 8 * SIZES, columns), 0, u[ROWS])
+    return TAKEN
+
+
 @njit(f"int64({_TABLES})", nogil=True, cache=True)
 def drive(
     address: Any,
@@ -96,13 +126,15 @@ def drive(
     on_stack: Any,
     ran: Any,
     gather: Any,
+    collectors: Any,
     stack: Any,
     control: Any,
 ) -> int:
     """Runs until the stack is empty (IDLE) or Python is needed; call again to go on.
 
-    After SINK and LOOPED the unit counts as delivered; after NEEDS and FAILED the operator is
-    called again with the same unit; after PYTHON ``control[RESULT]`` holds what it returned."""
+    After SINK and LOOPED the unit counts as delivered; after COLLECTED the collector is empty;
+    after NEEDS and FAILED the operator is called again with the same unit; after PYTHON
+    ``control[RESULT]`` holds what it returned."""
     times = control[TIMES]
     while control[TOP] > 0:
         at = FRAME * (control[TOP] - 1)
@@ -140,10 +172,16 @@ def drive(
             continue
         edge = stack[at + 3]
         if edge < edge_from[operator + 1]:
-            stack[at + 3] = edge + 1
             successor = edge_to[edge]
             if successor < 0:
+                taken = _collect(collectors[operator], out[operator])
+                if taken == LEAVES_FIRST:
+                    return COLLECTED
+                stack[at + 3] = edge + 1
+                if taken == TAKEN:
+                    continue
                 return SINK
+            stack[at + 3] = edge + 1
             start_unit(result, edge_port[edge], out[successor])
             if on_stack[successor] != 0:
                 return LOOPED
@@ -175,6 +213,7 @@ def enter(
     on_stack: Any,
     ran: Any,
     gather: Any,
+    collectors: Any,
     stack: Any,
     control: Any,
 ) -> None:
@@ -198,6 +237,7 @@ def cut_and_drive(
     on_stack: Any,
     ran: Any,
     gather: Any,
+    collectors: Any,
     stack: Any,
     control: Any,
 ) -> int:
@@ -215,6 +255,7 @@ def cut_and_drive(
                 on_stack,
                 ran,
                 gather,
+                collectors,
                 stack,
                 control,
             )
@@ -242,6 +283,7 @@ def cut_and_drive(
                 on_stack,
                 ran,
                 gather,
+                collectors,
                 stack,
                 control,
             )

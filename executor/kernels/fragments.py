@@ -57,6 +57,7 @@ from cql.executor.kernels.sections import (
     MASTER_PUT,
     MASTER_TAKEN,
     MERGED,
+    MERGING_WORDS,
     NEXT,
     NUMBER,
     ORDER,
@@ -68,12 +69,12 @@ from cql.executor.kernels.sections import (
     PORT_WORDS,
     PUT,
     SCHEME,
-    SCRATCH,
     SECTION,
     SIZE,
     SLOTS,
     SPLIT,
     STOP,
+    TOURNAMENT,
     UNDONE,
     WIDE,
     WORKER,
@@ -358,7 +359,7 @@ def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
     s = words(section, SECTION)
     parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
     places = words(worker, WORKER)[PLACES]
-    scratch = words(worker + 8 * SCRATCH, 6 * parts)
+    scratch = words(words(worker, WORKER)[TOURNAMENT], MERGING_WORDS * parts)
     heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]  # unit, row, and its place in order
     at = HEADER + 2 * wide
     for q in range(parts):

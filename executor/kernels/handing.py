@@ -20,6 +20,7 @@ from cql.executor.kernels.atomics import (
     store_release,
 )
 from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.passing import append_rows
 from cql.executor.kernels.rings import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.rings import MASK as RING_MASK
 from cql.executor.kernels.sections import (
@@ -212,14 +213,9 @@ def _collect(plan: int, edge: int, unit: int, number: int) -> int:
                 return 0
             words(e[COLLECTING], HEADER)[ROWS] = 0
         o = words(e[COLLECTING], HEADER + 2 * sizes.size)
-        done, held_rows = u[CURSOR], o[ROWS]
-        n = min(u[ROWS] - done, o[CAPACITY] - held_rows)
-        for c in range(sizes.size):
-            at, size = HEADER + 2 * c, sizes[c]
-            copy_bytes(from_columns[at] + done * size, o[at] + held_rows * size, n * size)
-            copy_bytes(from_columns[at + 1] + done, o[at + 1] + held_rows, n)
+        n = min(u[ROWS] - u[CURSOR], o[CAPACITY] - o[ROWS])
+        append_rows(from_columns, o, sizes, u[CURSOR], n)
         u[CURSOR] += n
-        o[ROWS] += n
         o[SERIAL], o[FEED], o[BASE] = u[SERIAL], u[FEED], u[BASE]
         if o[ROWS] == o[CAPACITY]:
             _hand_over(plan, edge, number)

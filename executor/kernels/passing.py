@@ -1,4 +1,5 @@
-"""What native operators that keep no columns of their own do with units."""
+"""What is done with units that nobody computes on: rows pass by reference or are copied behind
+others, punctuation is written."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.memory import copy_bytes
 from cql.executor.unit import EPOCH, HEADER, PUNCTUATION_WORDS, ROWS, SEQUENCE, SERIAL
 
 
@@ -16,6 +18,18 @@ def pass_rows(u: Any, o: Any, width: int) -> None:
         o[k] = u[k]
     for k in range(HEADER, width):
         o[k] = u[k]
+
+
+@njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
+def append_rows(u: Any, o: Any, sizes: Any, first: int, n: int) -> None:
+    """Copies ``n`` rows of unit ``u``, from ``first`` on, behind the rows of unit ``o``, which has
+    masks of its own; ``sizes``: bytes of a value of each column."""
+    held = o[ROWS]
+    for c in range(sizes.size):
+        at, size = HEADER + 2 * c, sizes[c]
+        copy_bytes(u[at] + first * size, o[at] + held * size, n * size)
+        copy_bytes(u[at + 1] + first, o[at + 1] + held, n)
+    o[ROWS] += n
 
 
 @njit(inline="always")

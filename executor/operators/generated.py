@@ -19,7 +19,7 @@ from cql.executor.operators.native import (
     bind_constants,
     map_constants,
 )
-from cql.executor.operators.packing import KeyPart
+from cql.executor.operators.packing import TEXT_HASHES, KeyPart
 from cql.executor.unit import Unit, Words
 from cql.executor.written import Kernel
 
@@ -38,6 +38,7 @@ class GeneratedOperator:
         self._module = codegen.load(kernel.text, workspace.kernel_cache)
         self.address = int(self._module.op.address)
         self.set("ones", workspace.ones.ctypes.data)
+        self.set(TEXT_HASHES, workspace.dictionary.hashes_at.ctypes.data)
         bind_constants(kernel, self.descriptor, workspace.dictionary)
 
     def set(self, name: str, value: int) -> None:

@@ -19,7 +19,13 @@ from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
 from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_side import SIDES
-from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
+from cql.executor.operators.packing import (
+    TEXT_HASHES,
+    KeyPart,
+    key_expression,
+    pack_keys,
+    spread_keys,
+)
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.model import Schema
 from cql.types import DataType
@@ -40,6 +46,25 @@ def hash_of(words: Sequence[str]) -> str:
 def partition_of(hashed: str, parts: str) -> str:
     """By bits that choose the place in an index last."""
     return f"((({hashed} >> 32) & 0x7FFFFFFF) * {parts}) >> 31"
+
+
+def spread(codes: Sequence[Code], types: Sequence[DataType], kernel: KernelText) -> str:
+    """The hash by which a key has its partition, the same in every process and for as long as the
+    key has state: of a text (or an array) its own hash goes into it, as codes are given anew when
+    texts are forgotten. NULL is 0."""
+    parts, count = spread_keys(types)
+    words: list[list[str]] = [[] for _ in range(count)]
+    for k, (code, kind, part) in enumerate(zip(codes, types, parts, strict=True)):
+        if kind.is_coded:
+            table = f"words(words({kernel.word(TEXT_HASHES)}, 1)[0], {1 << 31})"
+            bits = f"{kernel.declare('text_hashes', table)}[uint64({code.value})]"
+        else:
+            bits = key_expression(kind, code.value, part)
+        if code.valid is not None:
+            kernel.body.line(f"bits{k} = {bits} if {code.valid} else 0")
+            bits = f"bits{k}"
+        words[part.word].append(bits)
+    return hash_of([" | ".join(texts) for texts in words])
 
 
 def look_up(
@@ -132,6 +157,11 @@ class KeyLists:
         kernel.declare("chosen", f"as_i32({kernel.word('chosen')}, n)")
         hashes = kernel.declare("hashes", f"words({kernel.word('hashes')}, n)")
         chunk = kernel.declare("chunk", f"words(desc + {8 * kernel.words(CHUNK)}, {CHUNK})")
+        types = [schema[c].type for c in columns]
+        spreads = chunk
+        if any(kind.is_coded for kind in types):
+            own = f"words(desc + {8 * kernel.words(CHUNK)}, {CHUNK})"
+            spreads = kernel.declare("spreads", own)
         body.line("picked = 0")
         with body.block(f"for begin in range(0, n, {CHUNK}):"):
             body.line(f"rows = min({CHUNK}, n - begin)")
@@ -142,10 +172,14 @@ class KeyLists:
                 valid = " and ".join(code.valid for code in codes if code.valid is not None)
                 hashed = f"{hashed} if {valid} else 0" if valid else hashed
                 body.line(f"{chunk}[uint64(k)] = {hashed}")
+                if spreads != chunk:
+                    body.line(f"{spreads}[uint64(k)] = {spread(codes, types, kernel)}")
             with body.block("for k in range(rows):"):
                 body.line(f"h = {chunk}[uint64(k)]")
                 body.line("chosen[uint64(picked)] = begin + k")
                 body.line(f"{hashes}[uint64(picked)] = h")
+                if spreads != chunk:
+                    body.line(f"h = {spreads}[uint64(k)]")
                 body.line(f"picked += int64({partition_of('h', parts)} == {part})")
 
     def look_ahead(

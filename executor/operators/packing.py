@@ -3,6 +3,7 @@ more word.)"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cql.types import DataType, Kind
@@ -19,6 +20,8 @@ class KeyPart:
 
 #: A value that has a word to itself.
 WORD = KeyPart(0, 0, 64)
+#: The word of a descriptor that says where the address of the hashes of all texts stands.
+TEXT_HASHES = "text hashes"
 _KEY_BITS = {
     "bool": 1,
     "int8": 8,
@@ -43,6 +46,19 @@ def pack_keys(types: list[DataType]) -> tuple[list[KeyPart], int]:
         parts.append(KeyPart(word, 64 - free[word], bits))
         free[word] -= bits
     return parts, max(1, len(free))
+
+
+def spread_keys(types: Sequence[DataType]) -> tuple[list[KeyPart], int]:
+    """``pack_keys`` of what decides the partition of a key: a text (or an array) has a word to
+    itself, its own hash."""
+    free, count = pack_keys([kind for kind in types if not kind.is_coded])
+    packed = iter(free)
+    count = count if free else 0
+    parts = []
+    for kind in types:
+        parts.append(KeyPart(count, 0, 64) if kind.is_coded else next(packed))
+        count += kind.is_coded
+    return parts, count
 
 
 def key_expression(kind: DataType, value: str, part: KeyPart) -> str:

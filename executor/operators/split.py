@@ -7,13 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cql.executor.codegen import Text
 from cql.executor.columns import Array
 from cql.executor.expressions import Code, emit
 from cql.executor.operators.generated import GeneratedOperator
-from cql.executor.operators.join_keys import hash_of, partition_of
+from cql.executor.operators.join_keys import partition_of, spread
 from cql.executor.operators.native import CodeColumn, Workspace
-from cql.executor.operators.packing import key_expression, pack_keys
 from cql.executor.operators.rowscope import KernelText, RowScope, passes
 from cql.executor.operators.unit_text import unit_columns
 from cql.executor.unit import (
@@ -148,7 +146,7 @@ def _write(
             if ranged:
                 body.line(f"q = {_range_of(codes[0], kernel)}")
             else:
-                body.line(f"h = {hash_of(_words(codes, types, body))}")
+                body.line(f"h = {spread(codes, types, kernel)}")
                 body.line(f"q = {partition_of('h', 'parts')}")
             body.line(f"part[r] = q if {' and '.join(asked)} else -1" if asked else "part[r] = q")
         body.line(f"split_rows(unit, u[{OUT}], {width}, parts)")
@@ -175,16 +173,3 @@ def _range_of(code: Code, kernel: KernelText) -> str:
     if code.valid is not None:
         above = f"{code.valid} and {above}"
     return f"{at} if {above} else 0"
-
-
-def _words(codes: Sequence[Code], types: Sequence[DataType], body: Text) -> list[str]:
-    """The words of a key; NULL is 0."""
-    parts, count = pack_keys(list(types))
-    words: list[list[str]] = [[] for _ in range(count)]
-    for k, (code, kind, part) in enumerate(zip(codes, types, parts, strict=True)):
-        bits = key_expression(kind, code.value, part)
-        if code.valid is not None:
-            body.line(f"bits{k} = {bits} if {code.valid} else 0")
-            bits = f"bits{k}"
-        words[part.word].append(bits)
-    return [" | ".join(texts) if texts else "0" for texts in words]

@@ -16,16 +16,19 @@ from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY, ROWS, Unit, Words
+from cql.executor.unit import INFINITY, ROWS, Unit, Words, value_bytes
+from cql.executor.unit_sizes import fills
 
 _SPARE_FRAMES = 4
 #: So many outputs may wait to be read until a unit is left for a while.
 _WAITING = 8
+#: Results of more than this part of a batch are not copied into one.
+_SMALL = 8
 
 
 class DepthFirst(Alone):
-    """``ones`` is the address of a mask without NULLs. ``gather``: the output of such an operator
-    (of ``graph.sinks``) is delivered when it holds that many rows, or by ``drain``. ``timed``: the
+    """``ones`` is the address of a mask without NULLs. ``gather``: results of such an operator (of
+    ``graph.sinks``) are delivered when they are that many rows, or by ``drain``. ``timed``: the
     time of operators is taken."""
 
     def __init__(
@@ -52,8 +55,22 @@ class DepthFirst(Alone):
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
         self._gather = np.zeros(n, np.int64)
+        self._collectors = np.zeros(n, np.int64)
+        self._collected: dict[int, tuple[Unit, Words]] = {}
         for operator, rows in (gather or {}).items():
-            self._gather[operator] = rows
+            if fills(graph.operators[operator]):
+                self._gather[operator] = rows
+            elif rows > 0:
+                self._collect(operator, rows)
+
+    def _collect(self, operator: int, rows: int) -> None:
+        """Small results of that operator are copied into a unit until they are ``rows``."""
+        schema = self.graph.schemas[operator]
+        unit = Unit.allocate(schema, rows, ones=self._ones, masks=True)
+        sizes = [value_bytes(f.type) for f in schema]
+        record = np.array([unit.address, rows // _SMALL, len(sizes), *sizes], np.int64)
+        self._collected[operator] = unit, record
+        self._collectors[operator] = record.ctypes.data
 
     def rebind(self) -> None:
         self._wiring.rebind()
@@ -94,10 +111,12 @@ class DepthFirst(Alone):
             event = int(drive.cut_and_drive(turns.words.ctypes.data, *self._tables()))
             if event in (drive.IDLE, drive.USED_UP):
                 self._take_queued()
+                if event == drive.USED_UP:
+                    self._hand_over_collected()
                 return event == drive.IDLE
             self._input = turns.unit
             self._answer(event)
-            waiting += event == drive.SINK
+            waiting += event in (drive.SINK, drive.COLLECTED)
         return True
 
     def settle(self) -> None:
@@ -109,10 +128,19 @@ class DepthFirst(Alone):
         """Also delivers what was gathered."""
         self.settle()
         for sink in self.graph.sinks:
-            unit = self.graph.units[sink]
-            if unit.words[ROWS] > 0:
-                self.handler.deliver(unit, sink)
-                drive.clear_output.py_func(unit.words)
+            self._hand_over(self.graph.units[sink], sink)
+        self._hand_over_collected()
+
+    def _hand_over_collected(self) -> None:
+        """Small results wait for others of the same block, not for the next one."""
+        for sink, (unit, _) in self._collected.items():
+            self._hand_over(unit, sink)
+
+    def _hand_over(self, unit: Unit, sink: int) -> None:
+        """The rows that were gathered become results."""
+        if unit.words[ROWS] > 0:
+            self.handler.deliver(unit, sink)
+            drive.clear_output.py_func(unit.words)
 
     def _enter(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
@@ -123,7 +151,7 @@ class DepthFirst(Alone):
         """Takes the unit at hand on until something is delivered, or (False) to the end."""
         while (event := int(drive.drive(*self._tables()))) != drive.IDLE:
             self._answer(event)
-            if event == drive.SINK:
+            if event in (drive.SINK, drive.COLLECTED):
                 return True
         return False
 
@@ -133,6 +161,7 @@ class DepthFirst(Alone):
             self._on_stack,
             self._ran,
             self._gather,
+            self._collectors,
             self._stack,
             self._control,
         )
@@ -145,6 +174,8 @@ class DepthFirst(Alone):
         match event:
             case drive.SINK:
                 self.handler.deliver(self.graph.units[index], index)
+            case drive.COLLECTED:
+                self._hand_over(self._collected[index][0], index)
             case drive.NEEDS:
                 with self._clock.of(index), at_work(operator.name):
                     operator.provide(unit)

@@ -154,6 +154,11 @@ class Sections:
         crew[:, sections.AT] = -1
         crew[:, sections.SEED] = 88172645463325252 + 7919 * each
         crew[:, sections.PLACES] = places.ctypes.data + 16 * unit_rows * each
+        parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
+        merging = sections.MERGING_WORDS * max(parts, default=0)
+        merging += -merging % rings.APART
+        nodes = table.words(merging * MOST_WORKERS)
+        crew[:, sections.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
         crew[:, sections.LENGTHS] = lengths.ctypes.data + 8 * apart * each
         # of worklists, as each worker found them
         self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
