@@ -13,7 +13,8 @@ from cql.model import Schema
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
-from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of
+from cql.planner.expr import Case, Column, Expr, Literal, columns_of
+from cql.planner.join_condition import compares_equal
 from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
@@ -268,6 +269,7 @@ class JoinChain:
         at = ExprBinder(self.binder, self.scope(), None, "AS OF").bind(version.expression)
         beside = self._beside(right, "cross", join)
         condition = self._condition(join, right, beside, kind)
+        self._check_keyed(join, condition, stream=not is_table(right.plan))
         asked: list[Expr] = []
         if not is_table(right.plan):
             if not columns_of(at):
@@ -292,6 +294,17 @@ class JoinChain:
         self.items.append(right)
         self.merged = beside.merged
 
+    def _check_keyed(self, join: exp.Join, condition: Expr | None, *, stream: bool) -> None:
+        """A version is that of a key: without one, the newest row of any key would be found."""
+        width = len(self.plan.schema)
+        if condition is not None and any(_is_key(p, width) for p in conjuncts(condition)):
+            return
+        node = join.args.get("on") or join.this.args["version"]
+        hint = "say which key has versions: ON a.k = x.k, or a.k <=> x.k where NULL is a key, too"
+        if not stream:
+            hint += "; or leave AS OF out: a table has one version"
+        raise self.binder.error("a temporal join needs an equality of both sides", node, hint=hint)
+
     def _version_time(self, right: Item, version: exp.Expr) -> Column:
         """When a row of ``right`` begins to hold."""
         if is_relation(right.plan):
@@ -311,10 +324,11 @@ class JoinChain:
 
 
 def _is_key(part: Expr, width: int) -> bool:
-    """Whether it compares something of the left with something of the right."""
-    if not (isinstance(part, Call) and part.fn == "eq"):
+    """Whether it says that something of the left is equal to something of the right."""
+    compared = compares_equal(part)
+    if compared is None:
         return False
-    sides = [{c >= width for c in columns_of(arg)} for arg in part.args]
+    sides = [{c >= width for c in columns_of(arg)} for arg in compared[:2]]
     return sides in ([{False}, {True}], [{True}, {False}])
 
 

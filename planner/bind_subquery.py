@@ -1,7 +1,7 @@
 """Subqueries of expressions: what they are asked, as keys over the row around them.
 
-A condition ``inner = outer`` at the top of an EXISTS becomes a key; others that read the row around
-are asked of pairs of rows. Nothing else of that row may be used inside.
+A condition ``inner = outer`` (or ``inner <=> outer``) at the top of an EXISTS becomes a key; others
+that read the row around are asked of pairs of rows. Nothing else of that row may be used inside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from cql.planner import coercion, functions
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.join_condition import Pair, compares_equal, null_safe_pairs
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -93,10 +94,10 @@ def _related(
     kept: list[Expr] = []
     related: list[Expr] = []
     for part in parts:
-        pair = _equality(part)
-        if pair is not None:
-            inner.append(pair[0])
-            outer.append(pair[1])
+        pairs = _equalities(part)
+        if pairs:
+            inner += [inside for inside, _ in pairs]
+            outer += [around for _, around in pairs]
         elif _is_inner(part):
             kept.append(part)
         else:
@@ -132,16 +133,19 @@ def _is_distinct(node: Aggregate) -> bool:
     return node.window is None and not node.calls and bool(node.keys)
 
 
-def _equality(part: Expr) -> tuple[Expr, Expr] | None:
-    """``inner = outer`` as (inner, outer in terms of its own row)."""
-    if not (isinstance(part, Call) and part.fn == "eq"):
-        return None
-    a, b = part.args
+def _equalities(part: Expr) -> list[Pair]:
+    """``inner = outer`` or ``inner <=> outer`` as pairs (inner, outer in terms of its own row) that
+    have to be equal, with NULL equal to nothing; none if it is something else."""
+    compared = compares_equal(part)
+    if compared is None:
+        return []
+    a, b, null_safe = compared
     for inside, around in ((a, b), (b, a)):
         outside = columns_of(around)
         if outside and all(c >= OUTER for c in outside) and _is_inner(inside):
-            return inside, _outward(around)
-    return None
+            pair = inside, _outward(around)
+            return null_safe_pairs(pair) if null_safe else [pair]
+    return []
 
 
 def _is_inner(expr: Expr) -> bool:

@@ -1,5 +1,9 @@
 """What the condition of a join says: columns that are equal, a band between two times, the rest.
 
+``a <=> b`` is an equality in which NULL is a value. Where both sides can be NULL it becomes two
+equalities that no row has a NULL in, so that every operator that looks rows up by key knows it:
+``a IS NULL = b IS NULL`` and ``coalesce(a, zero) = coalesce(b, zero)``.
+
 A band bounds how far apart two progressing attributes may lie: ``low <= right - left <= high``
 (out-of-order paper §5.3). It is what bounds the state of a join.
 """
@@ -14,11 +18,13 @@ from cql.planner import functions
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.physical_progress import progress_origin
 from cql.planner.trees import replace
-from cql.types import BIGINT, INTERVAL
+from cql.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 
 #: What a bound that there is not counts as, in arithmetic: times lie within half of it.
 NO_BOUND = 1 << 62
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
+#: Two expressions that have to be equal, with NULL equal to nothing.
+Pair: TypeAlias = tuple[Expr, Expr]
 #: A base and what is added to it.
 Shifted: TypeAlias = tuple[Expr, int]
 
@@ -48,7 +54,7 @@ class Terms:
     """A condition taken apart. ``keys`` are pairs of expressions over the left and over the right,
     without NULL equal to NULL; ``rest`` reads the columns of both, those of the left first."""
 
-    keys: tuple[tuple[Expr, Expr], ...]
+    keys: tuple[Pair, ...]
     band: Band | None
     rest: tuple[Expr, ...]
 
@@ -81,18 +87,18 @@ class Sides:
 def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> Terms:
     """The terms of a conjunction. ``windows`` are the bands that the inputs' windows ask for; all
     hold, and so do those that are not chosen as the band."""
-    keys: list[tuple[Expr, Expr]] = []
+    keys: list[Pair] = []
     bands: list[tuple[Band, Expr | None]] = [(band, None) for band in windows]
     rest: list[Expr] = []
     guarded: set[int] = set()
     for part in parts:
-        pair = equality(part, sides, guarded)
+        pairs = equalities(part, sides, guarded)
         if (alone := sides.of(part)) is not None:
             guarded.add(alone)
-        if pair is not None:
-            keys.append(pair)
-            if sides.progresses(pair[0], 0) and sides.progresses(pair[1], 1):
-                bands.append((Band(*pair, 0, 0), None))
+        if pairs:
+            keys += pairs
+            at_once = [Band(*pair, 0, 0) for pair in pairs]
+            bands += [(band, None) for band in at_once if is_timed(band, sides)]
             continue
         found = [band for band in differences(part, sides) if is_timed(band, sides)]
         if found:
@@ -112,23 +118,95 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     return Terms(tuple(keys), band, tuple(rest))
 
 
-def equality(
-    part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)
-) -> tuple[Expr, Expr] | None:
-    """The two sides of an equality that can be looked up: each is computed for every row of its
-    side, and cannot fail, or only by overflow where nothing that comes before could guard it."""
-    if not (isinstance(part, Call) and part.fn == "eq"):
-        return None
-    a, b = part.args
+def equalities(part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)) -> list[Pair]:
+    """What has to be equal, as pairs of expressions over the left and over the right, for ``part``
+    to hold; none if it is no equality that can be looked up: each side is computed for every row of
+    its input, and cannot fail, or only by overflow where nothing that comes before could guard
+    it."""
+    compared = compares_equal(part)
+    if compared is None:
+        return []
+    a, b, null_safe = compared
     found = (sides.of(a), sides.of(b))
-    for arg, side in zip(part.args, found, strict=True):
+    for arg, side in zip((a, b), found, strict=True):
         if functions.can_fail(arg) and (side in guarded or not functions.only_overflows(arg)):
-            return None
-    if found == (0, 1):
-        return sides.own(a), sides.own(b)
+            return []
     if found == (1, 0):
-        return sides.own(b), sides.own(a)
+        a, b = b, a
+    elif found != (0, 1):
+        return []
+    pair = sides.own(a), sides.own(b)
+    # the time of a row that joins is never NULL
+    timed = any(sides.progresses(e, side) for side, e in enumerate(pair))
+    return null_safe_pairs(pair) if null_safe and not timed else [pair]
+
+
+def compares_equal(part: Expr) -> tuple[Expr, Expr, bool] | None:
+    """The two sides of an equality, and whether two NULLs are equal in it: ``a = b``, ``a <=> b``,
+    ``NOT a IS DISTINCT FROM b``, ``a = b OR (a IS NULL AND b IS NULL)``."""
+    match part:
+        case Call(fn="eq", args=(a, b)):
+            return a, b, False
+        case Call(fn="null_safe_eq", args=(a, b)):
+            return a, b, True
+        case Call(fn="not", args=(Call(fn="is_distinct_from", args=(a, b)),)):
+            return a, b, True
+        case Call(fn="or", args=(one, other)):
+            for equal, nulls in ((one, other), (other, one)):
+                if isinstance(equal, Call) and equal.fn == "eq" and _both_null(nulls, equal.args):
+                    return equal.args[0], equal.args[1], True
     return None
+
+
+def _both_null(part: Expr, compared: Sequence[Expr]) -> bool:
+    """``a IS NULL AND b IS NULL`` of what is ``compared``, be it before a cast of one side."""
+    if not (isinstance(part, Call) and part.fn == "and" and len(part.args) == 2):
+        return False
+    asked = [e.args[0] for e in part.args if isinstance(e, Call) and e.fn == "is_null"]
+    bare = [e.arg if isinstance(e, Cast) and not e.safe else e for e in compared]
+    either = [(full, plain) for full, plain in zip(compared, bare, strict=True)]
+    return len(asked) == 2 and (
+        all(e in either[k] for k, e in enumerate(asked))
+        or all(e in either[1 - k] for k, e in enumerate(asked))
+    )
+
+
+def null_safe_pairs(pair: Pair) -> list[Pair]:
+    """``left <=> right`` as equalities in which NULL is equal to nothing."""
+    left, right = pair
+    if not (left.nullable and right.nullable):
+        return [pair]
+    nulls = tuple(Call("is_null", (e,), BOOLEAN, False, e.pos) for e in pair)
+    known = (nulls[0], nulls[1])
+    if left.type.kind is Kind.NULL:
+        return [known]
+    zero = Literal(zero_of(left.type), left.type)
+    values = [Call("coalesce", (e, zero), e.type, False, e.pos) for e in pair]
+    return [(values[0], values[1]), known]
+
+
+def zero_of(kind: DataType) -> bool | int | float | str | bytes:
+    """Some value of a type, as literals hold it: zero, or what is empty."""
+    if kind.is_fraction:
+        return 0.0
+    if kind.element is not None:
+        return bytes(4) if kind.element.is_text else b""
+    match kind.kind:
+        case Kind.BOOLEAN:
+            return False
+        case Kind.STRING:
+            return ""
+        case Kind.BINARY:
+            return b""
+        case _:
+            return 0
+
+
+def key_column(key: Expr) -> Expr:
+    """What a side of a key is the value of: ``a`` also where NULL is a value of ``a``."""
+    if isinstance(key, Call) and key.fn == "coalesce" and isinstance(key.args[1], Literal):
+        return key.args[0]
+    return key
 
 
 def by_one_side(part: Expr, sides: Sides) -> list[Expr]:

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeGuard
 
 from cql.planner import functions
 from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild
-from cql.planner.join_condition import Sides, Terms, take_apart
+from cql.planner.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.logical import (
     Aggregate,
     Filter,
@@ -219,14 +219,14 @@ def _size(chain: _Chain, leaves: Sequence[int]) -> float:
 
 
 def _kept(chain: _Chain, part: Expr) -> float:
-    match part:
-        case Call(fn="eq", args=(Column() as a, Column() as b)):
+    match compares_equal(part):
+        case (Column() as a, Column() as b, _):
             places = (chain.place(c.index) for c in (a, b))
             return 1 / max(_distinct(chain.leaves[leaf], c) for leaf, c in places)
-        case Call(fn="eq"):
-            return 0.1
-        case _:
+        case None:
             return _KEPT
+        case _:
+            return 0.1
 
 
 # -- what is expected of an input ----------------------------------------------------------------

@@ -10,7 +10,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import functions
 from cql.planner.expr import Expr, Literal, children
 from cql.planner.how_far import length, names_of
-from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equality
+from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equalities
 from cql.planner.logical import Join, Logical
 from cql.planner.pairs import with_columns, without_stragglers
 from cql.planner.physical import FilterExec, Physical, bounded, read_ahead, sources
@@ -101,10 +101,10 @@ def _take_apart(node: Join, sides: Sides) -> _Terms:
     bands: list[tuple[Band, Expr]] = []
     single: tuple[list[Expr], list[Expr]] = ([], [])
     for part in [] if node.condition is None else conjuncts(node.condition):
-        pair = equality(part, sides, ())
+        pairs = equalities(part, sides, ())
         side = sides.of(part)
-        if pair is not None:
-            keys.append(pair)
+        if pairs:
+            keys += pairs
         elif found := list(differences(part, sides)):
             bands += [(band, part) for band in found]
         elif side is not None and not functions.can_fail(part) and (side or node.kind == "asof"):

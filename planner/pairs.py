@@ -40,7 +40,7 @@ _PLAIN = frozenset(
 
 
 #: What costs nothing to ask of texts.
-EQUALITIES = frozenset(("eq", "ne"))
+EQUALITIES = frozenset(("eq", "ne", "null_safe_eq", "is_distinct_from"))
 
 
 def runs_inside(expr: Expr, of_texts: frozenset[str] = EQUALITIES) -> bool:

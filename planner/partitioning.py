@@ -9,7 +9,7 @@ from typing import Any
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.cost import joins_by_key, runs_by_key
 from cql.planner.expr import Cast, Column, Expr
-from cql.planner.join_condition import Terms
+from cql.planner.join_condition import Terms, key_column
 from cql.planner.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
 from cql.planner.physical import (
     FilterExec,
@@ -223,6 +223,7 @@ def text(node: Split, runtime: str) -> str | None:
 
 
 def _is(expr: Expr, column: int) -> bool:
+    expr = key_column(expr)
     return isinstance(expr, Column) and expr.index == column
 
 

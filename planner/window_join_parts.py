@@ -17,7 +17,7 @@ from cql.planner.join_condition import (
     Sides,
     condition_of,
     differences,
-    equality,
+    equalities,
     is_timed,
     narrowest,
 )
@@ -156,11 +156,12 @@ class _Taken:
         left, right = places
         sides = self._sides(left, right)
         pair = self._over_two(part, left, right)
-        equal = equality(pair, sides)
-        if equal is not None:
-            self._note_equal((left, equal[0]), (right, equal[1]))
-            if sides.progresses(equal[0], 0) and sides.progresses(equal[1], 1):
-                self.bands.append(_Band(left, right, Band(*equal, 0, 0), None))
+        found_equal = equalities(pair, sides)
+        for one, other in found_equal:
+            self._note_equal((left, one), (right, other))
+            if sides.progresses(one, 0) and sides.progresses(other, 1):
+                self.bands.append(_Band(left, right, Band(one, other, 0, 0), None))
+        if found_equal:
             return
         found = [band for band in differences(pair, sides) if is_timed(band, sides)]
         self.bands += [_Band(left, right, band, part) for band in found]

@@ -69,11 +69,32 @@ def shape(index: int) -> Shape:
 
 
 def _numbered(index: int, text: str, writer: _Writer) -> Shape:
-    """Parameters of discarded alternatives are dropped, the others numbered from 0."""
+    """Parameters of discarded alternatives are dropped, the others numbered from 0; some keys of
+    joins are equal with NULL as a value."""
+    text = _with_null_safe_keys(text)
     used = list(dict.fromkeys(int(n) for n in re.findall(r":p(\d+)", text)))
     text = re.sub(r":p(\d+)", lambda found: f":p{used.index(int(found[1]))}", text)
     params = tuple(writer.params[n] for n in used)
     return Shape(index, text, tuple(dict.fromkeys(writer.streams)), params, writer.by)
+
+
+#: How often each spelling of a key is written; the first is what shapes are drawn with.
+_EQUAL = ("{} = {}",) * 5 + (
+    "{} <=> {}",
+    "{} IS NOT DISTINCT FROM {}",
+    "({0} = {1} OR {0} IS NULL AND {1} IS NULL)",
+)
+
+
+def _with_null_safe_keys(text: str) -> str:
+    """``text`` in which some of ``l.k = r.k`` find NULL, too; event times stay, which are never
+    NULL."""
+    rng = random.Random(f"null-safe keys of {text}")
+
+    def spelled(found: re.Match[str]) -> str:
+        return rng.choice(_EQUAL).format(found[1], found[2])
+
+    return re.sub(r"\b([lr]\.[a-su-z]) = ([lr]\.[a-su-z])\b(?! %)", spelled, text)
 
 
 @dataclass

@@ -488,7 +488,7 @@ def bind_constants(kernel: Kernel, words: Words, dictionary: Dictionary) -> None
 def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], CodeColumn]) -> None:
     """Puts ``change(codes)`` in the place of all codes among them."""
     for slot, value in kernel.constants:
-        if isinstance(value, Literal) and value.type.is_text:
+        if isinstance(value, Literal) and value.type.is_coded:
             words[slot] = change(words[slot : slot + 1].astype(np.int32))[0]
 
 
@@ -497,7 +497,7 @@ def _bits(literal: Literal, dictionary: Dictionary) -> int:
     value = literal.value
     if value is None:
         return 0
-    if literal.type.is_text:
+    if literal.type.is_coded:
         data = value if isinstance(value, bytes) else str(value).encode()
         return int(dictionary.encode_values([data])[0])
     if literal.type.is_fraction:
