@@ -50,9 +50,9 @@ LIBRARY = {
     "passing": "send",
     "pipeline": "KernelCompiler",
     "scalar": (
-        "cube_root decimal_quotient divide divide_half_up log_base modulo positive_fmod"
-        " positive_modulo real_eq real_le real_lt real_modulo real_to_decimal round_real"
-        " round_units shift_left sign_of whole"
+        "cube_root decimal_quotient divide divide_half_up log_base mean_half_up modulo"
+        " positive_fmod positive_modulo real_eq real_le real_lt real_modulo real_to_decimal"
+        " round_real round_units shift_left sign_of whole"
     ),
     "splitting": "split_rows",
     "views": (

@@ -27,10 +27,6 @@ class QueryFailsError(Exception):
     """The query as a whole fails (overflow in an aggregate, or a bad row under FAIL)."""
 
 
-class UndeterminedError(Exception):
-    """The semantics leave the outcome open: a sum fits and some partial sum may not."""
-
-
 def aggregate(call: AggregateCall, values: Values) -> object:
     """One aggregate of one group.
 
@@ -111,17 +107,9 @@ def _sum(values: Values, call: AggregateCall) -> object:
     if call.type.is_fraction:
         return stored(_float_sum(numbers), call.type)
     try:
-        total = stored(sum(numbers), call.type)
+        return stored(sum(numbers), call.type)
     except BadRowError as error:
         raise QueryFailsError("overflow in sum") from error
-    try:
-        low = sum(n for n in numbers if n < 0)
-        high = sum(n for n in numbers if n > 0)
-        stored(low, call.type)
-        stored(high, call.type)
-    except BadRowError as error:
-        raise UndeterminedError("a partial sum may overflow") from error
-    return total
 
 
 def _avg(values: Values, call: AggregateCall) -> object:

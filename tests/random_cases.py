@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from catalog_tools import blocks_of_eight
 from naive import evaluate
-from naive_aggregates import QueryFailsError, UndeterminedError
+from naive_aggregates import QueryFailsError
 from naive_compare import assert_same
 from naive_order import Order
 from naive_rows import Answer
@@ -424,13 +424,11 @@ def kinds_of_failure(case: Case, plan: Logical, first: QueryFailsError) -> set[s
         kinds |= {kind_of(said) for said in reference(replace(case, keep_bad=True), plan).reasons}
     except QueryFailsError as fatal:
         kinds.add(kind_of(str(fatal)))
-    except UndeterminedError:
-        pass  # what it says of rows is as before
     return kinds
 
 
 def check(case: Case) -> str:
-    """Compares engine and reference; returns what happened (same, fails, open). AssertionError,
+    """Compares engine and reference; returns what happened (same, fails). AssertionError,
     with the description of the case, when they differ."""
     try:
         return _check(case)
@@ -450,21 +448,17 @@ def plan_of(case: Case) -> Logical:
     return plan
 
 
-def answer_of(case: Case, plan: Logical) -> Answer | QueryFailsError | UndeterminedError:
+def answer_of(case: Case, plan: Logical) -> Answer | QueryFailsError:
     """The reference's answer, or why there is none."""
     try:
         return reference(case, plan)
-    except (QueryFailsError, UndeterminedError) as error:
+    except QueryFailsError as error:
         return error
 
 
-def held_against(
-    case: Case, plan: Logical, answer: Answer | QueryFailsError | UndeterminedError
-) -> str:
+def held_against(case: Case, plan: Logical, answer: Answer | QueryFailsError) -> str:
     """Runs the engine and compares it with the reference's answer."""
     match answer:
-        case UndeterminedError():
-            return "open"
         case QueryFailsError():
             return _fails_alike(case, plan, answer)
     table, late, bad, left_out = run_engine(case)

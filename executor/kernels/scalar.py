@@ -100,6 +100,38 @@ def decimal_quotient(a: int, b: int, factor: int) -> tuple[int, bool]:
     return (int64(q) if (a < 0) == (b < 0) else -int64(q)), False
 
 
+@njit(nogil=True, cache=True, error_model="numpy")
+def mean_half_up(high: int, low: int, count: int, factor: int) -> tuple[int, bool]:
+    """(high * 2^64 + low as a word without sign) * factor / count, rounded half up; factor is at
+    most 10**18, count is above 0. The flag is set when the mean has more than 18 digits."""
+    below = high < 0
+    rest, word = uint64(high), uint64(low)
+    if below:
+        word = ~word + uint64(1)
+        rest = ~rest + uint64(1 if word == uint64(0) else 0)
+    d, f = uint64(count), uint64(factor)
+    most = uint64(1000000000000000000)
+    if rest >= d:
+        return int64(0), True
+    whole = uint64(0)
+    if rest == uint64(0):
+        whole = word // d
+        rest = word - whole * d
+    else:  # long division, one bit at a time
+        for k in range(64):
+            top = rest >> uint64(63)
+            rest = (rest << uint64(1)) | ((word >> uint64(63 - k)) & uint64(1))
+            whole <<= uint64(1)
+            if top != uint64(0) or rest >= d:
+                rest -= d
+                whole |= uint64(1)
+    if whole > most // f:
+        return int64(0), True
+    part, failed = decimal_quotient(int64(rest), count, factor)
+    mean = int64(whole * f) + part
+    return (-mean if below else mean), failed
+
+
 # -- rounding ----------------------------------------------------------------------------------
 
 

@@ -124,29 +124,109 @@ def _count_if(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode
     )
 
 
+#: Digits of values of which 10^13 fit into 64 bits, and 10^9: those of SMALLINT and of INT.
+_TINY, _SMALL = 5, 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    """The exact sum of int64 values, whatever the order in which they are added and taken out.
+
+    It is ``high * 2^64 + low``: ``low`` wraps, and a row or a part that makes it wrap is counted in
+    ``high``; others do not touch that. ``high`` is None for values of at most ``digits`` 10, which
+    fill 64 bits with some 10^9 of them: then a row that makes ``low`` wrap leaves the kernel."""
+
+    a: str
+    low: str
+    high: str | None
+    digits: int
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        return [(name, "int64") for name in (self.low, self.high) if name is not None]
+
+    @property
+    def init(self) -> list[str]:
+        return [f"{name}[g] = 0" for name, _ in self.columns]
+
+    @property
+    def upper(self) -> str:
+        """The word above ``low``, where that is one without sign."""
+        sign = f"({self.low}[g] >> 63)"
+        return f"{self.high}[g] + {sign}" if self.high else sign
+
+    def add(self, x: str) -> list[str]:
+        a, low = self.a, self.low
+        if self.digits <= _TINY:
+            return [f"{low}[g] += int64({x})"]
+        carry = "{leave}"
+        if self.high:
+            carry = f"{self.high}[g] += -1 if {a}x < 0 else 1"
+        return [
+            f"{a}o, {a}x = {low}[g], int64({x})",
+            f"{a}r = {a}o + {a}x",
+            f"{low}[g] = {a}r",
+            f"if unlikely((({a}o ^ {a}r) & ({a}x ^ {a}r)) < 0):",
+            f"    {carry}",
+        ]
+
+    def merge(self) -> list[str]:
+        """Adds the sum of entry ``m``."""
+        high = [f"{self.high}[g] += {self.high}[m]"] if self.high else []
+        return [*self.add(f"{self.low}[m]"), *high]
+
+    def subtract(self) -> list[str]:
+        """Takes the sum of entry ``m``, which has been added, out again."""
+        a, low = self.a, self.low
+        if not self.high:
+            return [f"{low}[g] -= {low}[m]"]
+        return [
+            f"{a}o, {a}x = {low}[g], {low}[m]",
+            f"{a}r = {a}o - {a}x",
+            f"{low}[g] = {a}r",
+            f"if unlikely((({a}o ^ {a}x) & ({a}o ^ {a}r)) < 0):",
+            f"    {self.high}[g] += 1 if {a}x < 0 else -1",
+            f"{self.high}[g] -= {self.high}[m]",
+        ]
+
+    def leave_unless_it_fits(self, limit: int | None) -> tuple[str, ...]:
+        """Leaves the kernel for a sum of more than 64 bits, or not below ``limit`` in size."""
+        beyond = [f"{self.high}[g] != 0"] if self.high else []
+        if limit is not None:
+            beyond.append(f"{self.low}[g] <= -{limit} or {self.low}[g] >= {limit}")
+        return (f"if {' or '.join(beyond)}:", "    {leave}") if beyond else ()
+
+
+def _total(a: str, of: DataType) -> _Total:
+    """The sum of values of a type."""
+    digits = {"int8": _TINY, "int16": _TINY, "int32": _SMALL}.get(of.storage, 19)
+    if of.kind is Kind.DECIMAL:
+        digits = of.precision
+    return _Total(a, f"{a}s", f"{a}c" if digits > _SMALL else None, digits)
+
+
 def _sum(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     s = f"{a}s"
     if call.type.is_fraction:
         columns, init = [(s, "float64")], [f"{s}[g] = 0.0"]
         return _finish(a, loose, columns, init, lambda x: [f"{s}[g] += {x}"], x, s, f"{s}[g]")
     limit = 10**call.type.precision if call.type.kind is Kind.DECIMAL else None
-
-    def update(x: str) -> list[str]:
-        bounds = [f"if {a}r <= -{limit} or {a}r >= {limit}:", "    {leave}"] if limit else []
-        return [
-            f"{a}o = {s}[g]",
-            f"{a}r = {a}o + int64({x})",
-            *bounds,
-            f"if (({a}o ^ {a}r) & (int64({x}) ^ {a}r)) < 0:",
-            "    {leave}",
-            f"{s}[g] = {a}r",
-        ]
-
-    message = f"{call.type} overflow in sum"
-    columns, init = [(s, "int64")], [f"{s}[g] = 0"]
-    subtract = (f"{s}[g] -= {s}[m]", *((f"{a}h[g] -= {a}h[m]",) if loose else ()))
-    return _finish(
-        a, loose, columns, init, update, x, s, f"{s}[g]", fatal=message, subtract=subtract
+    total = _total(a, call.args[0].type)
+    has_columns, has_init, has_update, valid = _has(a, loose)
+    merge, subtract = total.merge(), total.subtract()
+    if loose:
+        merge = [f"if {a}h[m] != 0:", *(f"    {line}" for line in merge), f"    {a}h[g] += {a}h[m]"]
+        subtract.append(f"{a}h[g] -= {a}h[m]")
+    has_value = (f"{a}v = {a}h[g] != 0",) if loose else ()
+    return AggregateCode(
+        (*total.columns, *has_columns),
+        (*total.init, *has_init),
+        (*total.add(x), *has_update),
+        (*has_value, *total.leave_unless_it_fits(limit)),
+        Code(f"{s}[g]", valid),
+        tuple(merge),
+        fatal=f"{call.type} overflow in sum",
+        subtract=tuple(subtract),
     )
 
 
@@ -167,25 +247,23 @@ def _avg(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
 
 def _average_of_decimals(call: AggregateCall, a: str, x: str, loose: bool) -> AggregateCode:
     """Exact sum at the argument's scale, then one rounding (HALF_UP) to the result's scale."""
-    s, n = f"{a}s", f"{a}n"
-    scale = 10 ** (call.type.scale - call.args[0].type.scale)
-    limit = (1 << 62) // scale
-    check = (f"if {s}[g] > {limit} or {s}[g] < {-limit}:", "    {leave}")
+    n, total = f"{a}n", _total(a, call.args[0].type)
+    factor, limit = 10 ** (call.type.scale - call.args[0].type.scale), 10**call.type.precision
     return AggregateCode(
-        ((s, "int64"), (n, "int64")),
-        (f"{s}[g] = 0", f"{n}[g] = 0"),
-        (f"{s}[g] += {x}", *check, f"{n}[g] += 1"),
+        (*total.columns, (n, "int64")),
+        (*total.init, f"{n}[g] = 0"),
+        (*total.add(x), f"{n}[g] += 1"),
         (
-            f"{a}d = {n}[g] if {n}[g] > 0 else 1",
-            f"{a}m = abs({s}[g]) * {scale}",
-            f"{a}r = int64(uint64({a}m + {a}d // 2) // uint64({a}d))",
-            f"{a}r = {a}r if {s}[g] >= 0 else -{a}r",
             f"{a}v = {n}[g] > 0",
+            f"{a}d = {n}[g] if {a}v else 1",
+            f"{a}r, {a}b = mean_half_up({total.upper}, {total.low}[g], {a}d, int64({factor}))",
+            f"if {a}b or {a}r <= -{limit} or {a}r >= {limit}:",
+            "    {leave}",
         ),
         Code(f"{a}r", f"{a}v" if loose else None),
-        (f"{s}[g] += {s}[m]", *check, f"{n}[g] += {n}[m]"),
+        (*total.merge(), f"{n}[g] += {n}[m]"),
         fatal=f"{call.type} overflow in avg",
-        subtract=(f"{s}[g] -= {s}[m]", f"{n}[g] -= {n}[m]"),
+        subtract=(*total.subtract(), f"{n}[g] -= {n}[m]"),
     )
 
 

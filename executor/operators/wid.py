@@ -380,10 +380,7 @@ class AggregateTerminal(GroupingTerminal):
             body.line(f"{value} = {key_value(key.type, f'key{part.word}[g]', part)}")
             columns.append(Code(value, valid))
         for k, code in enumerate(self._codes):
-            if code.own is None:
-                body.lines(*code.final_lines)
-            else:
-                self._emit(k, code.final_lines, "break")
+            self._emit(k, code.final_lines, "break")
             columns.append(code.result)
         if node.window is not None:
             kind = window_column_type(node.input.schema, node.window).storage
