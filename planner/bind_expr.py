@@ -491,7 +491,7 @@ class ExprBinder:
             asked = subqueries.exists(self.binder, bound, node)
             return self._asked("EXISTS (subquery)", t.BOOLEAN, asked, node)
         asked = subqueries.scalar(self.binder, bound, node)
-        return self._asked("a scalar subquery", asked.query.schema[0].type, asked, node)
+        return self._asked("a scalar subquery", asked.value_type, asked, node)
 
     def _asked(self, clause: str, type_: DataType, asked: Asked, node: Node) -> Expr:
         pos = self.binder.pos(node)

@@ -11,6 +11,7 @@ from cql.dialect import nodes
 from cql.errors import BindError, NotSupportedError
 from cql.model import Field, Schema
 from cql.planner import bind_partition
+from cql.planner.bind_correlated import columns_around, joined
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
 from cql.planner.expr import Column, Expr, columns_of, rebuild, walk
@@ -153,19 +154,25 @@ def _with_extras(
 ) -> Logical:
     """``plan`` under the clauses that append the columns in ``exprs``; ``lifted`` is an expression
     of the virtual row over ``plan``."""
+    base = plan
     indices = {i for e in exprs for i in columns_of(e) if EXTRAS <= i < OUTER}
     for index in sorted(indices):
         if index in moves:
             continue
         extra = parts.row.extras[index - EXTRAS]
+        made: Logical
         if extra.asked is None:
             made = _over(plan, extra, lambda e: _move(lifted(e), moves))
         else:
             keys = [lifted(key) for key in extra.asked.keys]
-            around = {c: lifted(e) for c, e in _around(extra.asked.condition).items()}
+            around = {c: lifted(e) for c, e in columns_around(extra.asked).items()}
             plan = _with_extras(binder, plan, parts, [*keys, *around.values()], moves, lifted)
             read = {c: _move(e, moves) for c, e in around.items()}
-            made = _asked(binder, plan, extra, tuple(_move(key, moves) for key in keys), read)
+            placed = tuple(_move(key, moves) for key in keys)
+            if extra.asked.grouped is not None:
+                made = joined(plan, base, extra, placed, read)
+            else:
+                made = _asked(plan, extra, placed, read)
         moves[index] = column_of(made, len(made.schema) - 1)
         plan = made
     return plan
@@ -190,13 +197,6 @@ def _over(plan: Logical, extra: Extra, placed: Callable[[Expr], Expr]) -> Logica
     return RowNumber(plan, tuple(columns), keys, ends[0], name, extra.pos)
 
 
-def _around(condition: Expr | None) -> dict[int, Expr]:
-    """The columns of the row around it that a condition of a subquery reads."""
-    found = () if condition is None else walk(condition)
-    columns = [e for e in found if isinstance(e, Column) and e.index >= OUTER]
-    return {c.index: replace(c, index=c.index - OUTER) for c in columns}
-
-
 def _over_both(expr: Expr, width: int, around: Mapping[int, Expr]) -> Expr:
     """A condition of a subquery over the ``width`` columns of the row around it, then its own."""
     if isinstance(expr, Column):
@@ -206,7 +206,6 @@ def _over_both(expr: Expr, width: int, around: Mapping[int, Expr]) -> Expr:
 
 
 def _asked(
-    binder: Binder,
     plan: Logical,
     extra: Extra,
     keys: tuple[Expr, ...],

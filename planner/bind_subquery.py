@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
 from cql.planner import coercion, functions
+from cql.planner.bind_correlated import grouped
 from cql.planner.context import Binder, Bound
 from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.join_condition import Pair, compares_equal, null_safe_pairs
@@ -25,27 +27,30 @@ from cql.planner.logical import (
 )
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import OUTER, Asked, column_of
+from cql.planner.scope import OUTER, Asked, around, column_of
 from cql.types import BIGINT
 
 
 def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:
-    """``(SELECT max(v) FROM s [RANGE 1 HOUR])``: NULL where it has no row."""
+    """``(SELECT max(v) FROM s [RANGE 1 HOUR])``: NULL where it has no row. Where it reads the row
+    around it, it is an aggregate of the rows that belong to that."""
     if bound.width != 1:
         raise binder.error(f"a subquery as a value needs one column, not {bound.width}", node)
-    plan = _apart(binder, as_relation(bound.shown()), "a scalar subquery", node)
-    return Asked(plan, "scalar")
+    plan, what = bound.shown(), "a scalar subquery"
+    if _first_outer(plan) is not None:
+        apart = partial(_apart, binder, what=what, node=node)
+        return grouped(binder, plan, node, apart, _equalities)
+    return Asked(as_relation(plan), "scalar")
 
 
 def is_in(binder: Binder, value: Expr, bound: Bound, node: exp.Expr) -> Asked:
     """``value IN (SELECT …)``: NULL where only a NULL could be the same."""
     if bound.width != 1:
         raise binder.error(f"IN (subquery) needs one column, not {bound.width}", node, None)
-    plan = as_relation(bound.shown())
+    plan = as_relation(_apart(binder, bound.shown(), "IN (subquery)", node))
     f = plan.schema[0]
     both = [value, Column(0, f.name, f.type, f.nullable, binder.pos(node))]
     key, column = coercion.unify(both, binder.pos(node), "IN (subquery)")
-    plan = _apart(binder, plan, "IN (subquery)", node)
     if not isinstance(column, Column):
         plan = Project(plan, (column,), (f.name,))
     return Asked(plan, "in", (key,))
@@ -63,7 +68,7 @@ def is_in_related(
     if _first_outer(plan) is None or not _is_inner(plan.exprs[0]):
         return None
     parts, inner, pos = conjuncts(plan.input.condition), plan.input.input, binder.pos(node)
-    x, wanted = coercion.unify([plan.exprs[0], _inward(value)], pos, "IN (subquery)")
+    x, wanted = coercion.unify([plan.exprs[0], around(value)], pos, "IN (subquery)")
     there = functions.raw_comparison("eq")((x, wanted), pos)  # Spark pads no CHAR here
     unknown = [functions.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
     asked = _related(binder, inner, [*parts, there], "IN (subquery)", node)
@@ -97,15 +102,14 @@ def _related(
         pairs = _equalities(part)
         if pairs:
             inner += [inside for inside, _ in pairs]
-            outer += [around for _, around in pairs]
+            outer += [outside for _, outside in pairs]
         elif _is_inner(part):
             kept.append(part)
         else:
             related.append(part)
-    plan = as_relation(plan)
+    plan = as_relation(_apart(binder, plan, what, node))
     if kept:
         plan = Filter(plan, conjunction(kept), binder.pos(node))
-    plan = _apart(binder, plan, what, node)
     read = sorted(c for c in columns_of(*related) if c < OUTER)
     given = [*inner, *(column_of(plan, c) for c in read)] or [Literal(1, BIGINT)]
     places = {c: len(inner) + k for k, c in enumerate(read)}
@@ -121,13 +125,6 @@ def _moved(expr: Expr, places: Mapping[int, int]) -> Expr:
     return rebuild(expr, lambda e: _moved(e, places))
 
 
-def _inward(expr: Expr) -> Expr:
-    """An expression of the row around, as a subquery reads it."""
-    if isinstance(expr, Column):
-        return replace(expr, index=expr.index + OUTER)
-    return rebuild(expr, _inward)
-
-
 def _is_distinct(node: Aggregate) -> bool:
     """SELECT DISTINCT: as many rows as its input has, or fewer, but some if that has some."""
     return node.window is None and not node.calls and bool(node.keys)
@@ -140,10 +137,10 @@ def _equalities(part: Expr) -> list[Pair]:
     if compared is None:
         return []
     a, b, null_safe = compared
-    for inside, around in ((a, b), (b, a)):
-        outside = columns_of(around)
-        if outside and all(c >= OUTER for c in outside) and _is_inner(inside):
-            pair = inside, _outward(around)
+    for inside, outside in ((a, b), (b, a)):
+        read = columns_of(outside)
+        if read and all(c >= OUTER for c in read) and _is_inner(inside):
+            pair = inside, _outward(outside)
             return null_safe_pairs(pair) if null_safe else [pair]
     return []
 
@@ -166,7 +163,7 @@ def _apart(binder: Binder, plan: Logical, what: str, node: exp.Expr) -> Logical:
     error = binder.unsupported(
         f"the column {used.name} of the query around it, in {what},",
         node,
-        "the WHERE of EXISTS and IN may compare with it",
+        "compare with it in the WHERE of the subquery itself, not in a query inside of that",
     )
     error.position = used.pos or error.position
     raise error

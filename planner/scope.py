@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from cql.errors import Position, did_you_mean
 from cql.planner.context import Binder, Env, match_name
-from cql.planner.expr import Column, Expr, Literal, columns_of
+from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.literals import from_python
 from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, SortKey
 from cql.planner.trees import replace
@@ -115,13 +115,32 @@ class Extra:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``).
+    """A subquery of an expression: EXISTS, IN, or a value (see ``logical.SubqueryJoin``); or,
+    ``grouped``, an aggregate of the rows of ``query`` that belong to the row around.
     ``condition`` is over the columns of the subquery, and (``OUTER``) those of the row around."""
 
     query: Logical
     kind: str
     keys: tuple[Expr, ...] = ()
     condition: Expr | None = None
+    grouped: Grouped | None = None
+
+    @property
+    def value_type(self) -> DataType:
+        """That of a scalar subquery."""
+        return self.query.schema[0].type if self.grouped is None else self.grouped.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """An aggregate that a subquery asks of the rows that are equal in ``keys`` (over its own
+    columns) to ``Asked.keys``, and for which ``Asked.condition`` holds. ``calls`` are over its own
+    columns and those of the row around, ``value`` over the results of ``calls`` and the latter."""
+
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+    keys: tuple[Expr, ...]
+    value: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +268,7 @@ class Scope:
         outer = self.env.outer
         if len(node.parts) == 1 and not any(_same(c.name, node.name) for c in outer.columns):
             return None
-        found = outer.resolve(node, aliases_first=False, aliases=False)
-        if isinstance(found, Column) and found.index < OUTER:
-            return replace(found, index=OUTER + found.index)
-        return found
+        return around(outer.resolve(node, aliases_first=False, aliases=False))
 
     def constant(self, node: exp.Expr, name: str) -> Literal | None:
         """The declared constant or parameter of that name."""
@@ -375,6 +391,14 @@ class Scope:
 
 def _same(a: str, b: str) -> bool:
     return a == b or a.lower() == b.lower()
+
+
+def around(expr: Expr) -> Expr:
+    """An expression over the row of the query around, as a subquery reads it: each query between
+    them adds ``OUTER`` once."""
+    if isinstance(expr, Column):
+        return replace(expr, index=OUTER + expr.index)
+    return rebuild(expr, around)
 
 
 def column_of(plan: Logical, at: int) -> Column:

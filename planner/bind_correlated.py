@@ -1,0 +1,235 @@
+"""Correlated scalar aggregates: ``(SELECT max(v) FROM r WHERE r.k = s.k AND r.t < s.t)``, a value
+for each row of the query around.
+
+What only equalities relate is grouped by the columns that they compare, and each row finds its
+group. What is related otherwise, too, is joined with the different values that the rows around have
+(each once), and grouped by these: the decorrelation of Neumann and Kemper, "Unnesting Arbitrary
+Queries" (BTW 2015, section 3). A row without a group sees an aggregate of no rows: 0 for counts,
+NULL for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from sqlglot import exp
+
+from cql.errors import Position
+from cql.planner import functions
+from cql.planner.context import Binder
+from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.logical import Aggregate, AggregateCall, Filter, Join, Logical, Project, Sort
+from cql.planner.properties import is_constant
+from cql.planner.relations import as_relation
+from cql.planner.rules import conjunction, conjuncts
+from cql.planner.scope import OUTER, Asked, Extra, Grouped, column_of
+from cql.planner.trees import replace
+from cql.types import BIGINT, BOOLEAN
+
+#: What takes a plan and tells where it reads the row around it.
+Apart = Callable[[Logical], Logical]
+#: The equalities of a condition: pairs (inner, outer in terms of its own row).
+Equalities = Callable[[Expr], Sequence[tuple[Expr, Expr]]]
+
+
+def grouped(
+    binder: Binder, plan: Logical, node: exp.Expr, apart: Apart, equalities: Equalities
+) -> Asked:
+    """What a scalar subquery that reads the row around it is asked; NotSupportedError for one that
+    is no aggregate of all rows that its WHERE leaves."""
+    value, aggregate = _aggregate_of(binder, plan, node)
+    below, parts = aggregate.input, list[Expr]()
+    if isinstance(below, Filter):
+        parts, below = conjuncts(below.condition), below.input
+    below = as_relation(apart(below))
+    inner: list[Expr] = []
+    outer: list[Expr] = []
+    kept: list[Expr] = []
+    related: list[Expr] = []
+    for part in parts:
+        if pairs := equalities(part):
+            inner += [inside for inside, _ in pairs]
+            outer += [around for _, around in pairs]
+        else:
+            (related if reads_around(part) else kept).append(part)
+    if kept:
+        below = Filter(below, conjunction(kept), binder.pos(node))
+    made = Grouped(aggregate.calls, aggregate.names, tuple(inner), value)
+    condition = conjunction(related) if related else None
+    return Asked(below, "grouped", tuple(outer), condition, made)
+
+
+def _aggregate_of(binder: Binder, plan: Logical, node: exp.Expr) -> tuple[Expr, Aggregate]:
+    """The value of a subquery, over the results of its aggregate, and that."""
+    value: Expr = column_of(plan, 0)
+    having: list[Expr] = []
+    while not isinstance(plan, Aggregate):
+        match plan:
+            case Project():
+                value, *having = (_through(e, plan.exprs) for e in (value, *having))
+            case Filter():
+                having += conjuncts(plan.condition)
+            case Sort():
+                raise _refused(binder, "with ORDER BY or LIMIT", node, "leave them out")
+            case _:
+                raise _refused(binder, "that is no aggregate", node, "write max(…), or first(…)")
+        plan = plan.input
+    if plan.window is not None:
+        hint = "group by the window in a subquery in FROM, and aggregate that: (SELECT max(n) FROM"
+        raise _refused(binder, "over a window with SLIDE", node, f"{hint} (SELECT …) WHERE …)")
+    if plan.keys:
+        raise _refused(
+            binder, "with GROUP BY or DISTINCT", node, "compare the key in its WHERE instead"
+        )
+    for call in plan.calls:
+        if not (call.nullable or call.fn in _COUNTS) or call.function is not None:
+            raise _refused(binder, f"with {call.fn}()", node, "of no rows it would not be NULL")
+    if having:
+        value = Case(((conjunction(having), value),), None, value.type, True, value.pos)
+    return value, plan
+
+
+#: Aggregates that are 0 where there are no rows.
+_COUNTS = frozenset(("count", "count_if"))
+
+
+def _refused(binder: Binder, what: str, node: exp.Expr, hint: str) -> Exception:
+    return binder.unsupported(f"a correlated scalar subquery {what}", node, hint)
+
+
+def _through(expr: Expr, exprs: Sequence[Expr]) -> Expr:
+    """``expr`` over what the projection ``exprs`` reads."""
+    if isinstance(expr, Column):
+        return expr if expr.index >= OUTER else exprs[expr.index]
+    return rebuild(expr, lambda e: _through(e, exprs))
+
+
+def reads_around(*exprs: Expr) -> bool:
+    """Whether they read the row of the query around."""
+    return any(c >= OUTER for c in columns_of(*exprs))
+
+
+def columns_around(asked: Asked) -> dict[int, Column]:
+    """The columns of the row around that a subquery reads beside its keys, by their places in the
+    virtual row, as that row has them."""
+    exprs = [] if asked.condition is None else [asked.condition]
+    if asked.grouped is not None:
+        exprs += [asked.grouped.value, *_inputs_of(asked.grouped.calls)]
+    return {c.index: replace(c, index=c.index - OUTER) for c in _columns_around(exprs)}
+
+
+def _columns_around(exprs: Sequence[Expr]) -> list[Column]:
+    found = (e for expr in exprs for e in walk(expr))
+    return [e for e in found if isinstance(e, Column) and e.index >= OUTER]
+
+
+def _inputs_of(calls: Sequence[AggregateCall]) -> list[Expr]:
+    wheres = [c.where for c in calls if c.where is not None]
+    return [*(a for c in calls for a in c.args), *wheres]
+
+
+def joined(
+    plan: Logical, base: Logical, extra: Extra, keys: Sequence[Expr], around: Mapping[int, Expr]
+) -> Logical:
+    """``plan`` with the value of a subquery behind its columns. ``keys`` and ``around`` are what it
+    reads of a row, over ``plan``; ``base`` is a plan of the same rows, or more, with the first of
+    its columns, from which they are read where it has them."""
+    asked, pos = extra.asked, extra.pos
+    assert asked is not None
+    assert asked.grouped is not None
+    by, calls = asked.grouped.keys, asked.grouped.calls
+    inputs = [*_inputs_of(calls), *([] if asked.condition is None else [asked.condition])]
+    wanted, groups, equal = tuple(keys), asked.query, "eq"
+    if reads_around(*inputs) or not is_constant(groups):
+        plan, base = as_relation(plan), as_relation(base)
+    if reads_around(*inputs):
+        read = sorted({e.index for e in _columns_around(inputs)})
+        wanted = tuple(dict.fromkeys([*keys, *(around[c] for c in read)]))
+        whole = columns_of(*wanted) <= set(range(len(base.schema)))
+        values = _each_once(base if whole else plan, wanted, pos)
+        places = {c: column_of(values, wanted.index(around[c])) for c in read}
+        given = [column_of(values, wanted.index(key)) for key in keys]
+        groups, calls = _related(values, asked, given, places, pos)
+        by, equal = tuple(column_of(values, k) for k in range(len(wanted))), "null_safe_eq"
+    names = (*(f"key_{k}" for k in range(len(by))), *asked.grouped.names)
+    made = Aggregate(groups, None, by, calls, names, pos)
+    width = len(plan.schema)
+    on = [
+        Call(equal, (e, _behind(column_of(made, k), width)), BOOLEAN, equal == "eq", pos)
+        for k, e in enumerate(wanted)
+    ]
+    beside = Join(plan, made, "left" if on else "cross", conjunction(on) if on else None, pos)
+    first = width + len(by)
+    results = [column_of(beside, first + k) for k in range(len(calls))]
+    value = _of_no_rows_too(asked.grouped.value, calls, results, around)
+    columns = [column_of(plan, k) for k in range(width)]
+    return Project(beside, (*columns, value), (*plan.schema.names, extra.name), pos)
+
+
+def _each_once(plan: Logical, exprs: Sequence[Expr], pos: Position | None) -> Logical:
+    """The different values of some expressions."""
+    names = tuple(f"around_{k}" for k in range(len(exprs)))
+    values = Project(plan, tuple(exprs), names, pos)
+    return Aggregate(
+        values, None, tuple(map(partial(column_of, values), range(len(names)))), (), names, pos
+    )
+
+
+def _related(
+    values: Logical,
+    asked: Asked,
+    given: Sequence[Expr],
+    places: Mapping[int, Expr],
+    pos: Position | None,
+) -> tuple[Logical, tuple[AggregateCall, ...]]:
+    """Each of ``values`` with the rows that are related to it, and the aggregate's calls over both.
+    ``given`` are what the keys are equal to, ``places`` the columns of the row around."""
+    assert asked.grouped is not None
+    width = len(values.schema)
+
+    def over_both(expr: Expr) -> Expr:
+        if isinstance(expr, Column):
+            return places[expr.index] if expr.index >= OUTER else _behind(expr, width)
+        return rebuild(expr, over_both)
+
+    pairs = zip(given, asked.grouped.keys, strict=True)
+    parts: list[Expr] = [Call("eq", (e, over_both(key)), BOOLEAN, True, pos) for e, key in pairs]
+    if asked.condition is not None:
+        parts.append(over_both(asked.condition))
+    kind = "inner" if parts else "cross"
+    calls = tuple(
+        replace(
+            call,
+            args=tuple(over_both(a) for a in call.args),
+            where=None if call.where is None else over_both(call.where),
+        )
+        for call in asked.grouped.calls
+    )
+    condition = conjunction(parts) if parts else None
+    return Join(values, asked.query, kind, condition, pos), calls
+
+
+def _behind(column: Column, width: int) -> Column:
+    return replace(column, index=width + column.index)
+
+
+def _of_no_rows_too(
+    value: Expr,
+    calls: Sequence[AggregateCall],
+    results: Sequence[Column],
+    around: Mapping[int, Expr],
+) -> Expr:
+    """The value over a row and the ``results`` of its group, which are NULL where there is none."""
+
+    def over_row(expr: Expr) -> Expr:
+        if not isinstance(expr, Column):
+            return rebuild(expr, over_row)
+        if expr.index >= OUTER:
+            return around[expr.index]
+        found = results[expr.index]
+        if calls[expr.index].fn not in _COUNTS:
+            return found
+        return functions.resolve("coalesce", [found, Literal(0, BIGINT)], expr.pos)
+
+    return over_row(value)
