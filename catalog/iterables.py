@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import deque
@@ -27,11 +28,12 @@ from cql.catalog.convert import (
     pick,
     read_schema,
 )
-from cql.catalog.punctuation import first_rows, marks_of
-from cql.catalog.rows import TOGETHER, Rows, bad_input, salvage
+from cql.catalog.punctuation import PutBack, first_rows, marks_of
+from cql.catalog.rows import SHOWN, TOGETHER, Rows, bad_input, salvage
 from cql.catalog.sources import as_table, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
+from cql.foreign import error_text, object_text, type_name
 from cql.model import Field, Punctuation, Schema
 from cql.planner.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
@@ -74,7 +76,7 @@ class IterableSource:
         elif callable(data):
             self._again = data
         else:
-            self._items = iter(data)
+            self._items = self._begin(lambda: data, "it must be an iterable")
         sample: Iterable[Any] = () if declared is not None else self._sample(data)
         found, self.unsupported = (
             (declared, {}) if declared is not None else self._infer(list(sample))
@@ -85,13 +87,14 @@ class IterableSource:
     def _sample(self, data: Any) -> Iterable[Any]:
         """The items to take the types from; what is taken from an iterator is put back."""
         if isinstance(data, Sequence):
-            return [item for item in data if not isinstance(item, Punctuation)]
+            items = guarded(self._start(), self._what)
+            return [item for item in items if not isinstance(item, Punctuation)]
         if self._again is not None:
             items = self._start()
             self._again_first(items)
         assert self._items is not None
-        first = first_rows(_guarded(self._items, self._what))
-        self._items = itertools.chain(first, self._items)
+        first = first_rows(guarded(self._items, self._what))
+        self._items = PutBack(first, self._items)
         return [item for item in first if not isinstance(item, Punctuation)]
 
     def _again_first(self, items: Iterator[Any]) -> None:
@@ -101,12 +104,18 @@ class IterableSource:
 
     def _start(self) -> Iterator[Any]:
         assert self._again is not None
+        hint = "the function must take no arguments and return an iterable"
+        return self._begin(self._again, hint)
+
+    def _begin(self, make: Callable[[], Iterable[Any]], hint: str) -> Iterator[Any]:
+        """The iterator of what ``make`` gives; whatever that raises becomes a CatalogError."""
         try:
-            return iter(self._again())
-        except Exception as error:  # whatever the user's function raises
+            return iter(make())
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise CatalogError(
-                f"{self._what} cannot start: {type(error).__name__}: {error}",
-                hint="the function must take no arguments and return an iterable",
+                f"{self._what} cannot start: {error_text(error)}", hint=hint
             ) from error
 
     def _infer(self, sample: list[Any]) -> tuple[Schema, dict[str, str]]:
@@ -122,10 +131,11 @@ class IterableSource:
                     hint="declare its schema, or give mappings or Arrow batches",
                 )
             return read_schema(table.schema, self._what)
-        names = list(dict.fromkeys(name for item in sample for name in item))
+        with reading(f"{self._what}, row 0"):
+            names = list(dict.fromkeys(name for item in sample for name in item))
+            columns = [[item.get(name) for item in sample] for name in names]
         fields: list[Field] = []
-        for name in names:
-            values = [item.get(name) for item in sample]
+        for name, values in zip(names, columns, strict=True):
             kind = _infer_type(values, str(name), self._what)
             if kind.kind is Kind.NULL:
                 raise CatalogError(
@@ -150,43 +160,61 @@ class IterableSource:
         rows = _Rows(self.schema, fields, self._what, closed=self._closed_names)
         feed: Feed
         if self.bounded:
-            feed = IteratorFeed(_pieces(items, rows, self._what, row), _closer(items))
+            feed = IteratorFeed(_pieces(items, rows, self._what, row), _closer(items, self._what))
         else:
             feed = _LiveFeed(items, rows, self._what, row)
         return BlockReader(feed, Shaper(fields), row=row, offset={"row": row})
 
 
-def _closer(items: Iterator[Any]) -> Callable[[], None]:
-    """Closes a generator, so that its ``finally`` runs when the query stops."""
+def _closer(items: Iterator[Any], what: str) -> Callable[[], None]:
+    """Closes a generator, so that its ``finally`` runs when the query stops; whatever that raises
+    becomes a CatalogError."""
 
     def close() -> None:
-        stop = getattr(items, "close", None)
-        if stop is not None:
-            stop()
+        try:
+            stop = getattr(items, "close", None)
+            if stop is not None:
+                stop()
+        except (CatalogError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise CatalogError(f"{what} failed when it was closed: {error_text(error)}") from error
 
     return close
 
 
-def _guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0) -> Iterator[Any]:
+@contextlib.contextmanager
+def reading(where: str) -> Iterator[None]:
+    """Whatever the objects of a user raise when they are read becomes a CatalogError."""
+    try:
+        yield
+    except (CatalogError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise CatalogError(
+            f"{where} cannot be read: {error_text(error)}",
+            hint="what its own methods raise; give plain mappings, tuples or lists",
+        ) from error
+
+
+def guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0) -> Iterator[Any]:
     """The items; whatever their maker raises becomes a CatalogError."""
     while True:
         try:
             item = next(items)
         except StopIteration:
             return
-        except CatalogError:
+        except (CatalogError, KeyboardInterrupt):
             raise
-        except Exception as error:  # whatever the user's iterable raises
-            raise CatalogError(
-                f"{what} failed after row {rows()}: {type(error).__name__}: {error}"
-            ) from error
+        except BaseException as error:  # whatever the user's iterable raises
+            raise CatalogError(f"{what} failed after row {rows()}: {error_text(error)}") from error
         yield item
 
 
 def _pieces(items: Iterator[Any], rows: _Rows, what: str, skip: int) -> Iterator[Piece]:
     """Single rows are gathered to whole batches; batches pass as they come."""
     pending: list[Any] = []
-    for item in _guarded(items, what, lambda: rows.seen + len(pending)):
+    for item in guarded(items, what, lambda: rows.seen + len(pending)):
         pending.append(item)
         if _is_row(item) and len(pending) < BLOCK_ROWS:
             continue
@@ -266,7 +294,7 @@ class _Rows:
         good, bad = salvage(
             len(rows),
             lambda start, stop: self._convert(rows[start:stop], self.seen + start),
-            lambda row, error: bad_input(row, error, repr(rows[row])),
+            lambda row, error: bad_input(row, error, object_text(rows[row], SHOWN)),
         )
         return Rows(join(self._fields, good) if good else empty_batch(self._fields), tuple(bad))
 
@@ -274,10 +302,12 @@ class _Rows:
         table = as_table(item, f"{self._what}, row {self.seen}")
         if table is None:
             error = CatalogError(
-                f"{self._what}, row {self.seen}: cannot read a {type(item).__name__} as rows",
+                f"{self._what}, row {self.seen}: cannot read a {type_name(item)} as rows",
                 hint="give mappings, tuples, Arrow batches or frames",
             )
-            return [Rows(empty_batch(self._fields), (bad_input(0, error, repr(item)),))]
+            return [
+                Rows(empty_batch(self._fields), (bad_input(0, error, object_text(item, SHOWN)),))
+            ]
         actual, unsupported = read_schema(table.schema, self._what)
         where = f"the batch at row {self.seen} of {self._what}"
         fit(Schema(self._fields), actual, where, unsupported)
@@ -287,13 +317,14 @@ class _Rows:
 
     def _convert(self, rows: list[Any], first: int) -> pa.RecordBatch:
         """The rows, of which the first has the number ``first``."""
-        self._check_shapes(rows, first)
-        arrays = []
-        for field, place in zip(self._fields, self._places, strict=True):
-            assert place is not None
-            values = [_value(row, field.name, place) for row in rows]
-            arrays.append(_column(values, field, self._what, first))
-        return batch_of(self._fields, arrays, len(rows))
+        with reading(f"{self._what}, row {first}"):
+            self._check_shapes(rows, first)
+            arrays = []
+            for field, place in zip(self._fields, self._places, strict=True):
+                assert place is not None
+                values = [_value(row, field.name, place) for row in rows]
+                arrays.append(_column(values, field, self._what, first))
+            return batch_of(self._fields, arrays, len(rows))
 
     def _check_shapes(self, rows: list[Any], first: int) -> None:
         for i, row in enumerate(rows):
@@ -313,15 +344,21 @@ class _Rows:
                 )
 
 
+_ROWS = (Mapping, tuple, list, Punctuation)
+
+
 def _is_row(item: Any) -> bool:
-    return isinstance(item, Mapping | tuple | list | Punctuation)
+    return issubclass(type(item), _ROWS)
 
 
 def _rows_in(item: Any) -> int:
     """One for an item without rows, too, so that such items are bounded."""
     if _is_row(item):
         return 1
-    return max(1, len(item)) if hasattr(item, "__len__") else 1
+    try:
+        return max(1, len(item))
+    except Exception:  # it has no length, or a class of a user's fails to say it
+        return 1
 
 
 def _value(row: Any, name: str, place: int) -> Any:
@@ -331,14 +368,14 @@ def _value(row: Any, name: str, place: int) -> Any:
 def _infer_type(values: list[Any], column: str, what: str) -> DataType:
     try:
         found = from_arrow(pa.array(values, from_pandas=False).type)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+    except Exception as error:  # Arrow's own, and what methods of the values raise
         raise CatalogError(
-            f"{what}, column {column}: no type holds all its values: {error}",
+            f"{what}, column {column}: no type holds all its values: {error_text(error)}",
             hint="declare the schema, and make the values of one type",
         ) from error
     if found is None:
         raise CatalogError(
-            f"{what}, column {column}: no column can hold {type(values[0]).__name__} values"
+            f"{what}, column {column}: no column can hold {type_name(values[0])} values"
         )
     return found
 
@@ -375,7 +412,7 @@ def _guess(values: list[Any]) -> Column | None:
     """The values in the type that Arrow sees in them, None where it sees none."""
     try:
         return pa.array(values, from_pandas=False)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+    except Exception:  # Arrow's own, and what methods of the values raise
         return None
 
 
@@ -388,8 +425,8 @@ def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
         found = None if array is None else from_arrow(array.type)
         if array is None or found is None or not _accepts(found, field.type):
             raise CatalogError(
-                f"{what}, row {row + i}, column {field.name}: {value!r} "
-                f"({type(value).__name__}) is not {article(field.type)}",
+                f"{what}, row {row + i}, column {field.name}: {object_text(value)} "
+                f"({type_name(value)}) is not {article(field.type)}",
                 hint="convert the value, or declare the column with the type that fits all values",
             )
         target = field.type.to_arrow()
@@ -422,7 +459,7 @@ class _LiveFeed:
 
     def _run(self) -> None:
         try:
-            for item in _guarded(self._items, self._what, lambda: self._made):
+            for item in guarded(self._items, self._what, lambda: self._made):
                 with self._change:
                     self._change.wait_for(lambda: self._has_room() or self._stopped)
                     if self._stopped:
@@ -439,7 +476,8 @@ class _LiveFeed:
                 self._ended = True
                 self._change.notify_all()
         if self._stopped:
-            _closer(self._items)()
+            with contextlib.suppress(CatalogError):  # nobody waits for it any more
+                _closer(self._items, self._what)()
 
     def _has_room(self) -> bool:
         return len(self._ready) < AHEAD and self._ready_rows < ROWS_AHEAD

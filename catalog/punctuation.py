@@ -27,6 +27,27 @@ def first_rows(items: Iterator[Any]) -> list[Any]:
     return found
 
 
+class PutBack:
+    """``items`` with those in front that were taken for a look; closing it closes ``items``, as a
+    generator's ``finally`` must run when a query stops."""
+
+    def __init__(self, first: Sequence[Any], items: Iterator[Any]) -> None:
+        self._first = deque(first)
+        self._items = items
+
+    def __iter__(self) -> PutBack:
+        return self
+
+    def __next__(self) -> Any:
+        return self._first.popleft() if self._first else next(self._items)
+
+    def close(self) -> None:
+        self._first.clear()
+        stop = getattr(self._items, "close", None)
+        if stop is not None:
+            stop()
+
+
 def marks_of(
     items: Sequence[Any], schema: Schema, where: str, convert: Convert
 ) -> tuple[Mark, ...]:

@@ -13,6 +13,7 @@ from cql.catalog.convert import Shaper, empty_columns, fit, pick, read_schema
 from cql.catalog.rows import Rows, shape, shape_what_fits
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Offset, Reader, Source
+from cql.foreign import error_text
 from cql.model import Schema
 from cql.planner.catalog import Statistics
 
@@ -120,8 +121,12 @@ class ReaderSource:
                 batch = reader.read_next_batch()
             except StopIteration:
                 return
-            except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-                raise CatalogError(f"{self._what} failed after row {row}: {error}") from error
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a reader may be made of Python's objects
+                raise CatalogError(
+                    f"{self._what} failed after row {row}: {error_text(error)}"
+                ) from error
             yield row_piece(Rows(batch.select(names)), row, self._what)
             row += batch.num_rows
 
@@ -188,25 +193,26 @@ def as_table(data: Any, what: str) -> pa.Table | None:
     """``data`` as an Arrow table where it is one or can lend its columns: Arrow tables, batches and
     lists of batches, pandas and polars frames, mappings of columns, whatever speaks the Arrow
     stream interface. None for anything else (readers, iterables, paths)."""
-    if isinstance(data, pa.Table):
+    kind = type(data)  # not isinstance, which asks an object of a user's for its __class__
+    if issubclass(kind, pa.Table):
         return data
-    if isinstance(data, pa.RecordBatch):
+    if issubclass(kind, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    if isinstance(data, pa.RecordBatchReader):
+    if issubclass(kind, pa.RecordBatchReader):
         return None
     try:
-        if isinstance(data, list | tuple) and data:
+        if issubclass(kind, list | tuple) and data:
             if all(isinstance(item, pa.RecordBatch) for item in data):
                 return pa.Table.from_batches(list(data))
             if all(isinstance(item, pa.Table) for item in data):
                 return pa.concat_tables(list(data))
             return None
-        if isinstance(data, Mapping):
+        if issubclass(kind, Mapping):
             return pa.table(dict(data))
         return _frame(data)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except Exception as error:  # Arrow's own, and what methods of the data raise
         raise CatalogError(
-            f"{what} cannot be taken as Arrow columns: {error}",
+            f"{what} cannot be taken as Arrow columns: {error_text(error)}",
             hint="convert the columns to one type each, or give a pyarrow table",
         ) from error
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from cql import types as t
 from cql.errors import BindError
+from cql.foreign import object_text
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def is_definition(made: object) -> bool:
     """Whether it is an aggregate, declared or not."""
     from cql.planner.user_aggregates import UserAggregate
 
-    return isinstance(made, UserAggregate) or (
-        inspect.isclass(made) and any(hasattr(made, role) for role in ("update", "final"))
+    return type(made) is UserAggregate or (
+        issubclass(type(made), type) and any(hasattr(made, role) for role in ("update", "final"))
     )
 
 
@@ -166,20 +167,22 @@ def _state(
     """Types and values of the first state, in storage form."""
     from cql.planner.evaluation_error import EvaluationError
     from cql.planner.python_values import from_python
+    from cql.planner.user_aggregates import parts
     from cql.planner.user_functions import called
 
     assert init is not None
     _check_count(f"{label}.init", init, 0)
     try:
         made = called(f"{label}.init", init)
-        if not isinstance(made, tuple) or not made:
+        state = parts(made)
+        if not isinstance(made, tuple) or not state:
             raise BindError(
-                f"{label}.init returned {made!r:.60}, not a tuple",
+                f"{label}.init returned {object_text(made)}, not a tuple",
                 hint="a state is a tuple of integers, floats and booleans: return 0, 0.0",
             )
-        kinds = tuple(_kind(label, value) for value in made)
+        kinds = tuple(_kind(label, value) for value in state)
         what = f"{label}.init returned a state with"
-        return kinds, tuple(from_python(v, k, what) for v, k in zip(made, kinds, strict=True))
+        return kinds, tuple(from_python(v, k, what) for v, k in zip(state, kinds, strict=True))
     except EvaluationError as error:
         raise BindError(error.message) from None
 
@@ -192,7 +195,7 @@ def _kind(label: str, value: object) -> DataType:
     if isinstance(value, float):
         return t.DOUBLE
     raise BindError(
-        f"{label}.init returned a state with {value!r:.60}",
+        f"{label}.init returned a state with {object_text(value)}",
         hint="a state is a tuple of integers, floats and booleans: return 0, 0.0",
     )
 

@@ -5,7 +5,6 @@ The clauses go through the binder, as those of the statement do: same checks, sa
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,15 +47,16 @@ def parts_of(name: str) -> Name:
     return parts
 
 
-def peeked(data: Any) -> tuple[Any, Any]:
+def peeked(data: Any, what: str) -> tuple[Any, Any]:
     """(``data`` to read from, the same to take the schema from): an iterator is read only once, so
     its first item serves for the second."""
-    if not isinstance(data, Iterator) or hasattr(data, "read_next_batch"):
+    if not issubclass(type(data), Iterator) or hasattr(data, "read_next_batch"):
         return data, data
-    from cql.catalog.punctuation import first_rows
+    from cql.catalog.iterables import guarded
+    from cql.catalog.punctuation import PutBack, first_rows
 
-    first = first_rows(data)
-    return itertools.chain(first, data), first
+    first = first_rows(guarded(data, what))
+    return PutBack(first, data), first
 
 
 def schema_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) -> Schema:
@@ -220,7 +220,7 @@ def declare(
         over(catalog, name, data, clauses, bounded, options, replace=replace)
         return
     ends = True if bounded is None else bounded
-    data, sample = peeked(data)
+    data, sample = peeked(data, f"stream {'.'.join(name)}")
     # the first item of an iterator is a list, and a list has an end
     found = schema_of(name, sample, ends or sample is not data, options)
     clauses.check_types(sample, found)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql import types as t
 from cql.errors import BindError, CatalogError, CqlError
+from cql.foreign import error_text, object_text
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -105,13 +106,13 @@ def declare(
 
     if is_definition(made):
         return declare_aggregate(made, name, args, returns, null_handling, parallel)
-    if isinstance(made, UserFunction):
+    if type(made) is UserFunction:
         made = made.function
     if not callable(made):
-        raise BindError(f"a function is needed, not {made!r:.60}", hint=_USAGE)
-    called = checked_name(name if name is not None else getattr(made, "__name__", ""))
+        raise BindError(f"a function is needed, not {object_text(made)}", hint=_USAGE)
+    called = checked_name(name if name is not None else _own_name(made))
     check_null_handling(null_handling)
-    if inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made):
+    if _gives_no_value(made):
         raise BindError(f"{called} gives no value: it is a coroutine or a generator")
     names, annotations = signature(called, made, None if args is None else len(args))
     if args is None:
@@ -137,6 +138,21 @@ def declare(
     )
     check_spelling(called, len(names))
     return declared
+
+
+def _gives_no_value(made: object) -> bool:
+    try:
+        return inspect.iscoroutinefunction(made) or inspect.isgeneratorfunction(made)
+    except Exception:  # an object of a user's that raises when it is looked at is no function
+        return False
+
+
+def _own_name(made: object) -> str:
+    """Its ``__name__``; none where an object of a user's has no text there, or raises."""
+    try:
+        return str.__str__(getattr(made, "__name__", ""))
+    except Exception:
+        return ""
 
 
 _HELP_NULL = "'default': a NULL argument gives NULL without a call; 'call' hands None over"
@@ -188,7 +204,7 @@ def signature(
     were given."""
     try:
         parameters = list(inspect.signature(made).parameters.values())
-    except (TypeError, ValueError):  # some functions written in C do not tell
+    except Exception:  # some functions written in C do not tell, and objects of users may raise
         parameters = []
         if count is None:
             raise BindError(
@@ -311,7 +327,7 @@ def is_declared(value: object) -> bool:
     from cql.planner.user_aggregates import UserAggregate
     from cql.planner.user_functions import UserFunction
 
-    return isinstance(value, UserFunction | UserAggregate)
+    return type(value) in (UserFunction, UserAggregate)
 
 
 def load(source: str | Path) -> ModuleType:
@@ -341,5 +357,6 @@ def _raised(source: str | Path, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename.endswith(str(source))]
     line = f" in line {own[-1].lineno}" if own else ""
-    text = " ".join(str(error).split())
-    return f"{source} raised {type(error).__name__}{line}: {text}"
+    said = error_text(error)
+    name, _, text = said.partition(": ")
+    return f"{source} raised {name}{line}" + (f": {text}" if text else "")

@@ -38,6 +38,7 @@ from cql.errors import (
     unreachable,
 )
 from cql.executor.scaling import cores
+from cql.foreign import error_text
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
 from cql.pyspark_names import pyspark_names
@@ -610,7 +611,15 @@ class Session:
     def _notice(self, message: str, where: str = "") -> None:
         if message not in self._noticed:
             self._noticed.add(message)
-            self.on_notice(message + where)
+            try:
+                self.on_notice(message + where)
+            except (CqlError, Warning):
+                raise
+            except Exception as error:
+                raise RunError(
+                    f"on_notice raised {error_text(error)}",
+                    hint=f"it was told: {message}",
+                ) from error
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""

@@ -55,7 +55,7 @@ class TimeLimitError(RunError):
         )
 
 
-class _Strike(BaseException):
+class Strike(BaseException):
     """What is raised in the function: no Exception, which it may well catch."""
 
 
@@ -81,11 +81,11 @@ def within(limit: Limit, name: str, function: Callable[..., Any], *args: object)
         finally:
             call.over = True  # nothing is raised between the end of the call and this
             _settle(call)
-    except _Strike:
+    except Strike:
         call.over = True
         try:
             _settle(call)
-        except _Strike:  # one more was on its way: now none is
+        except Strike:  # one more was on its way: now none is
             _settle(call)
         if not call.struck:  # it is meant for a call around this one
             raise
@@ -140,7 +140,7 @@ class _Watch:
                 self.calls.discard(call)
                 return
             call.struck = True
-            _raise_in(call.thread, id(_Strike))
+            _raise_in(call.thread, id(Strike))
         finally:
             call.striking = False
         call.again = now + _AGAIN

@@ -39,6 +39,7 @@ from cql.executor.expression_scope import Called
 from cql.executor.expression_user import flat
 from cql.executor.kernels.memory import bits_of_f64, words
 from cql.executor.kernels.python_calls import ERROR, call_python, python_function
+from cql.foreign import error_text
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
 from cql.planner.user_aggregates import UserMethod
@@ -207,8 +208,8 @@ def _compile_or_why(function: Called) -> Any:
         return str(refused)
     except NumbaError as error:
         return _reason(error)
-    except Exception as error:  # numba's own faults: the function runs in Python
-        return f"{type(error).__name__} in numba: {_first_line(str(error))}"
+    except Exception as error:  # faults of numba, and of objects that the function captures
+        return f"in numba: {_first_line(error_text(error))}"
 
 
 class _RefusedError(Exception):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from cql.foreign import error_text, object_text, type_name
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Value
 from cql.types import DataType, Kind
@@ -67,7 +68,10 @@ def _year(value: Value) -> str:
 
 def from_python(value: object, kind: DataType, what: str) -> Value:
     """The stored form of what ``what`` gave. Raises EvaluationError for another type of object and
-    for a value that ``kind`` does not hold; nothing is rounded but a float to binary32."""
+    for a value that ``kind`` does not hold; nothing is rounded but a float to binary32.
+
+    The result is of Python's own types. Of a subclass (of str, int, float, datetime, …) the value
+    counts that the built-in type holds, not what the methods of the subclass say."""
     if value is None:
         return None
     try:
@@ -75,27 +79,25 @@ def from_python(value: object, kind: DataType, what: str) -> Value:
     except TypeError:
         wanted = EXPECTED.get(kind.kind, "an int")
         raise EvaluationError(
-            "function", f"{what} {_shown(value)}, which is {_article(value)}, not {wanted}"
+            "function", f"{what} {object_text(value)}, which is {_article(value)}, not {wanted}"
+        ) from None
+    except (EvaluationError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # whatever the methods of a user's class raise
+        raise EvaluationError(
+            "function", f"{what} {_article(value)} that cannot be read: {error_text(error)}"
         ) from None
 
 
 def _article(value: object) -> str:
-    name = type(value).__name__
+    name = type_name(value)
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # whatever the __repr__ of a user's class raises
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _misfit(value: object, kind: DataType, what: str) -> EvaluationError:
     article = "an" if str(kind)[0] in "aeiou" else "a"
     return EvaluationError(
-        "function", f"{what} {_shown(value)}, which {article} {kind} cannot hold"
+        "function", f"{what} {object_text(value)}, which {article} {kind} cannot hold"
     )
 
 
@@ -117,7 +119,10 @@ def _real(value: object, kind: DataType, what: str) -> float:
     if not isinstance(value, numbers.Real):
         raise TypeError
     try:
-        found = float(value)
+        if isinstance(value, float):
+            found = float.__float__(value)
+        else:
+            found = float.__float__(float(value))
     except OverflowError:
         raise _misfit(value, kind, what) from None
     if kind.kind is Kind.FLOAT:
@@ -128,7 +133,7 @@ def _real(value: object, kind: DataType, what: str) -> float:
 
 
 def _boolean(value: object, kind: DataType, what: str) -> bool:
-    if isinstance(value, bool) or type(value).__name__ == "bool":  # numpy's, too
+    if isinstance(value, bool) or type_name(value) in ("bool", "bool_"):  # numpy's, too
         return bool(value)
     raise TypeError
 
@@ -136,43 +141,46 @@ def _boolean(value: object, kind: DataType, what: str) -> bool:
 def _string(value: object, kind: DataType, what: str) -> str:
     if not isinstance(value, str):
         raise TypeError
+    text = str.__str__(value)
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise EvaluationError(
             "function", f"{what} text with half a character (a surrogate)"
         ) from None
-    return str(value)
+    return text
 
 
 def _binary(value: object, kind: DataType, what: str) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise TypeError
-    return bytes(value)
+    return bytes(memoryview(value))
 
 
 def _date(value: object, kind: DataType, what: str) -> int:
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
         raise TypeError
-    return value.toordinal() - _DAY_ZERO
+    return dt.date.toordinal(value) - _DAY_ZERO
 
 
 def _timestamp(value: object, kind: DataType, what: str) -> int:
     """A datetime without a zone is taken as UTC."""
     if not isinstance(value, dt.datetime):
         raise TypeError
-    if kind.kind is Kind.TIMESTAMP_NTZ and value.tzinfo is not None:
+    naive = dt.datetime.utcoffset(value) is None
+    if kind.kind is Kind.TIMESTAMP_NTZ and not naive:
         raise EvaluationError(
             "function", f"{what} a datetime with a time zone, which a timestamp_ntz has not"
         )
-    zoned = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
-    return (zoned - _EPOCH_UTC) // _MICROSECOND
+    if type_name(value) == "NaTType":  # of pandas: a datetime of the year 1 to Python
+        raise TypeError
+    return dt.datetime.__sub__(value, _EPOCH if naive else _EPOCH_UTC) // _MICROSECOND
 
 
 def _interval(value: object, kind: DataType, what: str) -> int:
     if not isinstance(value, dt.timedelta):
         raise TypeError
-    found = value // _MICROSECOND
+    found = dt.timedelta.__floordiv__(value, _MICROSECOND)
     if not -(1 << 63) <= found < 1 << 63:
         raise _misfit(value, kind, what)
     return found
@@ -182,12 +190,14 @@ def _decimal(value: object, kind: DataType, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Decimal | int):
         raise TypeError
     number = Decimal(value)
-    if not number.is_finite() or abs(number) >= 10 ** (kind.precision - kind.scale):
+    if number.is_zero():
+        return 0
+    if not number.is_finite() or number.copy_abs() >= 10 ** (kind.precision - kind.scale):
         raise _misfit(value, kind, what)
     sign, digits, exponent = number.as_tuple()
     shift = int(exponent) + kind.scale
     unscaled = int("".join(map(str, digits)))
-    if shift < 0 and unscaled % 10**-shift:
+    if shift < 0 and (-shift >= len(digits) or unscaled % 10**-shift):
         raise _misfit(value, kind, what)
     unscaled = unscaled * int(10**shift) if shift >= 0 else unscaled // int(10**-shift)
     return -unscaled if sign else unscaled

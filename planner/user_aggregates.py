@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from cql.errors import BindError, Position
+from cql.foreign import object_text
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Expr, Value
 from cql.planner.logical import AggregateCall
@@ -61,17 +62,30 @@ class UserMethod:
 
     def checked(self, made: object) -> tuple[Value, ...]:
         """A state that a function returned, in storage form."""
-        if not isinstance(made, tuple | list) or len(made) != len(self.results):
+        state = parts(made)
+        if state is None or len(state) != len(self.results):
             raise EvaluationError(
                 "function",
-                f"{self.name} returned {made!r:.60}, not a tuple of {len(self.results)}",
+                f"{self.name} returned {object_text(made)}, not a tuple of {len(self.results)}",
             )
-        if any(v is None for v in made):
+        if any(v is None for v in state):
             raise EvaluationError(
-                "function", f"{self.name} returned a state with None: {made!r:.60}"
+                "function", f"{self.name} returned a state with None: {object_text(made)}"
             )
         what = f"{self.name} returned a state with"
-        return tuple(from_python(v, kind, what) for v, kind in zip(made, self.results, strict=True))
+        kinds = self.results
+        return tuple(from_python(v, kind, what) for v, kind in zip(state, kinds, strict=True))
+
+
+def parts(made: object) -> tuple[object, ...] | None:
+    """What a tuple or a list holds, whatever a subclass says of its length and items; None for
+    anything else."""
+    kind = type(made)
+    if issubclass(kind, tuple):
+        return tuple(tuple.__iter__(cast("tuple[object, ...]", made)))
+    if issubclass(kind, list):
+        return tuple(list.__iter__(cast("list[object]", made)))
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

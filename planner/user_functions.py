@@ -13,12 +13,13 @@ from threading import RLock
 from typing import Any, TypeAlias
 
 from cql.errors import Position
+from cql.foreign import error_text
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Call, Expr, Value
 from cql.planner.python_values import from_python, to_python
 from cql.planner.signature import Signature, argument
 from cql.types import DataType
-from cql.watch import Limit, TimeLimitError, within
+from cql.watch import Limit, Strike, TimeLimitError, within
 
 #: Of functions that must not run in several threads at once.
 Lock: TypeAlias = "RLock"
@@ -125,10 +126,7 @@ def called(
     try:
         with lock or nullcontext():
             return function(*args) if limit is None else within(limit, name, function, *args)
-    except (EvaluationError, TimeLimitError):
+    except (EvaluationError, TimeLimitError, KeyboardInterrupt, Strike):
         raise
-    except (Exception, SystemExit) as error:
-        text = " ".join(str(error).split())
-        text = text if len(text) <= 200 else text[:197] + "..."
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        raise EvaluationError("function", f"{name} raised {said}") from None
+    except BaseException as error:
+        raise EvaluationError("function", f"{name} raised {error_text(error)}") from None

@@ -19,6 +19,7 @@ LAYERS = (
         "cql.apart",
         "cql.deep",
         "cql.errors",
+        "cql.foreign",
         "cql.memo",
         "cql.types",
         "cql.model",
