@@ -118,6 +118,9 @@ def plan(
     return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
 
 
+#: How the reason begins of groups that joint punctuation closes.
+JOINT = "joint punctuation on"
+
 # -- refusals ------------------------------------------------------------------------------------
 
 _WINDOW_CLAUSES = {
@@ -390,7 +393,7 @@ def _closed_by_pair(
     child, later = made
     names = [child.schema[t].name for t in times]
     why = (
-        f"joint punctuation on {' and '.join(names)} closes groups, however wide the band"
+        f"{JOINT} {' and '.join(names)} closes groups, however wide the band"
         " (out-of-order paper §7)"
     )
     window = Window(WindowKind.SLIDING, later, 1, 1)
@@ -558,11 +561,13 @@ def _ordered(
             " AND b.ts + INTERVAL 1 MINUTE), or leave the clause out",
         )
     if node.window_end is None and not bounded(child):
+        within = "within a window: … [RANGE r SLIDE s] … GROUP BY … ORDER BY …"
+        if is_relation(node.input):
+            within = "what the window holds at each instant: … EMIT CHANGES"
         raise PlanError(
             "ORDER BY over unbounded input has no end to wait for",
             position=node.pos,
-            hint="order by a time that progresses first (… ORDER BY ts, …), or within a window:"
-            " … [RANGE r SLIDE s] … GROUP BY … ORDER BY …",
+            hint=f"order by a time that progresses first (… ORDER BY ts, …), or {within}",
         )
     why = (
         "rows of a window leave in order when punctuation closes it"

@@ -79,12 +79,12 @@ def _join_changes(node: Join) -> bool:
 
 def is_append_only(node: Logical) -> bool:
     """Whether a relation at the top of a query is only a stream under windows: selected, projected,
-    united, joined, and grouped by what ends each group. What users ask for are its rows, each
-    once."""
+    ordered, united, joined, and grouped by what ends each group. What users ask for are its rows,
+    each once."""
     match node:
         case Aggregate() if closing_pair(node) is not None:
             return is_append_only(node.input)
-        case Filter() | Project() | Windowed():
+        case Filter() | Project() | Sort() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(is_append_only(i) for i in node.inputs)

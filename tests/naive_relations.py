@@ -92,12 +92,12 @@ def join_changes(node: Join) -> bool:
 
 
 def is_append_only(node: Logical) -> bool:
-    """Whether only selections, projections, unions and joins stand over the windows: each row
-    counts once. So do groups of one time of each side of a join: their pairs come together."""
+    """Whether only selections, projections, ORDER BY, unions and joins stand over the windows: each
+    row counts once. So do groups of one time of each side of a join: their pairs come together."""
     match node:
         case Aggregate() if _of_one_instant(node):
             return is_append_only(node.input)
-        case Filter() | Project() | Windowed():
+        case Filter() | Project() | Sort() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(map(is_append_only, node.inputs))

@@ -56,7 +56,8 @@ RELATIONS = (
     " GROUP BY k",
     "SELECT s, max(q) AS m, sum(y) AS y FROM (SELECT s, q, y FROM n [RANGE 5] UNION ALL"
     " SELECT s, q, y FROM m [RANGE 11]) GROUP BY s",
-    "SELECT q, k, s, b, v, w, g FROM n [RANGE 10] ORDER BY q DESC, k, s, b, v, w, g LIMIT 4",
+    "SELECT q, k, s, b, v, w, g FROM n [RANGE 10] ORDER BY q DESC, k, s, b, v, w, g LIMIT 4"
+    " EMIT CHANGES",
     "SELECT s, count(*) AS c FROM n [RANGE 10] GROUP BY s"
     " ORDER BY c DESC, s NULLS LAST LIMIT 3 OFFSET 1",
     "SELECT x, count(*) AS c FROM n [RANGE 15] GROUP BY x ORDER BY x DESC LIMIT 2",
@@ -175,6 +176,8 @@ STREAMS = (
     "SELECT ISTREAM(k, q) FROM n [NOW] WHERE q > (SELECT avg(q) FROM n [RANGE 30])",
     "SELECT * FROM n [RANGE 5]",
     "SELECT k, s FROM a [NOW] WHERE q > 2",
+    "SELECT q, k, s FROM n [RANGE 5] ORDER BY q DESC NULLS FIRST, k, s LIMIT 9 OFFSET 2",
+    "SELECT t, k FROM n [ROWS 3] WHERE q > -9 ORDER BY t, k NULLS FIRST",
 )
 NAMES = ("a", "b", "n", "m", "d")
 

@@ -205,6 +205,20 @@ def test_filters_stay_above_unions_of_plain_inputs() -> None:
     assert moved.index("filter") < moved.index("union")
 
 
+def test_an_order_below_another_one_goes() -> None:
+    """But for one that takes rows away: by LIMIT, or late ones, as it is by time."""
+    s = "SELECT ts, k, x FROM s"
+    for inner, kept in (
+        ("ORDER BY k", 1),
+        ("ORDER BY k LIMIT 3", 2),
+        ("ORDER BY ts", 2),
+    ):
+        text = f"SELECT k FROM (SELECT * FROM ({s} {inner}) AS p WHERE k > 2) AS q ORDER BY x"
+        assert after(text, rules.drop_inner_orders).count("sort") == kept, inner
+    windowed = "SELECT * FROM (SELECT ts, k FROM s [RANGE 5 SECONDS] ORDER BY ts) AS q ORDER BY k"
+    assert after(windowed, rules.drop_inner_orders).count("sort") == 1
+
+
 def test_projections_merge() -> None:
     check(
         "SELECT b * 2e0 AS c FROM (SELECT x + 1e0 AS b, name FROM s)",

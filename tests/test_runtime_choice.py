@@ -320,7 +320,7 @@ def test_no_other_split_is_better(seed: int) -> None:
         "SELECT DISTINCT k FROM s [ROWS 3]",
         "SELECT k, sum(v) AS n FROM s [ROWS 3] GROUP BY k",
         "SELECT k FROM s [ROWS 3] EXCEPT SELECT k FROM r [ROWS 3]",
-        "SELECT k, v FROM s [ROWS 9] ORDER BY v LIMIT 2",
+        "SELECT k, v FROM s [ROWS 9] ORDER BY v LIMIT 2 EMIT CHANGES",
         "SELECT k FROM s [ROWS 3] WHERE k IN (SELECT k FROM r [ROWS 3])",
         "SELECT s.v, r.v AS w FROM s [ROWS 3] JOIN r [ROWS 3] ON s.k = r.k",
         "SELECT RSTREAM(k) FROM s [ROWS 3]",
