@@ -18,6 +18,11 @@ def notes(root: Physical) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for call in _calls(root) for line in _lines(call)))
 
 
+def calls_users(root: Physical) -> bool:
+    """Whether the plan calls a function of the user's."""
+    return any(True for _ in _calls(root))
+
+
 def _calls(node: Physical) -> Iterator[Call | AggregateCall]:
     for field in dataclasses.fields(node):
         yield from _in(getattr(node, field.name))

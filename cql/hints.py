@@ -40,14 +40,12 @@ def hinted(tree: exp.Expression, settings: Settings) -> Settings:
     return settings
 
 
-#: What a run has once, however many queries it has.
-_OF_RUN = ("runtime", "workers", "morsel_rows", "slice_us", "fuse", "max_state", "kernel_cache")
-
-
 def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
     """Raises for a hint of one of several queries that would hold for all of them."""
+    from cql.applied import OF_RUN
+
     wanted = hinted(tree, settings)
-    name = next((n for n in _OF_RUN if wanted[n] != settings[n]), None)
+    name = next((n for n in wanted if n in OF_RUN and wanted[n] != settings[n]), None)
     if name is not None:
         from cql.dialect import nodes, position_of
 
@@ -62,13 +60,9 @@ def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
 
 def _outermost(tree: exp.Expression) -> exp.Expression | None:
     """The SELECT whose hints hold for a whole statement; None if it runs no query."""
-    from sqlglot import exp
-
     from cql.dialect import nodes
 
     node: Any = tree.this if isinstance(tree, nodes.Explain) else tree
     if isinstance(node, nodes.InsertInto | nodes.CreateTable):
         node = node.args.get("query")
-    while isinstance(node, exp.SetOperation | exp.Subquery):
-        node = node.this
-    return node if isinstance(node, exp.Select) else None
+    return nodes.first_select(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import CqlError, Position
@@ -26,14 +26,27 @@ RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a statement comes from: its text, the whole text, and the settings it runs under."""
+    """Where a statement comes from: its text, the whole text, and the settings it runs under.
+    ``member``: it is one of queries that start together."""
 
     text: str
     source: str
     settings: Settings
+    member: bool = False
 
 
-def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: RunPlan) -> Recipe:
+def recipe(
+    bound: st.Query,
+    origin: Origin,
+    catalog: SessionCatalog,
+    run_plan: RunPlan,
+    *,
+    inserts: bool = False,
+) -> Recipe:
+    """``inserts``: its rows go into a table.
+
+    Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
+    from cql.applied import OF_ALL, RULES, Planned, not_applied
     from cql.explanation import explanation
     from cql.planner import lower, physical, rules
 
@@ -48,6 +61,15 @@ def recipe(bound: st.Query, origin: Origin, catalog: SessionCatalog, run_plan: R
 
     bounded, kept = physical.bounded(plan.root), None
     late, rows = bound.late_output, physical.late_rows(plan.root)
+    planned = Planned(
+        (logical,),
+        (plan,),
+        origin.settings,
+        says_bad_rows=bound.keep_bad_rows is not None,
+        publishes=not bounded and (inserts or late is not None),
+    )
+    own = [name for name in RULES if not (origin.member and name in OF_ALL)]
+    plan = replace(plan, notes=not_applied(planned, own, bound.hints))
     if late is not None and rows is not None:
         epoch = None if bounded else origin.settings.epoch_ms / 1000
         kept = target(catalog, late.name, rows.schema, epoch, late.pos)

@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -165,6 +166,7 @@ class Session:
     def _set_of(
         self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
     ) -> StatementSet:
+        from cql.applied import OF_ALL, Planned, not_applied
         from cql.dialect import position_of
         from cql.planner import explain
         from cql.planner.together import together
@@ -189,6 +191,7 @@ class Session:
         settings = self._settings
         panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
         plan = together([q.plan for q in queries], settings, panes=panes, cores=cores())
+        plan = replace(plan, notes=not_applied(Planned((), plan.plans, settings), OF_ALL))
         names = [q.name for q in queries]
 
         def run() -> RunOfAll:
@@ -241,7 +244,7 @@ class Session:
         own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
         self._tell(context)
         try:
-            return self._execute(bound, Origin(own, text, settings))
+            return self._execute(bound, Origin(own, text, settings, member))
         except CqlError as error:
             # A catalog knows no text: it happened at the name that the statement is about.
             error.position = error.position or bound.pos
@@ -302,7 +305,7 @@ class Session:
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
         from cql.planner.logical import TIME, WEIGHT
 
-        made = self._recipe(bound.query, origin)
+        made = self._recipe(bound.query, origin, inserts=True)
         changing = made.changelog or bound.query.emit_changes is not None
         if changing and not create and bound.columns[:2] != (TIME, WEIGHT):
             raise PlanError(
@@ -324,8 +327,8 @@ class Session:
         self._latest = query
         return query
 
-    def _recipe(self, bound: st.Query, origin: Origin) -> Recipe:
-        return recipe(bound, origin, self.catalog, self._make_run)
+    def _recipe(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> Recipe:
+        return recipe(bound, origin, self.catalog, self._make_run, inserts=inserts)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
         run = self._run(plan, settings)

@@ -270,7 +270,8 @@ class Settings(Mapping[str, Any]):
     slice_us: int = _setting(
         SettingType.INTEGER,
         1_000,
-        "Microseconds an operator may run on under fifo_slice before the next has its turn.",
+        "Microseconds that an operator runs on before another one has its turn, under fifo_slice;"
+        " that a worker stays with one, under ordered.",
         high=10_000_000,
     )
     fuse: bool = _setting(
@@ -419,6 +420,29 @@ class Settings(Mapping[str, Any]):
         "qst",
         "ct_printed",
     )
+    lp_threshold: int = _setting(
+        SettingType.INTEGER,
+        1,
+        "Inputs that wait at an operator that scheduler = lp takes: the last operator with as many,"
+        " or, where none has as many, the last that has any (ordered-multicore paper, section"
+        " 6.2).",
+        high=1_000_000,
+    )
+    qst_capacity: int = _setting(
+        SettingType.INTEGER,
+        256,
+        "Outputs of all operators that may wait under scheduler = qst, the C of equation 1; each"
+        " has a share by how many come of one input of the query.",
+        high=1_000_000_000,
+    )
+    ct_window_us: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Microseconds over which scheduler = ct compares throughput, the window of equation 3; 0:"
+        " 100 slices (slice_us).",
+        low=0,
+        high=1_000_000_000,
+    )
     partitions: int = _setting(
         SettingType.INTEGER,
         0,
@@ -442,6 +466,16 @@ class Settings(Mapping[str, Any]):
         "How workers of the ordered runtime put their outputs in order (its paper's figures 4 and"
         " 2): lock_based makes them wait for each other.",
         "lock_based",
+    )
+    reorder_buffer: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Inputs of an operator that may be taken before the outputs of the first of them have left,"
+        " the size of its reorder buffer (ordered-multicore paper, section 3): a power of two, or"
+        " the next one. As many wait at an operator at most. 0: the power of two above two for"
+        " each worker.",
+        low=0,
+        high=256,
     )
     time_zone: str = _choice(
         "UTC", "Time zone of dates, of printed times, and of windows without TIME ZONE."

@@ -62,7 +62,7 @@ class Execution:
     """Runs a physical plan once, or those of several queries ``Together``. ``results`` is the only
     thing that moves it.
 
-    ``settings`` is read for: runtime, morsel_rows, fuse, slice_us, max_state, kernel_cache.
+    ``settings`` is read for what a run has once (``cql.applied.OF_RUN``).
     ``clock`` gives seconds that only go forward. ``observer`` looks at what the ordered runtime
     does, if that drives it."""
 
@@ -303,6 +303,10 @@ class Execution:
             gather=self._gathered(graph),
             live=self._is_live,
             slice_us=int(self._settings["slice_us"]),
+            least=int(self._settings["lp_threshold"]),
+            capacity=int(self._settings["qst_capacity"]),
+            window_us=int(self._settings["ct_window_us"]),
+            slots=int(self._settings["reorder_buffer"]),
             unit_us=self._unit_us,
             resize=self.workspace.resize,
             timed=self.timed,

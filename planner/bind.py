@@ -115,6 +115,7 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
 
 def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
     """A query and its statement-wide clauses; ``into`` is the table that its rows go into."""
+    binder.hinted = nodes.first_select(node)
     bound = bind_outermost(binder, node, Env())
     emit = node.args.get(nodes.EMIT)
     if emit is not None and waits_for_close(emit):
@@ -140,7 +141,7 @@ def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
         plan = late_output(binder, plan, late)
     return Query(
         plan,
-        _hints(binder, node),
+        _hints(binder),
         None if bad is None else bad.this == "KEEP",
         binder.pos(emit) if early and emit is not None else None,
         binder.pos(node),
@@ -158,8 +159,8 @@ def _in_spark_spelling(node: exp.Expr) -> bool:
     return False
 
 
-def _hints(binder: Binder, node: exp.Expr) -> tuple[Hint, ...]:
-    clause = node.args.get("hint")
+def _hints(binder: Binder) -> tuple[Hint, ...]:
+    clause = None if binder.hinted is None else binder.hinted.args.get("hint")
     return tuple(
         Hint(str(h.this), tuple(v.name for v in h.expressions), binder.pos(h))
         for h in (clause.expressions if clause is not None else ())

@@ -33,7 +33,8 @@ def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
     """A query inside a statement or another query."""
     emit = node.args.get(nodes.EMIT)
     for key, clause in OUTERMOST.items():
-        if node.args.get(key) is not None and not waits_for_close(node.args[key]):
+        allowed = waits_for_close(node.args.get(key)) or (key == "hint" and node is binder.hinted)
+        if node.args.get(key) is not None and not allowed:
             raise binder.unsupported(
                 f"{clause} inside another query", node.args[key], "write it in the outermost one"
             )

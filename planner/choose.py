@@ -77,12 +77,20 @@ def why_union(union: UnionExec) -> str:
 
 def aggregate(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
     """``node`` with the operator that keeps its groups, and the reason."""
-    chosen = _operator(node, settings)
+    chosen, wanted = _operator(node, settings), str(settings["window_operator"])
+    if _obeys(chosen, wanted):
+        chosen = replace(chosen, why=f"{chosen.why} (SET window_operator = '{wanted}')")
     if not _adapts(chosen, settings):
         return chosen
     why = "; changes over between wid, panes and buffered as rows and groups per window change"
     why += " (SET adaptive_windows = on)"
     return replace(chosen, adaptive=True, pane=_pane(chosen.window), why=chosen.why + why)
+
+
+def _obeys(node: WidAggregateExec, wanted: str) -> bool:
+    """Whether the setting chose the operator; ``two_level`` says so with its flush."""
+    has_choice = node.window is not None and node.window.kind is not WindowKind.SESSION
+    return has_choice and str(node.operator) == wanted and node.flush is None
 
 
 def _adapts(node: WidAggregateExec, settings: Mapping[str, Any]) -> bool:
@@ -114,10 +122,9 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     window = node.window
     wanted = str(settings["window_operator"])
     whole = next((c for c in node.calls if c.function and c.function.merge is None), None)
-    forced = "" if wanted == "auto" else f" (SET window_operator = '{wanted}')"
     if window is None:
         why = "one set of groups over the whole input, which is bounded"
-        return replace(node, why=why + forced)
+        return replace(node, why=why)
     wa = node.input.schema[window.wa or 0]
     if window.kind is WindowKind.SESSION:
         if whole is not None:
@@ -136,10 +143,10 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     if wanted == "buffered" and _without_gaps(node):
         why = f"rows are kept, and aggregated window by window as {closes}"
         operator = WindowOperator.BUFFERED
-        return replace(node, pane=_pane(window), operator=operator, why=why + forced)
+        return replace(node, pane=_pane(window), operator=operator, why=why)
     if window.overlap == 1:
         why = f"tumbling: each row in one window; groups by window id need no order, {closes}"
-        return replace(node, why=why + forced)
+        return replace(node, why=why)
     length = duration(window.range or 0, wa.type)
     many = f"each row in up to {window.overlap} windows of {length}"
     if whole is not None and wanted in ("panes", "two_stacks", "subtract"):
@@ -151,12 +158,12 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
             f" window adds to what the one before it had when {closes[:-5]} it"
         )
         operator = WindowOperator.PANES
-        return replace(node, pane=window.slide, operator=operator, why=why + forced)
+        return replace(node, pane=window.slide, operator=operator, why=why)
     if wanted == "wid" or whole is not None or (wanted == "auto" and window.overlap < FEWEST):
         why = f"{many}; groups by window id need no order, {closes}"
         if whole is not None and wanted == "auto" and window.overlap >= FEWEST:
             why += f"; {whole.fn} has no merge, which panes need"
-        return replace(node, why=why + forced)
+        return replace(node, why=why)
     pane = _pane(window)
     panes = (window.range or 0) // pane
     why = f"{many}: rows are aggregated once, in panes of {duration(pane, wa.type)}, and"
@@ -189,7 +196,7 @@ def _operator(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     else:
         operator = WindowOperator.PANES
         why += f" {panes} of these are merged into a window when {closes[:-5]} it"
-    return replace(node, pane=pane, operator=operator, why=why + forced)
+    return replace(node, pane=pane, operator=operator, why=why)
 
 
 def _most_rows(node: WidAggregateExec) -> int | None:

@@ -169,6 +169,8 @@ class Binder:
         self.divided: exp.Expr | None = None
         #: by the node of each DEFAULT of an INSERT, its value
         self.defaults: dict[int, Literal] = {}
+        #: the SELECT whose hints hold for the whole statement
+        self.hinted: exp.Expr | None = None
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)

@@ -217,6 +217,13 @@ def joins_by_key(node: OopJoinExec) -> bool:
     return node.kind == "inner" and bool(node.keys)
 
 
+def can_split(node: Physical) -> bool:
+    """Whether partitions can share the operator."""
+    if isinstance(node, OopJoinExec):
+        return joins_by_key(node)
+    return isinstance(node, WidAggregateExec) and runs_by_key(node)
+
+
 class _Estimate:
     """Adds up nanoseconds, node by node."""
 

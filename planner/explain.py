@@ -57,7 +57,7 @@ def tree(plan: lg.Logical | ph.PhysicalPlan, mode: str = "physical") -> str:
             return _mermaid([plan.root], _line_under(plan.runtime), ph.inputs)
         lines = _tree(plan.root, _line_under(plan.runtime), ph.inputs)
         policy = "kept and counted" if plan.keep_bad_rows else "fail the query"
-        lines.append(_runtime_line(plan.runtime))
+        lines += _runtime_lines(plan.runtime)
         lines.append(f"bad rows: {policy}")
         return "\n".join([*lines, *plan.notes])
     if mode == "mermaid":
@@ -78,12 +78,13 @@ def trees(together: ph.Together, names: Sequence[str], mode: str = "physical") -
     for name, plan in zip(names, together.plans, strict=True):
         policy = "kept and counted" if plan.keep_bad_rows else "fail the queries"
         lines += [f"{name}: bad rows: {policy}"]
-        lines += _tree(plan.root, common.line, common.inputs)
-    return "\n".join([*lines, _runtime_line(runtime)])
+        lines += [*_tree(plan.root, common.line, common.inputs), *plan.notes]
+    return "\n".join([*lines, *_runtime_lines(runtime), *together.notes])
 
 
-def _runtime_line(runtime: ph.RuntimeChoice) -> str:
-    return f"runtime: {runtime.name} ({runtime.why})"
+def _runtime_lines(runtime: ph.RuntimeChoice) -> list[str]:
+    lines = [f"runtime: {runtime.name} ({runtime.why})"]
+    return [*lines, f"scheduler: {runtime.how}"] if runtime.how else lines
 
 
 class _Common:
@@ -512,7 +513,7 @@ def _join_line(node: OopJoinExec) -> Line:
         held += ", and whether each has a partner"
         said = [f"{node.kind} {' AND '.join(said)}".strip()]
     notes = [f"why: {node.why}", f"state: {held}"]
-    if node.band is not None and node.kind in ("left", "right", "full", "anti"):
+    if node.leaves_alone:
         how = "two for each that comes" if node.smooth else "at once"
         flush = "slow" if node.smooth else "at_once"
         notes.append(f"rows without a partner leave {how} (SET join_flush = '{flush}')")

@@ -101,6 +101,13 @@ def _chosen(chain: _Chain) -> _Chosen | None:
     return _of_bands(chain) if not held or all(_is_safe(chain, p) for p in chain.parts) else None
 
 
+def joins_several(plan: Logical) -> bool:
+    """Whether some inner join has more than two inputs: these have an order."""
+    if _moves(plan) and len(_chain(plan).leaves) > 2:
+        return True
+    return any(map(joins_several, inputs(plan)))
+
+
 def _moves(node: Logical) -> TypeGuard[Join]:
     """Whether it is a join whose inputs may stand elsewhere: PARTITION BY is of one as written."""
     return isinstance(node, Join) and is_inner(node) and node.partitioning is None

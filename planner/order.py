@@ -282,10 +282,8 @@ def _through(node: Physical, wanted: int | None) -> int | None:
 def _union(node: UnionExec, wanted: int | None, choice: str) -> Physical:
     live = progressing(node)
     why = why_union(node)
-    if choice != "merge":
-        return replace(node, why=why + _forced(choice))
-    if not live:
-        return replace(node, why=f"{why}, so there is no order to keep")
+    if choice != "merge" or not live:
+        return replace(node, why=why + _forced(choice if choice != "merge" else "auto"))
     order = wanted if wanted in live else live[0]
     name = node.schema[order].name
     why = f"merge: rows wait until every input has passed {name}, and leave in its order"

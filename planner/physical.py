@@ -526,13 +526,14 @@ Changes: TypeAlias = (
 class RuntimeChoice:
     """Who runs a plan, and why; operators with keys are split into ``partitions`` (0: they are
     not), which ``workers`` share: those in ``split``, by the ids of their nodes (None: all), and
-    where PARTITION BY says it."""
+    where PARTITION BY says it. ``how`` are the settings of its scheduler, in words."""
 
     name: str
     why: str
     workers: int = 1
     partitions: int = 0
     split: frozenset[int] | None = None
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,9 +558,10 @@ class PhysicalPlan:
 @dataclass(frozen=True, slots=True)
 class Together:
     """Queries that run as one: a node that several of their plans hold runs once, for all of them
-    (``planner.together``)."""
+    (``planner.together``). ``notes`` are of all."""
 
     plans: tuple[PhysicalPlan, ...]
+    notes: tuple[str, ...] = ()
 
 
 def inputs(node: Physical) -> tuple[Physical, ...]:

@@ -115,6 +115,11 @@ class OopJoinExec:
         return Schema((*self.left.schema, *self.right.schema, *ends))
 
     @property
+    def leaves_alone(self) -> bool:
+        """Whether rows leave for which no partner can come any more, before the inputs end."""
+        return self.band is not None and self.kind in ("left", "right", "full", "anti")
+
+    @property
     def later(self) -> int:
         """Where it is in ``pair``, which ends with ``earlier``."""
         return len(self.left.schema) + len(self.right.schema)

@@ -51,7 +51,8 @@ def choice_of(asked: Asked, settings: Mapping[str, Any]) -> Choice:
         operator, why = JoinOperator.SYNC_FILTER, "it holds no results"
     compared = ""
     if operator is JoinOperator.ADAPTIVE:
-        compared = f"Filter-Order while c·w·λ1·λ2 ≥ α = {alpha:g}, else Sync-Filter; "
+        given = f", c = {nanoseconds:,} ns" if nanoseconds else ""
+        compared = f"Filter-Order while c·w·λ1·λ2 ≥ α = {alpha:g}{given}, else Sync-Filter; "
     elif expected is not None:
         sign = "≥" if expected >= alpha else "<"
         compared = f"c·w·λ1·λ2 = {expected:.2g} {sign} α = {alpha:g}; "

@@ -219,6 +219,13 @@ class LateOutput(exp.Expression):
     arg_types: ClassVar[Args] = {"this": True}
 
 
+def first_select(node: exp.Expr | None) -> exp.Select | None:
+    """The SELECT that a query begins with, behind which its hints stand; None for VALUES."""
+    while isinstance(node, exp.SetOperation | exp.Subquery):
+        node = node.this
+    return node if isinstance(node, exp.Select) else None
+
+
 class PlanHint(exp.Expression):
     """``morsel_rows(1024)`` inside ``/*+ … */``: ``this`` the name (str), ``expressions`` the
     values.

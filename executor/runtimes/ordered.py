@@ -22,6 +22,7 @@ from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
 from cql.executor.unit import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY, Unit
 from cql.model import Schema
+from cql.planner.runtime import WINDOW_SLICES
 
 WORKLISTS = {
     "hybrid": sections.HYBRID,
@@ -56,7 +57,9 @@ class Ordered:
     the output of such an operator (of ``graph.sinks``) is delivered when it is that many rows, or
     by ``drain``; if ``live``, also when that of another block comes. ``unit_us``: units take about
     so many microseconds of work, more where Python has to do something for each (``admission``), at
-    most ``unit_rows``; 0: they have as many rows as that. ``timed``: how long worklists are and
+    most ``unit_rows``; 0: they have as many rows as that. ``least`` is LP's threshold, ``capacity``
+    that of QST, ``window_us`` what CT looks over (0: 100 slices), ``slots`` the size of reorder
+    buffers (0: as ``sections.depth`` says). ``timed``: how long worklists are and
     outputs wait is measured, too."""
 
     #: Of tests (``sections.CALM``).
@@ -77,6 +80,10 @@ class Ordered:
         gather: Mapping[int, int] | None = None,
         live: bool = False,
         slice_us: int = 1000,
+        least: int = 1,
+        capacity: int = 256,
+        window_us: int = 0,
+        slots: int = 0,
         unit_us: int = 0,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
         timed: bool = False,
@@ -96,14 +103,15 @@ class Ordered:
             live=live,
             resize=resize,
             timed=timed,
+            slots=slots,
         )
         plan = self._plan = self._sections.plan
         plan[sections.POLICY] = POLICIES[policy]
         plan[sections.LOCKED], plan[sections.RANDOM] = locked, self.stress
         plan[sections.SCHEME] = WORKLISTS[worklist]
         plan[sections.SLICE] = 1000 * slice_us
-        plan[sections.WINDOW] = 100 * 1000 * slice_us
-        plan[sections.LEAST], plan[sections.CAPACITY] = 1, 256
+        plan[sections.WINDOW] = 1000 * (window_us or WINDOW_SLICES * slice_us)
+        plan[sections.LEAST], plan[sections.CAPACITY] = least, capacity
         plan[sections.UNIT_WORK] = 1000 * unit_us
         plan[sections.UNIT_ROWS], plan[sections.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
         self._address = self._sections.address

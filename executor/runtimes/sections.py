@@ -34,6 +34,7 @@ from cql.executor.unit import (
     value_bytes,
 )
 from cql.model import Schema
+from cql.planner.runtime import depth, power_of_two
 
 #: Units that results are copied into.
 COLLECTORS = 4
@@ -41,12 +42,6 @@ COLLECTORS = 4
 _POOL = 1 << 12
 #: Tables have room for that many workers; what is not used costs no memory.
 MOST_WORKERS = 64
-
-
-def depth(workers: int) -> int:
-    """Inputs of a section that may be taken before the first of them has left, units that wait at a
-    port, and units of an input: few, so that they stay in the cache (65 -> 9 ns a row)."""
-    return 1 << (2 * workers).bit_length()
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
@@ -103,9 +98,11 @@ class Table:
 
 class Sections:
     """``plan`` is the header. ``resize`` is told of the bytes that units take; ``timed``: what is
-    measured for ``times`` only is. How many ``workers`` share the work may ``change``."""
+    measured for ``times`` only is. How many ``workers`` share the work may ``change``. ``slots``:
+    inputs of a section at once, at most 256, or the next power of two; 0: as many as its workers
+    need."""
 
-    #: Of tests: inputs of a section at once, a power of two; 0: as many as its workers need.
+    #: That of tests, where no other is asked for.
     slots: ClassVar[int] = 0
 
     def __init__(
@@ -120,8 +117,11 @@ class Sections:
         live: bool,
         resize: Callable[[int, int, str], None],
         timed: bool,
+        slots: int = 0,
     ) -> None:
         self.graph = graph
+        asked = slots or self.slots
+        self._slots = power_of_two(asked) if asked else 0
         self.order = topological(graph)
         self.place = {k: s for s, k in enumerate(self.order)}  # operator → section
         self.units: dict[int, Unit] = {}  # all that have columns or are views, by address
@@ -227,7 +227,7 @@ class Sections:
         self.plan[sections.WORKERS] = self.plan[sections.WANTED] = workers
         self.plan[sections.LOOKS] = looks(workers, cores(), live=self._live)
         self._had = max(self._had, workers)
-        size = self.slots or depth(workers)
+        size = self._slots or depth(workers)
         places = max(size, _LEAST_PLACES)
         for s in range(len(self.order)):
             words, operator = self.section(s), self.graph.operators[self.order[s]]

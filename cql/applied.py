@@ -1,0 +1,417 @@
+"""Which settings a plan obeys: the one place that decides it, for all of them.
+
+A setting that differs from its default and does not apply to a plan is told in EXPLAIN (``not
+applied here: …``); a hint that does not apply is refused at its place. Whether a setting applies is
+read off the plan itself, so that it is told of what the planner did, not of what it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeAlias
+
+from cql import function_notes
+from cql.errors import PlanError
+from cql.planner import logical as lg
+from cql.planner import physical as ph
+from cql.planner import statements as st
+from cql.planner.cost import can_split
+from cql.planner.join_order import joins_several
+from cql.planner.lower import JOINT
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    OopJoinExec,
+    RelationJoinExec,
+    TableJoinExec,
+)
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.properties import closing_pair
+from cql.planner.runtime import splits
+from cql.settings import SETTINGS, Settings, find_setting
+from cql.window import WindowKind
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What was planned, by which settings. ``logicals`` and ``plans`` are those of one query, or of
+    queries that start together. ``says_bad_rows``: by a clause of its own; ``publishes``: rows of
+    input without an end go into a table."""
+
+    logicals: Sequence[lg.Logical]
+    plans: Sequence[ph.PhysicalPlan]
+    settings: Settings
+    says_bad_rows: bool = False
+    publishes: bool = False
+
+    @cached_property
+    def nodes(self) -> tuple[ph.Physical, ...]:
+        return tuple(node for plan in self.plans for node in ph.walk(plan.root))
+
+    def of(self, kind: Any) -> list[Any]:
+        """The operators of a kind."""
+        return [node for node in self.nodes if isinstance(node, kind)]
+
+    def asked(self, kind: Any) -> list[Any]:
+        """The nodes of a kind in the logical plans."""
+        return [node for plan in self.logicals for node in _walk(plan) if isinstance(node, kind)]
+
+    @property
+    def runtime(self) -> ph.RuntimeChoice:
+        return self.plans[0].runtime
+
+    @cached_property
+    def windows(self) -> list[ph.WidAggregateExec]:
+        """Aggregates over windows that end."""
+        return [n for n in self.of(ph.WidAggregateExec) if n.window is not None]
+
+    @cached_property
+    def splittable(self) -> list[ph.WidAggregateExec | OopJoinExec]:
+        """Operators that partitions can share."""
+        return [n for n in self.of(ph.WidAggregateExec | OopJoinExec) if can_split(n)]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether some of them are run in partitions."""
+        chosen = self.runtime
+        return any(splits(n, chosen.partitions, chosen.split) for n in self.splittable)
+
+
+def _walk(node: lg.Logical) -> Iterator[lg.Logical]:
+    yield node
+    for child in lg.inputs(node):
+        yield from _walk(child)
+
+
+#: Why a value of a setting is not obeyed; None: it is.
+Rule: TypeAlias = Callable[[Planned, Any], str | None]
+
+
+def _always(planned: Planned, value: Any) -> str | None:
+    return None
+
+
+def _of_session(planned: Planned, value: Any) -> str | None:
+    return None
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def _no_window(planned: Planned) -> str | None:
+    """Why no windowed aggregate is there to choose for."""
+    if planned.windows:
+        return None
+    if planned.of(ph.ChangeAggregateExec):
+        return "a relation's aggregates follow its changes: there is no window with SLIDE"
+    if planned.of(ph.WidAggregateExec):
+        return "an aggregate without a window keeps one set of groups"
+    return "there is no windowed aggregate"
+
+
+def _window_operator(planned: Planned, value: Any) -> str | None:
+    if missing := _no_window(planned):
+        return missing
+    choices = [n for n in planned.windows if not _of_kind(n, WindowKind.SESSION)]
+    if not choices:
+        return "sessions have one operator"
+    if any(str(n.operator) == value for n in choices):
+        return None
+    names = ", ".join(dict.fromkeys(str(n.operator) for n in choices))
+    if all(n.window is not None and n.window.overlap == 1 for n in choices):
+        return f"windows that do not overlap are kept by {names}"
+    return f"the windows of this plan are kept by {names}"
+
+
+def _of_kind(node: ph.WidAggregateExec, kind: WindowKind) -> bool:
+    return node.window is not None and node.window.kind is kind
+
+
+def _adaptive_windows(planned: Planned, value: Any) -> str | None:
+    if any(n.adaptive == value for n in planned.windows):
+        return None
+    return _no_window(planned) or (
+        "only windows with SLIDE and without gaps, by wid, panes or buffered, change over"
+    )
+
+
+def _flush(planned: Planned, value: Any) -> str | None:
+    if any(n.flush is not None for n in planned.windows):
+        return None
+    return _no_window(planned) or "no aggregate has two levels (window_operator = two_level)"
+
+
+def _flush_every(planned: Planned, value: Any) -> str | None:
+    policy = str(planned.settings.flush)
+    return _flush(planned, value) or (None if policy == "slow" else f"flush = {policy} decides")
+
+
+def _flush_windows(planned: Planned, value: Any) -> str | None:
+    policy = str(planned.settings.flush)
+    return _flush(planned, value) or (None if policy != "at_once" else f"flush = {policy} decides")
+
+
+def _max_overlap(planned: Planned, value: Any) -> str | None:
+    return None  # a limit: what is above it was refused
+
+
+def _shared_windows(planned: Planned, value: Any) -> str | None:
+    return None if len(planned.plans) > 1 else "this query runs alone"
+
+
+def _order_enforcement(planned: Planned, value: Any) -> str | None:
+    if any(_sorted(n.input) for n in planned.windows):
+        return None
+    return _no_window(planned) or "the windows of this plan do not take rows by their time"
+
+
+def _sorted(node: ph.Physical) -> bool:
+    """Whether what is below was put into order, before another window."""
+    if isinstance(node, ph.PunctuatedSortExec | ph.MergeUnionExec | WindowJoinExec):
+        return True
+    below = ph.inputs(node)
+    return len(below) == 1 and not isinstance(node, ph.WidAggregateExec) and _sorted(below[0])
+
+
+def _slack(planned: Planned, value: Any) -> str | None:
+    if planned.of(ph.SlackExec):
+        return None
+    return "there is no windowed aggregate over rows with a time, and no ORDER BY such a time"
+
+
+# -- unions and joins ------------------------------------------------------------------------------
+
+
+def _union_operator(planned: Planned, value: Any) -> str | None:
+    if not planned.asked(lg.Union):
+        return "there is no union"
+    wanted = ph.MergeUnionExec if value == "merge" else ph.UnionExec
+    if planned.of(wanted):
+        return None
+    return "no column progresses in all inputs of the union, or it unites what changes"
+
+
+def _no_join(planned: Planned) -> str:
+    """Why no join of streams has a choice of operators."""
+    if planned.of(RelationJoinExec):
+        return "a join of relations follows the changes of both"
+    if planned.of(TableJoinExec):
+        return "a join with a table looks its rows up"
+    if planned.of(AsofJoinExec):
+        return "an ASOF join has one operator"
+    return "there is no join of streams"
+
+
+def _join_operator(planned: Planned, value: Any) -> str | None:
+    if value == "oop_join":
+        found = bool(planned.of(OopJoinExec))
+    else:
+        found = any(str(n.operator) == value for n in planned.of(WindowJoinExec))
+    return None if found else _no_join(planned)
+
+
+def _join_order(planned: Planned, value: Any) -> str | None:
+    if any(joins_several(plan) for plan in planned.logicals):
+        return None
+    return "no inner join is of more than two inputs"
+
+
+def _multiway_join(planned: Planned, value: Any) -> str | None:
+    joins = planned.of(WindowJoinExec)
+    if value == "single":
+        found = any(len(n.inputs) > 2 for n in joins)
+    else:
+        found = any(isinstance(m, WindowJoinExec) for n in joins for m in list(ph.walk(n))[1:])
+    return None if found else "no join in the order of time is of more than two streams"
+
+
+def _join_load(planned: Planned, value: Any) -> str | None:
+    if not planned.of(WindowJoinExec):
+        return "no join gives its rows in the order of time"
+    forced = str(planned.settings.join_operator)
+    return None if forced in ("auto", "adaptive") else f"join_operator = {forced} decides"
+
+
+def _join_punctuation(planned: Planned, value: Any) -> str | None:
+    closed = [n for n in planned.asked(lg.Aggregate) if closing_pair(n) is not None]
+    if not closed or not planned.windows:
+        return "there are no groups of both times of a join"
+    joint = any(n.why.startswith(JOINT) for n in planned.windows)
+    if value == "joint" and not joint:
+        return "the join of these groups has no joint punctuation: individual closes them"
+    return None
+
+
+def _join_flush(planned: Planned, value: Any) -> str | None:
+    if any(n.leaves_alone for n in planned.of(OopJoinExec)):
+        return None
+    return "there is no outer or anti join of streams whose times lie near each other"
+
+
+def _table_refresh(planned: Planned, value: Any) -> str | None:
+    if any(n.refresh is not None for n in planned.of(ph.SourceExec)):
+        return None
+    return "no stream without an end is joined with a table"
+
+
+# -- runtimes --------------------------------------------------------------------------------------
+
+
+def _ordered(planned: Planned, value: Any) -> str | None:
+    if planned.runtime.name == "ordered":
+        return None
+    return f"the runtime is {planned.runtime.name}, and not ordered"
+
+
+def _of_scheduler(policies: tuple[str, ...], planned: Planned, value: Any) -> str | None:
+    policy = str(planned.settings.scheduler)
+    away = None if policy in policies else f"scheduler = {policy} has none"
+    return _ordered(planned, value) or away
+
+
+def _workers(planned: Planned, value: Any) -> str | None:
+    alone = value == 1 and str(planned.settings.runtime) == "auto"
+    return None if alone else _ordered(planned, value)
+
+
+def _slice_us(planned: Planned, value: Any) -> str | None:
+    if planned.runtime.name in ("fifo_slice", "ordered"):
+        return None
+    return f"the runtime is {planned.runtime.name}, and not fifo_slice or ordered"
+
+
+def _partitions(planned: Planned, value: Any) -> str | None:
+    if away := _ordered(planned, value):
+        return away
+    if any(node.partitioning is None for node in planned.splittable):
+        return None
+    if planned.splittable:
+        return "PARTITION BY says it"
+    return "no operator can be split by keys"
+
+
+def _worklist(planned: Planned, value: Any) -> str | None:
+    return _ordered(planned, value) or (
+        None if planned.is_split else "no operator is split into partitions"
+    )
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _on_bad_row(planned: Planned, value: Any) -> str | None:
+    return "ON BAD ROW of the query says it" if planned.says_bad_rows else None
+
+
+def _epoch_ms(planned: Planned, value: Any) -> str | None:
+    if planned.publishes:
+        return None
+    return "no rows of input without an end go into a table"
+
+
+def _function_timeout(planned: Planned, value: Any) -> str | None:
+    if any(function_notes.calls_users(plan.root) for plan in planned.plans):
+        return None
+    return "no function of yours is called"
+
+
+#: Of each setting where it applies. ``_always``: whatever the plan is.
+RULES: Mapping[str, Rule] = {
+    "runtime": _always,
+    "workers": _workers,
+    "morsel_rows": _always,
+    "slice_us": _slice_us,
+    "fuse": _always,
+    "window_operator": _window_operator,
+    "shared_windows": _shared_windows,
+    "adaptive_windows": _adaptive_windows,
+    "flush": _flush,
+    "flush_every": _flush_every,
+    "flush_windows": _flush_windows,
+    "low_level_entries": _flush,
+    "union_operator": _union_operator,
+    "order_enforcement": _order_enforcement,
+    "slack": _slack,
+    "join_operator": _join_operator,
+    "join_order": _join_order,
+    "multiway_join": _multiway_join,
+    "join_alpha": _join_load,
+    "join_cost": _join_load,
+    "join_punctuation": _join_punctuation,
+    "join_flush": _join_flush,
+    "table_refresh": _table_refresh,
+    "queue": _always,
+    "scheduler": _ordered,
+    "lp_threshold": partial(_of_scheduler, ("lp",)),
+    "qst_capacity": partial(_of_scheduler, ("qst",)),
+    "ct_window_us": partial(_of_scheduler, ("ct", "ct_printed")),
+    "partitions": _partitions,
+    "worklist": _worklist,
+    "reorder": _ordered,
+    "reorder_buffer": _ordered,
+    "time_zone": _always,
+    "function_timeout": _function_timeout,
+    "max_state": _always,
+    "max_overlap": _max_overlap,
+    "on_bad_row": _on_bad_row,
+    "epoch_ms": _epoch_ms,
+    "kernel_cache": _always,
+    "progress": _of_session,
+}
+#: What a run has once, however many queries it has.
+OF_RUN = frozenset(
+    (
+        *("runtime", "workers", "morsel_rows", "slice_us", "fuse", "partitions", "worklist"),
+        *("scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
+        *("reorder", "reorder_buffer", "max_state", "kernel_cache"),
+    )
+)
+#: What queries that start together have once.
+OF_ALL = OF_RUN | {"shared_windows"}
+#: Hints have no part in these; and why.
+_OF_SESSION = {
+    "shared_windows": "it is for queries that start together: SET shared_windows before them",
+    "progress": "it is for what a session shows: SET progress",
+}
+#: Defaults that ask for nothing.
+_NOTHING = ("auto", "off", "none", 0, False)
+
+
+def _asks(name: str, value: Any) -> bool:
+    default = SETTINGS[name].default
+    return value != default or default not in _NOTHING
+
+
+def reason(name: str, planned: Planned) -> str | None:
+    """Why a setting is not obeyed by what was planned; None: it is, or asks for nothing."""
+    value = planned.settings[name]
+    return RULES[name](planned, value) if _asks(name, value) else None
+
+
+def not_applied(
+    planned: Planned, names: Collection[str] = RULES, hints: Sequence[st.Hint] = ()
+) -> tuple[str, ...]:
+    """EXPLAIN's lines about settings, of those ``names``, that were changed and do not apply.
+
+    Raises PlanError for one of ``hints`` that cannot be obeyed."""
+    hinted = {find_setting(hint.name, hint.pos).name: hint for hint in hints}
+    for name, remedy in _OF_SESSION.items():
+        if name in hinted:
+            raise _cannot_obey(hinted[name], "a query by itself has no part in it", remedy)
+    lines = []
+    for name in (n for n in RULES if n in names):
+        hint, value = hinted.get(name), planned.settings[name]
+        if hint is None and value == SETTINGS[name].default:
+            continue
+        why = reason(name, planned)
+        if why is not None and hint is not None:
+            raise _cannot_obey(hint, why, "leave the hint out; EXPLAIN shows what was planned")
+        if why is not None:
+            lines.append(f"not applied here: {name} = {SETTINGS[name].format(value)}: {why}")
+    return tuple(lines)
+
+
+def _cannot_obey(hint: st.Hint, why: str, remedy: str) -> PlanError:
+    shown = f"{hint.name}({', '.join(hint.args)})"
+    return PlanError(f"the hint {shown} cannot be obeyed: {why}", position=hint.pos, hint=remedy)
