@@ -57,11 +57,12 @@ _NODES, _DEPTH = 1_000, 200
 
 def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
     """``plan`` after all rules; ``join_order`` is the setting of that name."""
-    from cql.planner.join_order import order_joins  # it reads this file
+    from cql.planner.inner_orders import drop_inner_orders
+    from cql.planner.join_order import order_joins  # they read this file
 
     ordered = (order_joins, merge_projections, drop_identities) if join_order == "auto" else ()
     with deep_stack():
-        for rule in (*RULES, *ordered):
+        for rule in (drop_inner_orders, *RULES, *ordered):
             plan = rule(plan)
     return plan
 
@@ -121,51 +122,6 @@ def _folded(call: AggregateCall) -> AggregateCall:
     if isinstance(where, Literal) and where.value is True:
         where = None
     return replace(call, args=tuple(functions.fold(a) for a in call.args), where=where)
-
-
-# ------------------------------------------------------------------ orders
-
-
-def drop_inner_orders(plan: Logical) -> Logical:
-    """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``."""
-    plan = with_inputs(plan, drop_inner_orders)
-    if isinstance(plan, Sort) and plan.keys and plan.window_end is None:
-        return replace(plan, input=_unordered(plan.input))
-    return plan
-
-
-def _unordered(node: Logical) -> Logical:
-    match node:
-        case Filter() | Project():
-            return replace(node, input=_unordered(node.input))
-        case Sort() if _only_orders(node):
-            return _unordered(node.input)
-        case _:
-            return node
-
-
-def _only_orders(node: Sort) -> bool:
-    """Whether it takes no row away: one past LIMIT, a late one, a bad one."""
-    if node.limit is not None or node.offset or node.window_end is not None:
-        return False
-    if not _cannot_fail(key.expr for key in node.keys):
-        return False
-    first = node.keys[0].expr
-    timed = isinstance(first, Column) and first.index in progressing(node.input)
-    return not timed or _on_time(node.input)
-
-
-def _on_time(node: Logical) -> bool:
-    """Whether windows and joins of streams have left out late rows, and those without a time."""
-    match node:
-        case Filter() | Project() | Sort():
-            return _on_time(node.input)
-        case Windowed():
-            return True
-        case Join():
-            return not looks_up(node)
-        case _:
-            return False
 
 
 # ------------------------------------------------------------------ filters
@@ -581,7 +537,6 @@ def _said(part: Expr, mark: int) -> str | None:
 
 RULES: tuple[Rule, ...] = (
     fold_constants,
-    drop_inner_orders,
     merge_filters,
     forget_unknown,
     push_filters,

@@ -241,6 +241,30 @@ def test_an_endless_window_join_in_order_is_no_relation() -> None:
         assert session.sql(f"{text} ORDER BY a.k LIMIT 3 EMIT CHANGES").plan.changelog
 
 
+OVER_ORDERED = (
+    "SELECT k, count(*) AS n, sum(v) AS s FROM ({}) AS q GROUP BY k",
+    "SELECT count(*) AS n, window_end FROM ({}) AS q [RANGE 600 SLIDE 300 WA t]",
+    "SELECT DISTINCT k FROM ({}) AS q",
+    "SELECT k FROM ({}) AS q EXCEPT SELECT k FROM c [RANGE 60]",
+    "SELECT ts FROM c [RANGE 60] WHERE k IN (SELECT k FROM ({}) AS q)",
+    "SELECT q.t, c.ts FROM ({}) AS q, c WHERE q.k = c.k AND abs(q.t - c.ts) < 60",
+    "SELECT t FROM ({}) AS q UNION ALL SELECT ts FROM c",
+    "WITH q AS ({}) SELECT t, count(*) AS n FROM q GROUP BY t",
+    "SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v, t, u) AS n FROM ({}) AS q",
+)
+
+
+@pytest.mark.parametrize("text", OVER_ORDERED)
+def test_an_order_inside_changes_nothing_above(session: cql.Session, text: str) -> None:
+    """Also one that the plan would have to wait for, or that would hide the times of windows."""
+    inner = QUERIES[0][0]
+    expected = Counter(_rows(session, text.format(inner)))
+    assert expected
+    for order in ("a.ts", "a.v DESC", "greatest(a.ts, b.ts)"):
+        found = _rows(session, text.format(f"{inner} ORDER BY {order}"))
+        assert Counter(found) == expected, order
+
+
 def test_late_output_beside_an_order(session: cql.Session) -> None:
     """The rows that a window leaves out are the same, whatever order is asked for above it."""
     text = "SELECT k, count(*) AS n, window_end FROM a [RANGE 60 SLIDE 60 WA ts] GROUP BY k"

@@ -10,6 +10,7 @@ from bind_fixtures import tree, world
 from cql.errors import Position
 from cql.planner import rules
 from cql.planner.expr import Call, Literal, rebuild
+from cql.planner.inner_orders import drop_inner_orders
 from cql.planner.logical import Scan, inputs
 from cql.planner.rules import Rule, optimize
 from cql.planner.trees import replace
@@ -214,9 +215,28 @@ def test_an_order_below_another_one_goes() -> None:
         ("ORDER BY ts", 2),
     ):
         text = f"SELECT k FROM (SELECT * FROM ({s} {inner}) AS p WHERE k > 2) AS q ORDER BY x"
-        assert after(text, rules.drop_inner_orders).count("sort") == kept, inner
+        assert after(text, drop_inner_orders).count("sort") == kept, inner
     windowed = "SELECT * FROM (SELECT ts, k FROM s [RANGE 5 SECONDS] ORDER BY ts) AS q ORDER BY k"
-    assert after(windowed, rules.drop_inner_orders).count("sort") == 1
+    assert after(windowed, drop_inner_orders).count("sort") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("SELECT p.k FROM ({}) AS p JOIN r ON p.k = r.k", 0),
+        ("SELECT k FROM ({}) AS p UNION ALL SELECT k FROM r", 0),
+        ("SELECT k FROM ({}) AS p EXCEPT SELECT k FROM r", 0),
+        ("SELECT k FROM r WHERE k IN (SELECT k FROM ({}) AS p)", 0),
+        ("SELECT count(*) FROM ({}) AS p [RANGE 9 SECONDS SLIDE 9 SECONDS WA ts]", 0),
+        ("SELECT count(*) FROM ({}) AS p [RANGE 9 SECONDS WA ts]", 0),
+        ("SELECT count(*) FROM ({}) AS p [ROWS 9 SLIDE 3]", 1),
+        ("SELECT array_agg(k) FROM ({}) AS p", 1),
+        ("SELECT k FROM ({}) AS p", 1),
+    ],
+)
+def test_an_order_goes_below_what_does_not_go_by_it(text: str, kept: int) -> None:
+    inner = "SELECT ts, k, x FROM s ORDER BY x, k"
+    assert after(text.format(inner), drop_inner_orders).count("sort") == kept
 
 
 def test_projections_merge() -> None:

@@ -20,6 +20,7 @@ from cql.planner.cost import Cost, Keyed, cost
 from cql.planner.physical import Physical, RuntimeChoice
 from cql.planner.runtime import LIGHT, choose_runtime
 from cql.session import Session
+from cql.settings import Settings
 
 #: Some twenty functions of doubles: much to compute for a row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))
@@ -72,7 +73,7 @@ def root(session: Session, plan: str, stream: str = "many") -> Physical:
 
 
 def chosen(session: Session, plan: str, stream: str, cores: int, **settings: Any) -> RuntimeChoice:
-    wanted = {"runtime": "auto", "workers": 0, "partitions": 0, **settings}
+    wanted = Settings.of(**settings)
     return choose_runtime([root(session, plan, stream)], wanted, cores)
 
 
@@ -197,7 +198,7 @@ def test_statistics_are_asked_for_only_where_they_decide(session: Session) -> No
             kept = source.relation
             object.__setattr__(source, "relation", _Watched(kept, asked))
         asked.clear()
-        choose_runtime([found], {"runtime": "auto", "workers": 0, "partitions": 0}, 8)
+        choose_runtime([found], Settings(), 8)
         return asked
 
     assert watch("counted") == []

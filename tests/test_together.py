@@ -410,7 +410,7 @@ def test_hints_of_the_run_are_refused(session: Session) -> None:
     with pytest.raises(PlanError, match="the hint runtime is for one query") as caught:
         session.together("SELECT k FROM s; SELECT /*+ runtime(fifo) */ k FROM s")
     assert caught.value.position is not None
-    assert session.together("SELECT k FROM s; SELECT /*+ window_operator(wid) */ k FROM s")
+    assert session.together("SELECT k FROM s; SELECT /*+ union_operator(auto) */ k FROM s")
     with pytest.raises(PlanError, match="are SELECT and INSERT INTO"):
         session.together("SELECT k FROM s; SHOW STREAMS")
     with pytest.raises(RunError, match="is a SELECT, whose rows have nowhere to go"):

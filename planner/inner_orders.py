@@ -1,0 +1,92 @@
+"""ORDER BY of a query inside another one has no meaning where what reads its rows does not go by the
+order in which they come. It is left out there, so that it changes nothing, and nothing waits for
+it."""
+
+from __future__ import annotations
+
+from cql.planner import functions
+from cql.planner.expr import Column
+from cql.planner.logical import (
+    SEQUENCE,
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Project,
+    RelationToStream,
+    RowNumber,
+    SetOperation,
+    Sort,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Windowed,
+)
+from cql.planner.properties import looks_up, progressing
+from cql.planner.relations import is_relation
+from cql.planner.rules import with_inputs
+from cql.planner.trees import replace
+from cql.window import WindowKind
+
+
+def drop_inner_orders(plan: Logical) -> Logical:
+    """``SELECT * FROM (SELECT * FROM s ORDER BY b) ORDER BY a`` → without ``ORDER BY b``; so below
+    all that does not go by the order in which rows come: joins, unions, windows of time."""
+    plan = with_inputs(plan, drop_inner_orders)
+    match plan:
+        case Join() | SetOperation() | Union() | RelationToStream() | Bucket():
+            return with_inputs(plan, _unordered)
+        case SubqueryJoin():
+            return replace(plan, query=_unordered(plan.query))
+        case Sort() if plan.keys and plan.window_end is None:
+            return replace(plan, input=_unordered(plan.input))
+        case RowNumber() if plan.window is None:
+            return replace(plan, input=_unordered(plan.input))
+        case Windowed() if plan.window.kind is not WindowKind.ROWS:
+            return replace(plan, input=_unordered(plan.input))
+        case Aggregate() if _by_time(plan):
+            return replace(plan, input=_unordered(plan.input))
+        case _:
+            return plan
+
+
+def _by_time(node: Aggregate) -> bool:
+    """Whether its rows have the order of their times, whatever the one in which they come."""
+    if node.window is None:
+        return is_relation(node.input)
+    return node.input.schema[node.window.wa or 0].name != SEQUENCE
+
+
+def _unordered(node: Logical) -> Logical:
+    match node:
+        case Filter() | Project() | Unnest():
+            return replace(node, input=_unordered(node.input))
+        case Sort() if _only_orders(node):
+            return _unordered(node.input)
+        case _:
+            return node
+
+
+def _only_orders(node: Sort) -> bool:
+    """Whether it takes no row away: one past LIMIT, a late one, a bad one."""
+    if node.limit is not None or node.offset or node.window_end is not None:
+        return False
+    if any(functions.can_fail(key.expr) for key in node.keys):
+        return False
+    first = node.keys[0].expr
+    timed = isinstance(first, Column) and first.index in progressing(node.input)
+    return not timed or _on_time(node.input)
+
+
+def _on_time(node: Logical) -> bool:
+    """Whether windows and joins of streams have left out late rows, and those without a time."""
+    match node:
+        case Filter() | Project() | Sort():
+            return _on_time(node.input)
+        case Windowed():
+            return True
+        case Join():
+            return not looks_up(node)
+        case _:
+            return False
