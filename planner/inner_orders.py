@@ -1,6 +1,5 @@
-"""ORDER BY of a query inside another one has no meaning where what reads its rows does not go by the
-order in which they come. It is left out there, so that it changes nothing, and nothing waits for
-it."""
+"""ORDER BY of a query inside another one has no meaning where what reads its rows does not go by
+their order. It is left out there, so that it changes nothing, and nothing waits for it."""
 
 from __future__ import annotations
 
