@@ -89,10 +89,7 @@ Rule: TypeAlias = Callable[[Planned, Any], str | None]
 
 
 def _always(planned: Planned, value: Any) -> str | None:
-    return None
-
-
-def _of_session(planned: Planned, value: Any) -> str | None:
+    """How rows are cut and kernels made, limits, and what a session shows: of every plan."""
     return None
 
 
@@ -150,10 +147,6 @@ def _flush_every(planned: Planned, value: Any) -> str | None:
 def _flush_windows(planned: Planned, value: Any) -> str | None:
     policy = str(planned.settings.flush)
     return _flush(planned, value) or (None if policy != "at_once" else f"flush = {policy} decides")
-
-
-def _max_overlap(planned: Planned, value: Any) -> str | None:
-    return None  # a limit: what is above it was refused
 
 
 def _shared_windows(planned: Planned, value: Any) -> str | None:
@@ -316,7 +309,7 @@ def _function_timeout(planned: Planned, value: Any) -> str | None:
     return "no function of yours is called"
 
 
-#: Of each setting where it applies. ``_always``: whatever the plan is.
+#: Of each setting where it applies.
 RULES: Mapping[str, Rule] = {
     "runtime": _always,
     "workers": _workers,
@@ -353,11 +346,11 @@ RULES: Mapping[str, Rule] = {
     "time_zone": _always,
     "function_timeout": _function_timeout,
     "max_state": _always,
-    "max_overlap": _max_overlap,
+    "max_overlap": _always,
     "on_bad_row": _on_bad_row,
     "epoch_ms": _epoch_ms,
     "kernel_cache": _always,
-    "progress": _of_session,
+    "progress": _always,
 }
 #: What a run has once, however many queries it has.
 OF_RUN = frozenset(

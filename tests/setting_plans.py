@@ -70,7 +70,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "lp_threshold": (3,),
     "qst_capacity": (9,),
     "ct_window_us": (77,),
-    "reorder_buffer": (5,),
+    "reorder_buffer": (17,),
     "slack": ("5 seconds", "9 rows"),
     "join_alpha": (0.7,),
     "join_cost": (900,),
