@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from cql import function_notes
+from cql.deep import deep_stack
 from cql.errors import PlanError
 from cql.planner import logical as lg
 from cql.planner import physical as ph
@@ -382,6 +383,7 @@ def reason(name: str, planned: Planned) -> str | None:
     return RULES[name](planned, value) if _asks(name, value) else None
 
 
+@deep_stack()
 def not_applied(
     planned: Planned, names: Collection[str] = RULES, hints: Sequence[st.Hint] = ()
 ) -> tuple[str, ...]:
