@@ -68,8 +68,9 @@ def _unordered(node: Logical) -> Logical:
 
 
 def _only_orders(node: Sort) -> bool:
-    """Whether it takes no row away: one past LIMIT, a late one, a bad one."""
-    if node.limit is not None or node.offset or node.window_end is not None:
+    """Whether it takes no row away: one past LIMIT, a late one, a bad one; and holds none until
+    progress has passed it (EMIT ON WINDOW CLOSE)."""
+    if node.holds or node.limit is not None or node.offset or node.window_end is not None:
         return False
     if any(functions.can_fail(key.expr) for key in node.keys):
         return False
