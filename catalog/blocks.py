@@ -106,6 +106,8 @@ class BlockReader:
         self._waiting: deque[tuple[Piece, int]] = deque()  # with the first row not yet given
         self._ended = False
         self._error: CatalogError | None = None
+        #: What the source has noticed about its data; whoever shows a notice takes it away.
+        self.notices: list[str] = []
 
     def next(self, timeout: float | None = None) -> Block | None:
         if self._error is not None:  # a failed reader stays failed: its end is not the data's end

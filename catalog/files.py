@@ -29,11 +29,12 @@ from cql.catalog.convert import (
 from cql.catalog.file_list import DataFile, list_files, partition_fields
 from cql.catalog.file_schema import drifted, merged, spread
 from cql.catalog.formats import Format, format_of, make_format
+from cql.catalog.json_lines import JsonFormat
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded
 from cql.catalog.rows import Rows
 from cql.catalog.text import TextFormat
-from cql.errors import CatalogError
+from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
@@ -96,6 +97,8 @@ class FileSource:
         given.done()
         self._partition_fields = partition_fields(files, what)
         self._origin: dict[str, str] = {}
+        self._met: set[str] = set()  # columns that a file had which was opened
+        self._seen: set[str] = set()  # all names of such files
         if growing:
             files = [f for f in files if self.format.complete(f.path)]
         self.schema, self.unsupported = self._describe(files)
@@ -176,15 +179,23 @@ class FileSource:
         if offset is not None and "file" in offset:
             files = _from(files, str(offset["file"]), self._what)
             start = int(offset["in_file"])
-        pieces = self._pieces(files, fields, row, start)
+        notices: list[str] = []
+        pieces = self._pieces(files, fields, row, start, notices)
         feed = IteratorFeed(pieces, pieces.close)
-        return BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+        reader = BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+        reader.notices = notices
+        return reader
 
     def _pieces(
-        self, files: Sequence[DataFile], fields: Sequence[Field], row: int, skip: int
+        self,
+        files: Sequence[DataFile],
+        fields: Sequence[Field],
+        row: int,
+        skip: int,
+        notices: list[str],
     ) -> Generator[Piece, None, None]:
         """The rows of the files from row ``skip`` of the first one on; ``row`` numbers them."""
-        own = self.wanted(fields)
+        own, whole = self.wanted(fields), row == 0
         for file in files:
             place = skip
             held, names = self.columns_in(file, own)
@@ -193,6 +204,22 @@ class FileSource:
                 yield file_piece(raw, file.path, row, place)
                 row, place = row + raw.count, place + raw.count
             skip = 0
+        if whole and row:
+            notices += self.unmet(own)
+
+    def unmet(self, fields: Sequence[Field]) -> list[str]:
+        """A notice for each declared column that no row had which was read."""
+        if self._declared is None:
+            return []
+        met = self._met if not isinstance(self.format, JsonFormat) else self.format.met
+        found = []
+        for field in fields:
+            if field.name not in met:
+                hint = did_you_mean(field.name, self._seen - {f.name for f in self._declared})
+                close = f"; {hint}" if hint and hint.startswith("did") else ""
+                what = f"{self._what}: column {field.name} is in no row of its files"
+                found.append(f"{what}, and NULL in all{close}")
+        return found
 
     def complete(
         self, file: DataFile, fields: Sequence[Field], held: Sequence[Field], rows: Rows
@@ -260,6 +287,8 @@ class FileSource:
                 raise drifted(where, field, kind, self._origin.get(field.name))
             held.append(field)
             names.append(name)
+        self._met.update(f.name for f in held)
+        self._seen.update(found.names)
         return held, names
 
 

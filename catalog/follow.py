@@ -40,6 +40,8 @@ from cql.model import Field, Schema
 from cql.planner.catalog import Statistics
 
 FOLLOW_OPTIONS = ("follow", "poll")
+#: Rows after which a declared column should have been met.
+SEEN = 1_000
 #: Seconds that an incomplete file is waited for that does not grow while a later one is there.
 PATIENCE = 60
 
@@ -93,7 +95,9 @@ class FollowSource:
         fields = pick(self.schema, columns, self._what)
         row = row_of(offset, self._what)
         feed = _FollowFeed(self._files, fields, self._what, self._clock, self._poll, offset)
-        return BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+        reader = BlockReader(feed, Shaper(fields), row=row, offset=offset or {"row": 0})
+        reader.notices = feed.notices
+        return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,9 @@ class _FollowFeed:
         self._whole: Iterator[Rows] | None = None
         self._growth: tuple[int, float] = (-1, 0.0)  # of an incomplete file: its size, since when
         self._ready: deque[Piece] = deque()
+        #: About the columns that the first file with rows, or SEEN rows, did not have.
+        self.notices: list[str] = []
+        self._looked = offset is not None
         if offset is not None and "file" in offset:
             self._place = self._resume(offset)
 
@@ -196,8 +203,14 @@ class _FollowFeed:
             if later is None:
                 return False
         self._left.add(self._place.file.path)
+        self._look()
         self._begin(later)
         return True
+
+    def _look(self) -> None:
+        if not self._looked and self._row:
+            self._looked = True
+            self.notices += self._source.unmet(self._own)
 
     def _begin(self, file: DataFile) -> None:
         self._left.refuse_renamed(file.path)
@@ -309,6 +322,8 @@ class _FollowFeed:
         if count:
             self._ready.append(Piece(raw, after, f"file {path}", place.rows))
         self._row += count
+        if self._row >= SEEN:
+            self._look()
         self._place = replace(end or place, rows=place.rows + count, skip=0)
 
 

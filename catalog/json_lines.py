@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from cql.catalog.convert import Column, find_name
+from cql.catalog.options import Options
 from cql.catalog.reading import guarded, named
 from cql.catalog.rows import REFUSALS
 from cql.catalog.text import (
@@ -29,6 +30,7 @@ from cql.catalog.text import (
     times,
 )
 from cql.errors import CatalogError
+from cql.model import Field
 from cql.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
 
 
@@ -39,6 +41,11 @@ class JsonFormat(TextFormat):
     Option: encoding ('utf-8')."""
 
     name = "json"
+
+    def __init__(self, options: Options, columns: Sequence[Field] | None) -> None:
+        super().__init__(options, columns)
+        #: Columns that were met in some row, NULL or not.
+        self.met: set[str] = set()
 
     def raw_type(self, kind: DataType) -> pa.DataType:
         if kind.kind in (Kind.INTERVAL, Kind.BINARY):
@@ -135,17 +142,24 @@ class JsonFormat(TextFormat):
 
     def _spelt_otherwise(self, data: bytes, batch: pa.RecordBatch) -> bool:
         """Whether a column with NULLs may have values under a name that differs in case."""
-        missing = [f.name for f, c in zip(batch.schema, batch.columns, strict=True) if c.null_count]
+        missing = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if column.null_count < len(column):
+                self.met.add(name)
+            if column.null_count:
+                missing.append(name)
         if not missing:
             return False
         lower = data.lower() if all(name.isascii() for name in missing) else None
         if lower is None:
             lower = data.decode().lower().encode()
-        return any(
-            lower.count(json.dumps(name.lower(), ensure_ascii=False).encode())
-            != data.count(json.dumps(name, ensure_ascii=False).encode())
-            for name in missing
-        )
+        found = False
+        for name in missing:
+            alike = lower.count(json.dumps(name.lower(), ensure_ascii=False).encode())
+            if alike:
+                self.met.add(name)
+            found |= alike != data.count(json.dumps(name, ensure_ascii=False).encode())
+        return found
 
     def _plain(self, data: bytes, wanted: Wanted) -> bytes:
         """The same rows with the names that are asked for, and texts where STRING is. Raises
@@ -163,6 +177,7 @@ class JsonFormat(TextFormat):
                 raw = _member(found, name, self.others)
                 if raw is None:
                     continue
+                self.met.add(name)
                 if field.type == STRING and raw[0] != '"' and raw != "null":
                     raw = json.dumps(raw)
                 parts.append(f"{json.dumps(name)}:{raw}")

@@ -391,6 +391,7 @@ class Execution:
             if feed.ended and feed.pending is None and not turns.is_open(k):
                 alive.discard(k)
                 turns.among(alive)
+                self._tell_notices(feed)
                 yield from self._admit(k, feed.end(turns.serial, turns.sequence))
                 continue
             if not turns.is_open(k):
@@ -432,6 +433,7 @@ class Execution:
         if k is not None and not self._turns.is_open(k):
             self.timers.taken(k)
             self._tell_far(self.feeds[k])
+            self._tell_notices(self.feeds[k])
 
     def _admit(self, k: int, unit: Unit) -> Iterator[None]:
         """A unit of input ``k`` without rows."""
@@ -458,6 +460,12 @@ class Execution:
             yield from self._admit(k, told)
         if self.timers.beat(k):
             yield from self._admit(k, feed.promised(turns.serial, turns.sequence))
+
+    def _tell_notices(self, feed: Feed) -> None:
+        """Shows what the source has noticed about its data."""
+        notices: list[str] = getattr(feed.reader, "notices", [])
+        while notices:
+            self.queries[0].on_notice(notices.pop(0))
 
     def _tell_far(self, feed: Feed) -> None:
         """Says once of an input that a row of it was further ahead than MAX ADVANCE. Where none

@@ -67,7 +67,8 @@ def place_among(bad: Sequence[BadInput], index: int) -> int:
 
 
 class Reader(Protocol):
-    """One pass over a source, used by one thread at a time."""
+    """One pass over a source, used by one thread at a time. A reader may have ``notices``, a list
+    of texts about its data that grows as it is read; whoever shows one takes it away."""
 
     def next(self, timeout: float | None = None) -> Block | None:
         """The next block of 1 to BLOCK_ROWS rows; None after the last. A bounded source ignores

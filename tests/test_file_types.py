@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from catalog_tools import FakeClock, check_replay, read
 
+import cql
 from cql.catalog.files import FileSource
 from cql.catalog.follow import FollowSource
 from cql.errors import CatalogError
@@ -313,3 +314,47 @@ def test_json_values_under_string_are_their_text(tmp_path: Path) -> None:
     found = [r["a"] for r in read(FileSource({"path": path}, what="s", declared=schema))]
     expected = ["x", "5", "true", None, "1.50", "1e3", '{"b": [1, "\\u00e9"]}', "[]", "5"]
     assert found == [*expected, "18446744073709551615", "", "\n", "-0", None]
+
+
+def told(session: Any, text: str) -> list[str]:
+    found: list[str] = []
+    session.on_notice = found.append
+    session.sql(text).to_arrow()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_declared_column_that_no_row_has_is_told(tmp_path: Path, kind: str) -> None:
+    rows: list[Row] = [{"userId": 1, "n": None, "v": 2}, {"userId": 2, "n": None}]
+    files = folder(tmp_path / "f", kind, (["userId", "n", "v"], rows), (["userId"], rows[:1]))
+    session = cql.connect(spark=False)
+    form = "arrow" if kind == "arrow" else kind
+    columns = "userid BIGINT, n STRING, v BIGINT, valu BIGINT, user_id BIGINT"
+    session.sql(f"CREATE STREAM f ({columns}) USING {form} OPTIONS (path '{files}')")
+    what = "stream f: column user_id is in no row of its files, and NULL in all"
+    (notice,) = told(session, "SELECT user_id, userid, n, v FROM f")
+    assert notice.startswith(what)
+    if kind != "json":  # whose files do not say which names there are
+        assert notice == f"{what}; did you mean userId?"
+    assert told(session, "SELECT userid, n, v FROM f") == []
+    assert told(session, "SELECT count(*) AS n FROM f") == []
+    assert [n.split(" is in")[0] for n in told(session, "SELECT valu FROM f")] == [
+        "stream f: column valu"
+    ]
+    (tmp_path / "e").mkdir()
+    session.sql(f"CREATE STREAM e ({columns}) USING {form} OPTIONS (path '{tmp_path}/e')")
+    assert told(session, "SELECT user_id FROM e") == []  # no rows at all
+
+
+def test_followed_files_tell_it_after_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    path.write_text('{"a": 1}\n' * 10)
+    schema = Schema((Field("a", BIGINT), Field("b", BIGINT)))
+    source = FollowSource({"path": tmp_path}, what="stream s", declared=schema, clock=FakeClock())
+    reader: Any = source.open(["a", "b"])
+    while (block := reader.next(0)) is not None and block.batch.num_rows:
+        pass
+    assert reader.notices == []
+    (tmp_path / "2.json").write_text('{"a": 1}\n')
+    reader.next(0)
+    assert [n.split(" is in")[0] for n in reader.notices] == ["stream s: column b"]
