@@ -109,8 +109,11 @@ class SettingError(CqlError):
 
 
 def did_you_mean(word: str, candidates: Iterable[str], *, what: str = "one of") -> str | None:
-    """A hint that names the closest candidates of ``word``, or all of them when they are few."""
-    known = sorted(set(candidates))
+    """A hint that names the closest candidates of ``word``, or all of them when they are few.
+
+    ``word`` itself is never among them: it is what was refused.
+    """
+    known = sorted(set(candidates) - {word})
     close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
     named = [k for c in close for k in known if k.lower() == c]
     if named:

@@ -78,13 +78,20 @@ def find_relation(binder: Binder, table: exp.Expr) -> Relation:
 def unknown_relation(binder: Binder, table: exp.Expr, more: Sequence[str]) -> BindError:
     name = name_of(table)
     context = binder.context
+    dotted_name = ".".join(name)
+    if any(dotted_name.lower() == ".".join(v).lower() for v in context.views):
+        return binder.error(
+            f"{dotted_name} is a view, and a table is needed here",
+            table,
+            hint=f"CREATE STREAM … AS SELECT * FROM {dotted_name} reads a view",
+        )
     known = [*binder.catalog.names(), *context.views, *context.streams]
     # a short name may be meant as the last part of a long one
     dotted = [".".join(k[-len(name) :]) for k in known] + list(more)
     return binder.error(
-        f"there is no stream or table {'.'.join(name)}",
+        f"there is no stream or table {dotted_name}",
         table,
-        hint=did_you_mean(".".join(name), dotted, what="there are")
+        hint=did_you_mean(dotted_name, dotted, what="there are")
         or "CREATE STREAM … declares one; SHOW TABLES lists them",
     )
 

@@ -216,10 +216,14 @@ class Scope:
         found = [c for c in self.columns if c.bare and not c.hidden and _same(c.name, name)]
         pseudo = self._pseudo(name)
         if pseudo is not None and found:
+            own = found[0].path
+            column = (
+                f"write {own}" if own != found[0].name else f"name the FROM item (… AS x): x.{own}"
+            )
             raise self.binder.error(
                 f"{name} is ambiguous: a column of the input, or of this query's window",
                 node,
-                hint=f"write {found[0].path}, or window.{name.removeprefix('window_')}",
+                hint=f"{column}, or window.{name.removeprefix('window_')} for this query's window",
             )
         if pseudo is not None:
             return replace(pseudo, pos=self.binder.pos(node))

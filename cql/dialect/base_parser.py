@@ -15,7 +15,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cql.dialect import duration, nodes
 from cql.dialect.grammar import TYPED_FUNCTIONS
 from cql.dialect.lexical import HintText, words
-from cql.dialect.tokens import KEYWORDS, RESERVED_TOKENS, SIGNS, TYPES
+from cql.dialect.tokens import (
+    KEYWORDS,
+    RESERVED,
+    RESERVED_TOKENS,
+    SIGNS,
+    TYPES,
+    stands_as_operand,
+)
 from cql.errors import did_you_mean
 
 T = TypeVar("T")
@@ -55,6 +62,12 @@ _CLAUSES = words(
     "WINDOW EMIT WATERMARK QUALIFY USING VALUES BETWEEN DISTINCT"
 )
 _KEYWORD_SET = frozenset(KEYWORDS)
+_QUOTABLE = frozenset(
+    RESERVED[w]
+    for w in words(
+        "AS CASE DISTINCT EXISTS NOT RLIKE SELECT VALUES WITH CROSS END LEFT LIMIT RIGHT"
+    )
+)
 
 
 class RefusalError(SqlglotParseError):
@@ -175,7 +188,19 @@ class BaseParser(parser.Parser):
         self, message: str, token: Token | None = None, hint: str | None = None
     ) -> RefusalError:
         start, length = self._place_of(token)
-        return RefusalError(message, start, length, hint)
+        return RefusalError(message, start, length, self._backticks() or hint)
+
+    def _backticks(self) -> str | None:
+        """A hint where a word of the grammar was probably meant as a name."""
+        for i in (self._index, self._index - 1):
+            token = self._tokens[i] if 0 < i < self._tokens_size else None
+            if (
+                token is not None
+                and token.token_type in _QUOTABLE
+                and stands_as_operand(self._tokens, i, self._tokens[i - 1])
+            ):
+                return f"{token.text} is a word of the grammar: as a name it is `{token.text}`"
+        return None
 
     def _place_of(self, token: Token | None) -> tuple[int, int]:
         token = token or self._curr

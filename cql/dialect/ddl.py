@@ -199,11 +199,7 @@ class CqlParser(QueryParser):
 
     def create(self) -> exp.Expr:
         replace = self.accept("OR", "REPLACE")
-        if self.word_is("TEMP") or self.word_is("TEMPORARY"):
-            self.refuse(
-                "nothing is created as temporary",
-                hint="views, and tables without a database, end with the session anyway",
-            )
+        self._view_words()
         kind = self.one_of(DROPPED, "CREATE")
         if kind == "CONSTANT":
             return self._constant(replace)
@@ -223,6 +219,20 @@ class CqlParser(QueryParser):
                 self.refuse_unexpected("expected AS and a query")
             return self.expression(nodes.CreateView(**args))
         return self._create_table(args)
+
+    def _view_words(self) -> None:
+        """``TEMP``, ``TEMPORARY`` and ``MATERIALIZED`` before VIEW: the session alone keeps a
+        view, and the queries that read it compute it."""
+        temporary = self.word_is("TEMP") or self.word_is("TEMPORARY")
+        if (temporary or self.word_is("MATERIALIZED")) and self._next.text.upper() == "VIEW":
+            self._advance()
+        elif temporary:
+            self.refuse(
+                "only views are created as temporary",
+                hint="leave the word out: tables without a database end with the session anyway",
+            )
+        elif self.word_is("GLOBAL"):
+            self.refuse("CREATE GLOBAL is not supported", hint="CREATE VIEW name AS SELECT …")
 
     def _if(self, *words: str) -> bool:
         if not self.accept("IF"):
@@ -598,6 +608,8 @@ class CqlParser(QueryParser):
         return nodes.DescribeObject(this=self.object_name("a name to describe"))
 
     def drop(self) -> exp.Expr:
+        if self.word_is("MATERIALIZED", "VIEW"):
+            self._advance()
         kind = self.one_of(DROPPED, "DROP")
         exists = self._if("IF", "EXISTS")
         name = self.object_name(f"the name of the {kind.lower()}")

@@ -150,17 +150,142 @@ def mark_windows(toks: Sequence[Token]) -> list[Token]:
     every bracket is a window. (No parser hook can decide this: sqlglot loops on a bracket left.)
     """
     marked = list(toks)
+    cases = 0
     for i, tok in enumerate(toks):
-        if i and tok.token_type in RESERVED_TOKENS and _follows_dot(tok, toks[i - 1]):
-            marked[i] = Token(TokenType.VAR, tok.text, tok.line, tok.col, tok.start, tok.end)
+        if i and tok.token_type in RESERVED_TOKENS and _is_name(toks, i, marked[i - 1], cases):
+            # as if it stood in quotes, and so it is printed
+            dot = toks[i - 1].token_type == TokenType.DOT
+            kind = TokenType.VAR if dot else TokenType.IDENTIFIER
+            marked[i] = Token(kind, tok.text, tok.line, tok.col, tok.start, tok.end)
+        else:
+            cases += (tok.token_type == TokenType.CASE) - (tok.token_type == TokenType.END)
         if tok.token_type == TokenType.L_BRACKET and _opens_window(toks, i):
             marked[i] = Token(WINDOW_OPEN, tok.text, tok.line, tok.col, tok.start, tok.end)
     return marked
 
 
-def _follows_dot(tok: Token, before: Token) -> bool:
-    """``window.end`` (Spark's column) is a name although END is reserved."""
-    return before.token_type == TokenType.DOT and before.end + 1 == tok.start
+_COMPARISONS = frozenset(t for t in SIGNS.values() if t not in (TokenType.DCOLON, TokenType.FARROW))
+_BINARY = _COMPARISONS | {
+    TokenType.PLUS,
+    TokenType.DASH,
+    TokenType.SLASH,
+    TokenType.MOD,
+    TokenType.EQ,
+    TokenType.LT,
+    TokenType.GT,
+    TokenType.AND,
+    TokenType.OR,
+}
+#: Behind these an operand or a name begins: no clause can.
+_OPERAND_AHEAD = _BINARY | {
+    TokenType.SELECT,
+    TokenType.DISTINCT,
+    TokenType.COMMA,
+    TokenType.L_PAREN,
+    TokenType.WHERE,
+    TokenType.HAVING,
+    TokenType.NOT,
+    TokenType.BETWEEN,
+    TokenType.CASE,
+    TokenType.WHEN,
+    TokenType.THEN,
+    TokenType.ELSE,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.PARTITION_BY,
+    TokenType.FROM,
+    TokenType.JOIN,
+    TokenType.ON,
+}
+#: An operand or a name has ended before these.
+_OPERAND_BEHIND = _BINARY | {
+    TokenType.COMMA,
+    TokenType.R_PAREN,
+    TokenType.R_BRACKET,
+    TokenType.FROM,
+    TokenType.ALIAS,
+    TokenType.DOT,
+    TokenType.DCOLON,
+    TokenType.STAR,
+    TokenType.IS,
+    TokenType.IN,
+    TokenType.BETWEEN,
+    TokenType.LIKE,
+    TokenType.THEN,
+    TokenType.WHEN,
+    TokenType.ELSE,
+    TokenType.END,
+    TokenType.ASC,
+    TokenType.DESC,
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.HAVING,
+    TokenType.LIMIT,
+    TokenType.OFFSET,
+    TokenType.UNION,
+    TokenType.SEMICOLON,
+    *TYPES.values(),
+}
+#: What may follow a table besides.
+_TABLE_BEHIND = frozenset(
+    RESERVED[w] for w in words("CROSS FULL INNER JOIN LEFT NATURAL ON RIGHT USING")
+)
+#: Words that only a complete operand or clause before them gives their meaning.
+_LATE_WORDS = frozenset(
+    RESERVED[w]
+    for w in words("CROSS END ESCAPE FULL INNER INTO LEFT LIMIT NATURAL OUTER OVER RIGHT USING")
+)
+#: The others, but for those that begin an operand: CASE, NOT, EXISTS, literals, queries, DISTINCT.
+_CLAUSES_AS_NAMES = frozenset(
+    RESERVED[w]
+    for w in words(
+        "ALL AND BETWEEN ELSE EXCEPT FROM HAVING ILIKE IN INTERSECT INTERVAL IS JOIN LIKE ON OR "
+        "QUALIFY THEN UNION WHEN WHERE"
+    )
+)
+#: Plain words of DDL and of windows behind which a column is named.
+_COLUMN_AHEAD = frozenset({"BY", "WA", "WATERMARK"})
+
+
+def _is_name(toks: Sequence[Token], i: int, before: Token, cases: int) -> bool:
+    """Whether a reserved word can only be a name where it stands (Spark reserves none of them):
+    ``window.end``, ``SELECT left, limit FROM t``, ``max(end)``, ``start AS end``.
+
+    ``before`` is the token before it as marked, ``cases`` the number of open CASE.
+    """
+    tok = toks[i]
+    behind = toks[i + 1].token_type if i + 1 < len(toks) else TokenType.SEMICOLON
+    kind, left = tok.token_type, before.token_type
+    if left == TokenType.DOT:
+        return before.end + 1 == tok.start
+    if kind in _CLAUSES_AS_NAMES:
+        ahead = left in (TokenType.SELECT, TokenType.COMMA, TokenType.L_PAREN)
+        return ahead and behind in (TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM)
+    if kind not in _LATE_WORDS:
+        return False
+    if left == TokenType.ALIAS:
+        return behind != TokenType.L_PAREN
+    if left == TokenType.VAR and before.text.upper() in _COLUMN_AHEAD:
+        named = behind in (TokenType.COMMA, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.IN)
+        return named or behind == TokenType.SEMICOLON or _reads(toks, i + 1, "DELAY", "WITHIN")
+    if kind == TokenType.END and left in (TokenType.THEN, TokenType.ELSE):
+        return behind in _BINARY or behind in (TokenType.END, TokenType.ELSE, TokenType.WHEN)
+    if kind == TokenType.END and not cases and left in (TokenType.VAR, TokenType.R_PAREN):
+        return behind in (TokenType.COMMA, TokenType.FROM)  # an alias without AS
+    if left in (TokenType.FROM, TokenType.JOIN) and behind in _TABLE_BEHIND:
+        return True
+    return stands_as_operand(toks, i, before)
+
+
+def stands_as_operand(toks: Sequence[Token], i: int, before: Token) -> bool:
+    """Whether an operand or a name is due at token ``i``, and could be over behind it."""
+    behind = toks[i + 1].token_type if i + 1 < len(toks) else TokenType.SEMICOLON
+    return before.token_type in _OPERAND_AHEAD and behind in _OPERAND_BEHIND
+
+
+def _reads(toks: Sequence[Token], i: int, *known: str) -> bool:
+    return i < len(toks) and toks[i].text.upper() in known
 
 
 def _opens_window(toks: Sequence[Token], i: int) -> bool:
