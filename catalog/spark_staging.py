@@ -110,6 +110,30 @@ class Staging:
             os.close(self._handle)
             self._handle = None
 
+    def withdraw(self, epoch: Epoch) -> None:
+        """Removes the files of an epoch whose table was dropped while they were published."""
+        for _, target in epoch.moves:
+            path = self.folder / target
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def remove_folder(self) -> None:
+        """Removes the folder of a dropped table, if nothing but empty folders of partitions and
+        our own record of epochs is left in it."""
+        for folder, _, _ in os.walk(self.folder, topdown=False):
+            place = Path(folder)
+            if place == self.folder:
+                break
+            if place != self.folder / _FOLDER:
+                with contextlib.suppress(OSError):
+                    place.rmdir()
+        with contextlib.suppress(OSError):
+            if all(entry.name == _FOLDER for entry in self.folder.iterdir()):
+                shutil.rmtree(self.folder / _FOLDER, ignore_errors=True)
+                self.folder.rmdir()
+
     def _relative(self, path: Path) -> str:
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else str(path)
 

@@ -127,6 +127,11 @@ class EpochWriter:
         self._done: list[tuple[tuple[PartitionValue, ...], Path]] = []
         self._rows = 0
         self._batch = 0
+        try:
+            self._check_there()  # it may have gone while the folder was opened, or made anew by it
+        except CatalogError:
+            self.close()
+            raise
         if self._staging.last.partitions:
             # A crash may have come between the last epoch's renames and its ALTER TABLE.
             self._enter_partitions(self._staging.last.partitions)
@@ -194,6 +199,9 @@ class EpochWriter:
                     self._target.partitions.update(folders)
                 self._refresh()
             except CatalogError as error:
+                if not spark_table.exists(self._session, self._name):
+                    self._staging.withdraw(committed)
+                    raise gone(self._table, self._target.folder) from error
                 raise CatalogError(
                     f"the rows are in table {self._table}, but not every session may see them: "
                     f"{error.message}",
@@ -221,9 +229,15 @@ class EpochWriter:
         self._batch += 1
 
     def close(self) -> None:
-        """Drop uncommitted rows and remove the staging folder."""
+        """Drop uncommitted rows and remove the staging folder; of a table that was dropped
+        meanwhile, also what is left of its folder: Spark cannot remove one that is written into."""
         self.abort()
         self._staging.close()
+        with contextlib.suppress(CatalogError):
+            if not spark_table.exists(self._session, self._name):
+                managed = spark_table.default_location(self._session, self._name)
+                if managed == self._target.folder:
+                    self._staging.remove_folder()
 
     def __enter__(self) -> Self:
         return self

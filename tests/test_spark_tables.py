@@ -189,6 +189,30 @@ def test_a_table_that_is_dropped_under_an_insert_stays_dropped(
         spark.sql("DROP TABLE going")
 
 
+def test_a_table_that_is_dropped_while_rows_are_published_leaves_nothing(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.record_batch({"v": [1, 2], "p": [1, 2]})
+    spark.sql("CREATE TABLE racing (v BIGINT, p BIGINT) USING parquet PARTITIONED BY (p)")
+    folder = spark_table.local_path(spark_table.load(spark, "racing").location)
+    assert folder is not None
+    writer = EpochWriter(spark, "racing", rows.schema)
+    writer.write(rows)
+
+    def drop(*_: Any) -> None:
+        spark.sql("DROP TABLE racing")
+        # as where Spark meets a new file while it removes the folder
+        (folder / "_cql").mkdir(parents=True)
+        (folder / "p=1").mkdir()
+        raise CatalogError("no such table")
+
+    monkeypatch.setattr(writer, "_refresh", drop)
+    with pytest.raises(CatalogError, match="was dropped or overwritten"):
+        writer.commit()
+    writer.close()
+    assert not folder.exists()
+
+
 def test_a_running_insert_fails_when_its_table_is_dropped(spark: Any) -> None:
     session = cql.connect(spark, epoch_ms=20)
     spark.sql("CREATE TABLE leaving (ts BIGINT) USING parquet")
