@@ -431,6 +431,8 @@ def _create(session: SparkSession, full: tuple[str, ...], schema: pa.Schema) -> 
         provider="parquet",
         location=str(folder),
         options={RECURSIVE: "true"},
+        # else Spark takes a table with a folder for an external one, whose files DROP leaves behind
+        properties={"is_managed_location": "true"},
     )
     try:
         spark_table.create(session, made)
