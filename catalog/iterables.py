@@ -8,7 +8,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -135,7 +136,12 @@ class IterableSource:
             names = list(dict.fromkeys(name for item in sample for name in item))
             columns = [[item.get(name) for item in sample] for name in names]
         fields: list[Field] = []
+        unsupported: dict[str, str] = {}
         for name, values in zip(names, columns, strict=True):
+            reason = _unreadable(values)
+            if reason is not None:
+                unsupported[str(name)] = reason
+                continue
             kind = _infer_type(values, str(name), self._what)
             if kind.kind is Kind.NULL:
                 raise CatalogError(
@@ -143,7 +149,7 @@ class IterableSource:
                     hint="declare the schema",
                 )
             fields.append(Field(str(name), kind))
-        return Schema(tuple(fields)), {}
+        return Schema(tuple(fields)), unsupported
 
     def statistics(self) -> Statistics:
         return Statistics()
@@ -157,7 +163,8 @@ class IterableSource:
             items = self._start()
         else:
             raise read_once(self._what, "Python iterator")
-        rows = _Rows(self.schema, fields, self._what, closed=self._closed_names)
+        names = frozenset((*self.schema.names, *self.unsupported))
+        rows = _Rows(self.schema, fields, self._what, names if self._closed_names else None)
         feed: Feed
         if self.bounded:
             feed = IteratorFeed(_pieces(items, rows, self._what, row), _closer(items, self._what))
@@ -243,13 +250,15 @@ def _cut(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
 class _Rows:
     """Turns items into batches of the columns asked for, counting rows."""
 
-    def __init__(self, schema: Schema, fields: Sequence[Field], what: str, *, closed: bool) -> None:
+    def __init__(
+        self, schema: Schema, fields: Sequence[Field], what: str, names: frozenset[str] | None
+    ) -> None:
+        """``names``: the keys that a mapping may have; None: any."""
         self._schema = schema
         self._fields = tuple(fields)
         self._places = [schema.find(f.name) for f in fields]
-        self._names = frozenset(schema.names)
+        self._names = names
         self._what = what
-        self._closed = closed
         self.seen = 0
 
     def take(self, items: Sequence[Any]) -> Iterator[Piece]:
@@ -329,7 +338,7 @@ class _Rows:
     def _check_shapes(self, rows: list[Any], first: int) -> None:
         for i, row in enumerate(rows):
             if isinstance(row, Mapping):
-                if self._closed and not self._names.issuperset(row):
+                if self._names is not None and not self._names.issuperset(row):
                     extra = next(k for k in row if k not in self._names)
                     raise CatalogError(
                         f"{self._what}, row {first + i}: unknown column {extra}",
@@ -363,6 +372,20 @@ def _rows_in(item: Any) -> int:
 
 def _value(row: Any, name: str, place: int) -> Any:
     return row.get(name) if isinstance(row, Mapping) else row[place]
+
+
+_SCALARS = (bool, int, float, str, bytes, Decimal, date, timedelta)
+
+
+def _unreadable(values: list[Any]) -> str | None:
+    """Why no column can hold them, if one is no scalar (a dict, a list, a UUID, a time)."""
+    for value in values:
+        if value is None or issubclass(type(value), _SCALARS):
+            continue
+        array = _guess([value])
+        if array is None or from_arrow(array.type) is None:
+            return f"no column can hold {type_name(value)} values"
+    return None
 
 
 def _infer_type(values: list[Any], column: str, what: str) -> DataType:

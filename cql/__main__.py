@@ -5,6 +5,7 @@ Exit codes: 0 all well, 1 a statement failed, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -367,7 +368,11 @@ def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """The entry point of the console script. A character that the terminal's encoding lacks is
+    written as ``?``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         cli(prog_name="cql")
     except SettingError as error:

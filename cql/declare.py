@@ -18,6 +18,7 @@ from cql.render import duration_text
 
 if TYPE_CHECKING:
     from cql.catalog.catalogs import Catalogs
+    from cql.catalog.local import StoredRelation
     from cql.model import Schema
     from cql.planner.catalog import Catalog, StreamSpec
 
@@ -59,15 +60,15 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
     return PutBack(first, data), first
 
 
-def schema_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) -> Schema:
-    """The columns that a stream over ``data`` has."""
-    from cql.catalog.local import LocalCatalog
+def sample_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) -> StoredRelation:
+    """A stream over ``data``, for its columns and those that are left out."""
+    from cql.catalog.local import LocalCatalog, StoredRelation
 
     scratch = LocalCatalog()
     scratch.register(name, data, bounded=bounded, options=options or None)
     found = scratch.find(name)
-    assert found is not None
-    return found.schema
+    assert isinstance(found, StoredRelation)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +141,14 @@ class Clauses:
         else:
             yield from (f"PUNCTUATE ON {quoted(c)}" for c in _listed(self.punctuated))
 
-    def check_types(self, data: Any, schema: Schema) -> None:
-        """``schema`` leaves out the Arrow columns of ``data`` that no type fits; BindError if a
-        time is one of them."""
+    def check_types(self, schema: Schema, unsupported: Mapping[str, str]) -> None:
+        """``schema`` leaves out the columns of the data that are ``unsupported``, for the reasons
+        there; BindError if a time is one of them."""
         columns = [*_listed(self.ordered_by), *(column for column, _ in self._watermarks())]
-        arrow: Any = getattr(data, "schema", None)
         for column in columns:
-            if schema.find(column) is None and column in getattr(arrow, "names", ()):
+            if schema.find(column) is None and column in unsupported:
                 raise BindError(
-                    f"column {column} is a {arrow.field(column).type}, which no type here holds",
+                    f"column {column} is no time: {unsupported[column]}",
                     hint="cast it in the data: to int64, or to a timestamp",
                 )
 
@@ -222,12 +222,12 @@ def declare(
     ends = True if bounded is None else bounded
     data, sample = peeked(data, f"stream {'.'.join(name)}")
     # the first item of an iterator is a list, and a list has an end
-    found = schema_of(name, sample, ends or sample is not data, options)
-    clauses.check_types(sample, found)
+    found = sample_of(name, sample, ends or sample is not data, options)
+    clauses.check_types(found.schema, found.unsupported)
     catalog.local.register(
         name,
         data,
-        spec=clauses.bind(found),
+        spec=clauses.bind(found.schema),
         bounded=ends,
         options=options or None,
         replace=replace,

@@ -219,9 +219,13 @@ class Query(LifeCycle):
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """All rows as a polars frame (the extra ``polars``)."""
+        """All rows as a polars frame (the extra ``polars``), whose columns differ in name: of two
+        columns ``id`` the second is ``id_1`` there, as in DuckDB."""
         polars = import_extra("polars")
-        frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
+        table = self.to_arrow()
+        frame: pl.DataFrame = polars.from_arrow(
+            table.rename_columns(_each_once(table.column_names))
+        )
         return frame
 
     def show(self, n: int = 20) -> None:
@@ -424,3 +428,15 @@ def _close(batches: Iterator[Any]) -> None:
     close = getattr(batches, "close", None)
     if close is not None:
         close()
+
+
+def _each_once(names: list[str]) -> list[str]:
+    """The names, those that come again numbered: id, id_1."""
+    taken, found = set(names), list[str]()
+    for name in names:
+        other, k = name, 0
+        while other in found or (k and other in taken):
+            k += 1
+            other = f"{name}_{k}"
+        found.append(other)
+    return found
