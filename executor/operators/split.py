@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cql.executor.columns import Array
+from cql.executor.expression_text import host_sites
 from cql.executor.expressions import Code, emit
 from cql.executor.operators.generated import GeneratedOperator
 from cql.executor.operators.join_keys import partition_of, spread
@@ -89,9 +90,11 @@ class SplitOperator(GeneratedOperator):
 def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] = ()) -> bool:
     """Whether a kernel alone finds the partition of every row: no key and no condition can fail,
     and none is looked up in a table."""
+    if any(host_sites(expr) for expr in (*keys, *conditions)):  # which it has no columns for
+        return False
     types = tuple(key.type for key in keys)
     kernel = _write((schema, tuple(keys), types, tuple(conditions), False))
-    asks = (kernel.tables, kernel.hosts, kernel.functions, kernel.sites, kernel.zones)
+    asks = (kernel.tables, kernel.functions, kernel.sites, kernel.zones)
     return not any(asks) and not kernel.uses_rank
 
 

@@ -1,0 +1,33 @@
+"""Who runs the operators: the settings under which every query gives the same rows. All tests of
+operators, compaction, late rows and bad rows take their runtimes from here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Settings = dict[str, Any]
+Choice = TypeVar("Choice")
+
+#: The runtimes of one thread.
+ONE_THREAD = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
+#: The ordered runtime: operators with keys in one, some and many partitions.
+ORDERED: tuple[Settings, ...] = tuple(
+    {"runtime": "ordered", "partitions": partitions, "workers": workers}
+    for partitions in (1, 4, 100)
+    for workers in (1, 2)
+)
+RUNTIMES: tuple[Settings, ...] = (*({"runtime": name} for name in ONE_THREAD), *ORDERED)
+
+
+def share(
+    choices: Sequence[Choice], case: int, count: int, seed: int = 0, *, full: bool = False
+) -> list[Choice]:
+    """``count`` of the choices for the test case of that number, all of them if ``full``. They are
+    dealt in an order that ``seed`` says, so that consecutive cases meet all choices."""
+    dealt = list(choices)
+    if full or count >= len(dealt):
+        return dealt
+    random.Random(seed).shuffle(dealt)
+    return [dealt[(case * count + k) % len(dealt)] for k in range(count)]
