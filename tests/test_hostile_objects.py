@@ -315,7 +315,7 @@ def test_rows_that_cannot_be_read_are_bad_rows() -> None:
 def test_a_first_row_that_cannot_be_read_is_refused() -> None:
     with cql.connect(spark=False) as session:
         for rows in ([Row(ts=1)], [{"ts": Odd()}], [Odd()]):
-            with pytest.raises(CatalogError):
+            with pytest.raises(CqlError):
                 session.create_stream("a", rows, ordered_by="ts", unit="seconds")
 
 
