@@ -359,6 +359,9 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
         return spark
 
     monkeypatch.setattr("cql.names._starter", lambda given: None if given is False else start)
+    # What Spark would know is not asked of the machine's own warehouse.
+    monkeypatch.setattr("cql.names.is_unknown", lambda name: spark.find(name) is None)
+    monkeypatch.setattr("cql.names.registered", spark.names)
     monkeypatch.setattr("cql.names.SessionCatalog.close", lambda self: None)
     with Session(run=engine) as session:
         session.sql("CREATE TABLE here (n BIGINT); DROP TABLE IF EXISTS gone; SHOW TABLES")
@@ -382,6 +385,7 @@ def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) 
     ended: list[bool] = []
     monkeypatch.setattr("cql.names._starter", lambda _: SparkStandIn)
     monkeypatch.setattr("cql.names._sharing", weakref.WeakSet())  # other tests' sessions
+    monkeypatch.setattr("cql.names.is_unknown", lambda name: False)
     monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
     for session in (one, two):
