@@ -192,6 +192,7 @@ class RowScope:
     def __init__(self, kernel: KernelText, index: str, *, skip: str | None = None) -> None:
         self.kernel = kernel
         self.index = index
+        self.place = index  # of the row in host columns
         self.columns: list[Code | Lazy] = []
         self._skip = skip
 
@@ -218,15 +219,15 @@ class RowScope:
 
     def host(self, site: HostSite) -> tuple[str, str]:
         k = self.kernel.host(site)
-        value = f"hv{k}[{self.index}]"
+        value = f"hv{k}[{self.place}]"
         if site.type.storage == "bool":
             value = f"({value} != 0)"
-        return value, f"hs{k}[{self.index}]"
+        return value, f"hs{k}[{self.place}]"
 
     def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
         k = self.kernel.host(site)
         return [
-            (f"ha{k}_{a}[{self.index}]", f"hm{k}_{a}[{self.index}]") for a in range(len(site.args))
+            (f"ha{k}_{a}[{self.place}]", f"hm{k}_{a}[{self.place}]") for a in range(len(site.args))
         ]
 
     def keep(self, words: Sequence[str], room: int = 0) -> int:

@@ -128,7 +128,8 @@ class StageWriter:
         return self.kernel.hosts.index(self._hosts[level, site])
 
     def _host_phase(self, k: int) -> None:
-        """Writes the arguments of host column ``k`` for all rows, then asks for the column."""
+        """Writes the arguments of host column ``k`` for all rows (of the partition), then asks for
+        the column."""
         body, site = self.kernel.body, self.kernel.hosts[k]
         for a, arg in enumerate(site.args):
             view = VIEWS[arg.type.storage]
@@ -139,7 +140,7 @@ class StageWriter:
             self.kernel.declare(f"hm{k}_{a}", f"as_u8({word}, host_rows)")
         with body.block(f"if status == 0 and u[{PHASE}] == {k}:"):
             with body.block("for i in range(n):"):
-                body.line("r = uint64(i)")
+                body.line(self._row_is("i"))
                 # A failing argument fails the row only if the row's own code gets there.
                 for a in range(len(site.args)):
                     body.line(f"hm{k}_{a}[i] = 2")

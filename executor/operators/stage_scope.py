@@ -21,6 +21,8 @@ class StageScope(RowScope):
         super().__init__(writer.kernel, "r", skip=skip)
         self.writer = writer
         self.level = level
+        if writer.spec.parted:  # host columns hold the rows of the partition, one after the other
+            self.place = "uint64(i)"
         self.name = ""
         if level == 0:
             self.columns = unit_columns(writer.spec.input, sure=writer.spec.assume_valid)
@@ -33,7 +35,7 @@ class StageScope(RowScope):
     def next(self, columns: list[Code | Lazy]) -> StageScope:
         after = StageScope(self.writer, -1, skip=self._skip)
         after.level, after.columns, after.name = self.level + 1, columns, self.name
-        after.index = self.index
+        after.index, after.place = self.index, self.place
         return after
 
     def host(self, site: HostSite) -> tuple[str, str]:
