@@ -85,8 +85,8 @@ class DictionaryTables:
             self._resize()
 
     def _compute_all(self, k: int, depth: int) -> None:
-        self._resize()
         first, size = self._done[k].get(depth, 0), len(self._dictionary)
+        self._resize()  # for these codes at the least: other threads add some meanwhile
         self._done[k][depth] = size
         fresh = first + np.flatnonzero(self._dictionary.depths[first:size] == depth)
         for code in fresh.tolist():

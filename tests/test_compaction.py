@@ -15,7 +15,7 @@ from naive import evaluate
 from naive_compare import assert_same
 from naive_rows import Answer
 from naive_tables import NaiveRelation, fields_of
-from test_runtimes import RUNTIMES
+from runtimes import RUNTIMES, share
 from test_window_operators import OPERATORS
 
 from cql.catalog import blocks
@@ -194,16 +194,16 @@ def test_texts_die_with_their_windows(
     compactions: list[tuple[int, int]],
     inputs: dict[str, list[tuple[Any, ...]]],
     query: str,
+    seed: int,
     full: bool,
 ) -> None:
     plan = plan_of(QUERIES[query])
     expected: Answer = evaluate(plan, inputs)
     assert len(expected.rows) > 10
-    few = [(True, *pair) for pair in zip((256, 1, 7, 256), RUNTIMES, strict=True)]
-    every = itertools.product((True, False), (1, 7, 256), RUNTIMES)
-    for fuse, rows, runtime in every if full else [*few, (False, 256, RUNTIMES[0])]:
+    every = list(itertools.product((True, False), (1, 7, 256), RUNTIMES))
+    for fuse, rows, runtime in share(every, list(QUERIES).index(query), 6, seed, full=full):
         compactions.clear()
-        for name, value in (("fuse", fuse), ("morsel_rows", rows), ("runtime", runtime)):
+        for name, value in {"fuse": fuse, "morsel_rows": rows, **runtime}.items():
             session.set(name, value)
         assert_same(expected, session.sql(QUERIES[query]).to_arrow(), plan)
         assert len(compactions) >= 5, (fuse, rows, runtime)
