@@ -457,10 +457,13 @@ def test_the_other_columns_of_a_table_with_odd_types_are_read(spark: Any) -> Non
         "USING parquet"
     )
     spark.sql("INSERT INTO odd VALUES (map('a', 1), 7, INTERVAL '1' DAY, 1.5)")
+    notices: list[str] = []
     try:
         with cql.connect(spark=spark) as session:
+            session.on_notice = notices.append
             query = session.sql("SELECT * FROM odd")
             assert query.to_arrow().to_pylist() == [{"v": 7}]
+            assert [c for c in "mvid" if f"odd.{c}" in " ".join(notices)] == ["m", "i", "d"]
             described = session.sql("DESCRIBE odd").to_arrow().to_pylist()
             roles = {row["column"]: row["role"] for row in described}
             assert roles["v"] == ""
