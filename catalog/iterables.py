@@ -31,7 +31,7 @@ from cql.catalog.convert import (
 )
 from cql.catalog.punctuation import PutBack, first_rows, marks_of
 from cql.catalog.rows import SHOWN, TOGETHER, Rows, bad_input, salvage
-from cql.catalog.sources import as_table, read_once, row_piece
+from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
 from cql.foreign import error_text, object_text, type_name
@@ -225,9 +225,9 @@ def _pieces(items: Iterator[Any], rows: _Rows, what: str, skip: int) -> Iterator
         pending.append(item)
         if _is_row(item) and len(pending) < BLOCK_ROWS:
             continue
-        yield from _cut(rows.take(pending), skip)
+        yield from behind(rows.take(pending), skip)
         pending.clear()
-    yield from _cut(rows.take(pending), skip)
+    yield from behind(rows.take(pending), skip)
     if rows.seen < skip:
         raise _too_short(what, rows.seen, skip)
 
@@ -237,14 +237,6 @@ def _too_short(what: str, rows: int, skip: int) -> CatalogError:
         f"{what} ended after {rows} rows, and the position is row {skip}",
         hint="the data is not what the query ran on: start the query anew",
     )
-
-
-def _cut(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
-    """The pieces without the rows before row ``skip``."""
-    for piece in pieces:
-        before = min(max(skip - piece.first, 0), piece.rows.count)
-        if before < piece.rows.count or (piece.first >= skip and piece.rows.marks):
-            yield row_piece(piece.rows.slice(before), piece.first + before, piece.where)
 
 
 class _Rows:
@@ -528,7 +520,7 @@ class _LiveFeed:
                 if over and self._rows.seen < self._skip:
                     raise _too_short(self._what, self._rows.seen, self._skip)
                 return END if over else None
-            self._pieces.extend(_cut(self._rows.take(taken), self._skip))
+            self._pieces.extend(behind(self._rows.take(taken), self._skip))
         return self._pieces.popleft()
 
     def close(self) -> None:

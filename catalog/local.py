@@ -24,7 +24,15 @@ from cql.catalog.iterables import IterableSource
 from cql.catalog.options import Options
 from cql.catalog.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.sinks import FolderSink, MemorySink
-from cql.catalog.sources import DataSource, DeclaredSource, ReaderSource, TableSource, as_table
+from cql.catalog.sources import (
+    DatasetSource,
+    DataSource,
+    DeclaredSource,
+    ReaderSource,
+    TableSource,
+    as_table,
+    is_dataset,
+)
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
@@ -179,10 +187,11 @@ class LocalCatalog:
         options: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> None:
-        """A stream over ``data``: an Arrow table, batch or reader, a pandas or polars frame, a
-        path (``pathlib`` or text, with the ``options`` of its format), a list, iterator or function
-        of batches, mappings or tuples. ``schema`` declares its columns; ``bounded=False`` marks an
-        iterable that never ends, or follows the files of a path."""
+        """A stream over ``data``: an Arrow table, batch, reader or dataset, a pandas or polars
+        frame, whatever else lends its columns by Arrow's C interfaces, a path (``pathlib`` or text,
+        with the ``options`` of its format), a list, iterator or function of batches, mappings or
+        tuples. ``schema`` declares its columns; ``bounded=False`` marks an iterable that never
+        ends, or follows the files of a path."""
         self._free(name, replace)
         what = f"stream {dotted(name)}"
         if isinstance(data, str | os.PathLike):
@@ -469,17 +478,21 @@ def source_of(
     if isinstance(data, pa.RecordBatchReader):
         return ReaderSource(data, what=what, declared=declared)
     table = as_table(data, what)
-    if table is not None:
+    if table is not None or is_dataset(data):
         if not bounded:
+            kind = "table" if table is not None else "dataset"
             raise CatalogError(
-                f"{what}: a table has an end", hint="leave bounded=False out, or give an iterable"
+                f"{what}: a {kind} has an end", hint="leave bounded=False out, or give an iterable"
             )
+        if table is None:
+            return DatasetSource(data, what=what, declared=declared)
         return TableSource(table, what=what, declared=declared)
     if callable(data) or hasattr(data, "__iter__"):
         return IterableSource(data, what=what, declared=declared, bounded=bounded)
     raise CatalogError(
         f"{what}: cannot read a {type(data).__name__}",
-        hint="give an Arrow table, a frame, a path, or an iterable of batches, mappings or tuples",
+        hint="give an Arrow table or dataset, a frame, a path, or an iterable of batches, mappings"
+        " or tuples",
     )
 
 

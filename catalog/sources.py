@@ -1,8 +1,8 @@
-"""Sources over data that is already in memory, and what all sources of this package share."""
+"""Sources over Arrow data of others, and what all sources of this package share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -110,25 +110,67 @@ class ReaderSource:
             raise read_once(self._what, "batch reader")
         reader, self._reader = self._reader, None
         names = [f.name for f in pick(self._actual, columns, self._what)]
-        pieces = self._pieces(reader, names)
-        feed = IteratorFeed(pieces, reader.close)
+        feed = IteratorFeed(_pieces(reader, names, self._what), reader.close)
         return BlockReader(feed, Shaper(fields), row=0, offset={"row": 0})
 
-    def _pieces(self, reader: pa.RecordBatchReader, names: list[str]) -> Iterator[Piece]:
-        row = 0
-        while True:
-            try:
-                batch = reader.read_next_batch()
-            except StopIteration:
-                return
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # a reader may be made of Python's objects
-                raise CatalogError(
-                    f"{self._what} failed after row {row}: {error_text(error)}"
-                ) from error
-            yield row_piece(Rows(batch.select(names)), row, self._what)
-            row += batch.num_rows
+
+class DatasetSource:
+    """A ``pyarrow.dataset.Dataset``, of which each run scans the columns that it needs; offsets are
+    ``{"row": n}``, in the order of the dataset's fragments."""
+
+    bounded = True
+
+    def __init__(self, dataset: Any, *, what: str, declared: Schema | None = None) -> None:
+        self._dataset = dataset
+        self._what = what
+        self._actual, self.unsupported = read_schema(dataset.schema, what)
+        if declared is not None:
+            fit(declared, self._actual, what, self.unsupported)
+        self.schema = self._actual if declared is None else declared
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
+        import pyarrow.dataset as ds
+
+        fields = pick(self.schema, columns, self._what)
+        row = row_of(offset, self._what)
+        names = [f.name for f in pick(self._actual, columns, self._what)]
+        try:
+            scanned = {name: ds.field(name) for name in names}
+            reader = self._dataset.scanner(columns=scanned).to_reader()
+        except Exception as error:  # Arrow's own, and what file systems raise
+            raise CatalogError(
+                f"{self._what} cannot be scanned: {error_text(error)}",
+                hint="are the files of the dataset still there?",
+            ) from error
+        feed = IteratorFeed(behind(_pieces(reader, names, self._what), row), reader.close)
+        return BlockReader(feed, Shaper(fields), row=row, offset={"row": row})
+
+
+def _pieces(reader: pa.RecordBatchReader, names: list[str], what: str) -> Iterator[Piece]:
+    """The columns ``names`` of what the reader gives; whatever it raises becomes a CatalogError."""
+    row = 0
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a reader may be made of Python's objects
+            raise CatalogError(f"{what} failed after row {row}: {error_text(error)}") from error
+        yield row_piece(Rows(batch.select(names)), row, what)
+        row += batch.num_rows
+
+
+def behind(pieces: Iterable[Piece], skip: int) -> Iterator[Piece]:
+    """The pieces without the rows before row ``skip``."""
+    for piece in pieces:
+        before = min(max(skip - piece.first, 0), piece.rows.count)
+        if before < piece.rows.count or (piece.first >= skip and piece.rows.marks):
+            yield row_piece(piece.rows.slice(before), piece.first + before, piece.where)
 
 
 def read_once(what: str, kind: str) -> CatalogError:
@@ -191,8 +233,9 @@ class _ShapedReader:
 
 def as_table(data: Any, what: str) -> pa.Table | None:
     """``data`` as an Arrow table where it is one or can lend its columns: Arrow tables, batches and
-    lists of batches, pandas and polars frames, mappings of columns, whatever speaks the Arrow
-    stream interface. None for anything else (readers, iterables, paths)."""
+    lists of batches, pandas and polars frames, mappings of columns, whatever has Arrow's C stream
+    or is an array of structs in its C array interface. None for anything else (readers, datasets,
+    iterables, paths)."""
     kind = type(data)  # not isinstance, which asks an object of a user's for its __class__
     if issubclass(kind, pa.Table):
         return data
@@ -217,6 +260,12 @@ def as_table(data: Any, what: str) -> pa.Table | None:
         ) from error
 
 
+def is_dataset(data: Any) -> bool:
+    """Whether it is a dataset of pyarrow's, whose module is not imported for the question."""
+    kind = type(data)
+    return kind.__module__ == "pyarrow._dataset" and hasattr(kind, "scanner")
+
+
 def _frame(data: Any) -> pa.Table | None:
     """pandas and polars by the name of their module: neither is imported for the question."""
     home = type(data).__module__.partition(".")[0]
@@ -225,6 +274,6 @@ def _frame(data: Any) -> pa.Table | None:
         return pa.Table.from_pandas(data, preserve_index=named).replace_schema_metadata(None)
     if home == "polars" and hasattr(data, "collect"):
         data = data.collect()
-    if hasattr(data, "__arrow_c_stream__"):
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return pa.table(data)
     return None

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from cql.errors import BindError, CqlError, did_you_mean
+from cql.query import Query
 from cql.render import duration_text
 
 if TYPE_CHECKING:
@@ -220,7 +221,8 @@ def declare(
         over(catalog, name, data, clauses, bounded, options, replace=replace)
         return
     ends = True if bounded is None else bounded
-    data, sample = peeked(data, f"stream {'.'.join(name)}")
+    what = f"stream {'.'.join(name)}"
+    data, sample = peeked(as_columns(data, what), what)
     # the first item of an iterator is a list, and a list has an end
     found = sample_of(name, sample, ends or sample is not data, options)
     clauses.check_types(found.schema, found.unsupported)
@@ -232,6 +234,22 @@ def declare(
         options=options or None,
         replace=replace,
     )
+
+
+def as_columns(data: Any, what: str) -> Any:
+    """``data`` as an Arrow table where it has columns: taken once, however often it is asked for
+    them. A query gives the rows that it has now."""
+    from cql.catalog.sources import as_table
+
+    if isinstance(data, Query):
+        if not data.bounded:
+            raise BindError(
+                f"{what}: query {data.name} does not end by itself, so it has no whole result",
+                hint="CREATE STREAM name AS SELECT … makes a stream of an endless query",
+            )
+        return data.to_arrow()
+    table = as_table(data, what)
+    return data if table is None else table
 
 
 def is_spark_frame(data: Any) -> bool:

@@ -209,6 +209,32 @@ class Query(LifeCycle):
             relation.add(batch)
         return relation.table(self._recipe.order)
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows for whoever reads Arrow's C streams: ``pl.DataFrame(query)``,
+        ``pyarrow.table(query)``, ``SELECT * FROM query`` in DuckDB. Those of ``to_arrow`` for a
+        query that ends by itself; of an endless one what ``batches`` gives, until it is stopped.
+        The run begins with the first batch that is read, and ends when the stream is released.
+        ``requested_schema`` asks for other types of the same columns (ValueError if there is no
+        cast)."""
+        import pyarrow as pa
+
+        from cql.arrow_stream import reader
+
+        if self._target is not None:
+            if not self.bounded:
+                self._must_end()
+            stream = reader(pa.schema({"rows": pa.int64()}), self._whole)
+        elif self._recipe.changelog and self.bounded:
+            # Behind the columns of the changes stand those of the relation.
+            columns = pa.schema([*self.schema.to_arrow()][2:])
+            stream = reader(columns, self._whole)
+        else:
+            stream = reader(self.schema.to_arrow(), self.batches)
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.to_arrow().to_batches())
+
     def _last_instant(self) -> int | None:
         return self._run.last_instant if self._run is not None else None
 

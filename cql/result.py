@@ -40,6 +40,10 @@ class Result:
             {name: _column([row[i] for row in self.rows]) for i, name in enumerate(self.columns)}
         )
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Of ``to_arrow``, for whoever reads Arrow's C streams."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def to_pandas(self) -> pd.DataFrame:
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame

@@ -22,6 +22,7 @@ from cql.declare import (
     Clauses,
     Names,
     Slack,
+    as_columns,
     declare,
     is_spark_frame,
     over_frame,
@@ -523,9 +524,10 @@ class Session:
         replace: bool = False,
         **options: Any,
     ) -> None:
-        """Declares a stream over ``data``: an Arrow table or batch reader, a pandas, polars or
-        Spark frame, the name of a table, a path (with the ``options`` of its format), or an
-        iterable or function of batches, mappings or tuples.
+        """Declares a stream over ``data``: an Arrow table, dataset or batch reader, a pandas,
+        polars or Spark frame, a query that ends, anything else with Arrow's C stream or C array,
+        the name of a table, a path (with the ``options`` of its format), or an iterable or function
+        of batches, mappings or tuples.
 
         ``ordered_by``: the columns that progress; ``unit``: what one step of an integer one is
         (``'seconds'``); ``slack``: by how much they may fall back (``'5 seconds'``, a timedelta, or
@@ -566,7 +568,8 @@ class Session:
                 left_out = over_frame(self.catalog, parts_of(name), data, replace=replace)
                 self._note_left_out(name, left_out)
             else:
-                self.catalog.local.create_table(parts_of(name), data, replace=replace)
+                rows = as_columns(data, f"table {name}")
+                self.catalog.local.create_table(parts_of(name), rows, replace=replace)
 
     def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
         """Names the columns of a Spark DataFrame that no query can use."""
