@@ -7,8 +7,11 @@ error belongs to a place in it; ``hint`` is the remedy.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 _LONGEST = 2000
@@ -78,6 +81,56 @@ class CqlError(Exception):
         if self.hint:
             parts.append(f"hint: {self.hint}")
         return "\n".join(parts)
+
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """What IPython and notebooks show of it (``short_traceback``). Not there, so that they show
+        every frame, where the environment says ``CQL_TRACEBACK=full``."""
+        if os.environ.get("CQL_TRACEBACK") == "full":
+            raise AttributeError("CQL_TRACEBACK=full")
+        return partial(short_traceback, self)
+
+
+def short_traceback(error: BaseException) -> list[str]:
+    """Lines: where the user's code called this engine, what of it the engine called and failed
+    there (functions and generators of the user's), and the message. Frames of this package, of
+    the libraries below it and of IPython are left out; ``__traceback__`` keeps them."""
+    import traceback
+
+    from cql.foreign import error_text
+
+    lines: list[str] = []
+    cause = error.__cause__
+    if cause is not None and list(_frames_of_user(cause.__traceback__)):
+        lines += [*short_traceback(cause), "", "which led to", ""]
+    frames = list(_frames_of_user(error.__traceback__))
+    if frames:
+        lines.append("Traceback (of your code):")
+        for entry in traceback.StackSummary.extract(iter(frames)).format():
+            lines += entry.rstrip("\n").split("\n")
+    message = (
+        f"{type(error).__name__}: {error}" if isinstance(error, CqlError) else error_text(error)
+    )
+    return [*lines, *message.split("\n")]
+
+
+def _frames_of_user(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """Frames outside of this package: until the first one of it those that are not IPython's, then
+    those that stand in no library."""
+    import sysconfig
+    import traceback
+
+    libraries = tuple(sysconfig.get_path(p) + os.sep for p in ("stdlib", "purelib", "platlib"))
+    inside = False
+    for frame, line in traceback.walk_tb(trace):
+        name, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename
+        if name.partition(".")[0] == "cql":
+            inside = True
+        elif inside:
+            if os.path.isabs(file) and not file.startswith(libraries):
+                yield frame, line
+        elif name.partition(".")[0] not in ("IPython", "ipykernel"):
+            yield frame, line
 
 
 class ParseError(CqlError):
