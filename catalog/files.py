@@ -76,6 +76,7 @@ class FileSource:
     NULL."""
 
     bounded = True
+    rereadable = True
 
     def __init__(
         self,

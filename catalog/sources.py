@@ -41,6 +41,7 @@ class TableSource:
     engine does not have (timestamps in ns, large strings, unsigned numbers), are copied."""
 
     bounded = True
+    rereadable = True
 
     def __init__(self, table: pa.Table, *, what: str, declared: Schema | None = None) -> None:
         self._table = table
@@ -119,6 +120,7 @@ class DatasetSource:
     ``{"row": n}``, in the order of the dataset's fragments."""
 
     bounded = True
+    rereadable = True
 
     def __init__(self, dataset: Any, *, what: str, declared: Schema | None = None) -> None:
         self._dataset = dataset

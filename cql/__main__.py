@@ -69,30 +69,59 @@ def _options(command: Decorated) -> Decorated:
     return command
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """``cql FILE`` is ``cql run FILE``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        first = Path(args[0])
+        if args[0] not in self.commands and (first.suffix in (".cql", ".sql") or first.is_file()):
+            return "run", self.commands["run"], args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="cql")
 @click.option("-c", "--command", "text", metavar="TEXT", help="Run these statements and leave.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run the statements of FILE and leave (- is standard input).",
+)
 @_options
 @click.pass_context
 def cli(
     ctx: click.Context,
     text: str | None,
+    file: Path | None,
     format: str,
     params: tuple[str, ...],
     settings: tuple[str, ...],
     functions: tuple[str, ...],
 ) -> None:
-    """Continuous queries over streams, files and Spark tables. Without a command: the shell."""
+    """Continuous queries over streams, files and Spark tables. Without a command: the shell; with
+    a FILE in its place: its statements."""
     if ctx.invoked_subcommand is not None:
-        if text is not None or params or settings or functions or format != "auto":
+        if text is not None or file or params or settings or functions or format != "auto":
             raise click.UsageError(f"put the options behind {ctx.invoked_subcommand}")
         return
+    if text is not None and file is not None:
+        raise click.UsageError("-c and -f are two texts: give one of them")
+    if file is not None:
+        ctx.exit(_with_file(file, lambda t: run_text(t, format, params, settings, functions)))
     if text is not None:
         ctx.exit(run_text(text, format, params, settings, functions))
     if params:
-        raise click.UsageError("--param needs -c or run FILE; in the shell write values directly")
+        raise click.UsageError("--param needs -c or -f FILE; in the shell write values directly")
     if format != "auto":
-        raise click.UsageError("--format needs -c or run FILE")
+        raise click.UsageError("--format needs -c or -f FILE")
     if not sys.stdin.isatty():
         ctx.exit(run_text(sys.stdin.read(), format, params, settings, functions))
     ctx.exit(_shell(settings, functions))

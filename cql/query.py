@@ -134,6 +134,22 @@ class Query(LifeCycle):
         columns = ", ".join(str(f) for f in self.schema)
         return f"<Query {self.name} {self._status}: {what} ({columns})>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the columns and, of a SELECT that ends by itself over tables, files or
+        Arrow data, its first 20 rows, computed apart from its runs and given up after 2 seconds.
+        No other query is run for it."""
+        from cql import notebook
+
+        if self._target is not None:
+            how = "an INSERT into " + self._target.name
+        elif not self.bounded:
+            how = "it does not end by itself: show(n) gives its first rows"
+        elif self._recipe.late is not None or not notebook.can_be_read_again(self.plan):
+            how = "show() and to_arrow() give its rows"
+        else:
+            return notebook.query_html(self, Query(self._recipe, name=self.name), "")
+        return notebook.query_html(self, None, how)
+
     # ----------------------------------------------------------------- reading rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:

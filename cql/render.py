@@ -205,14 +205,15 @@ _CELL = 40  # a cell of a terminal's table shows at most so many characters
 
 def rich_table(table: pa.Table, *, width: int) -> Table:
     """All rows of ``table`` (callers slice it first), as many columns as fit into ``width``: where
-    some do not, those in the middle are left out and counted. Numbers to the right, NULL dimmed."""
+    some do not, those in the middle are left out and counted. Numbers to the right, fractions of
+    ten digits at most, NULL dimmed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     batches = table.to_batches()
     kinds = [f.type for f in table.schema]
-    cells = [[t for b in batches for t in column_text(b.column(i))] for i in range(len(kinds))]
+    cells = [[t for b in batches for t in _shown(b.column(i))] for i in range(len(kinds))]
     heads = [(printable(f.name), type_name(f.type)) for f in table.schema]
     shown = [[None if t is None else _cut(printable(t)) for t in column] for column in cells]
     wide = [_natural_width(*h, column) for h, column in zip(heads, shown, strict=True)]
@@ -229,6 +230,24 @@ def rich_table(table: pa.Table, *, width: int) -> Table:
         drawn.caption = f"{hidden} behind {heads[left - 1][0]} not shown: the window is too narrow"
         drawn.caption_justify = "left"
     return drawn
+
+
+def _shown(column: pa.Array[Any]) -> list[str | None]:
+    """``column_text``, in which fractions with many digits are rounded to ten: 0.1 + 0.2 is 0.3."""
+    import pyarrow.types as t
+
+    texts = column_text(column)
+    if not t.is_floating(column.type):
+        return texts
+    return [text if text is None or len(text) <= 11 else _rounded(text) for text in texts]
+
+
+def _rounded(number: str) -> str:
+    value = float(number)
+    if value.is_integer() and abs(value) < 1e16:
+        return number
+    text = f"{value:.10g}"
+    return text if set(text) & set(".en") else f"{text}.0"
 
 
 def _cut(text: str) -> str:

@@ -48,6 +48,14 @@ class Result:
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
+    def _repr_html_(self) -> str:
+        """For notebooks: at most 100 rows."""
+        from cql import notebook
+
+        if self.text is not None or self.message is not None:
+            return notebook.text_html(str(self))
+        return notebook.result_html(self.columns, self.rows)
+
     def show(self) -> None:
         """Prints it."""
         self.print_to(render.console_for(sys.stdout))

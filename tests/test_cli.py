@@ -56,6 +56,23 @@ def test_csv_into_a_pipe(runs: list[Any]) -> None:
     assert result.stderr == ""
 
 
+def test_a_file_by_its_name_alone(runs: list[Any], tmp_path: Path) -> None:
+    file, other = tmp_path / "a.cql", tmp_path / "statements"
+    for path in (file, other):
+        path.write_text(f"{SETUP} SELECT n FROM t WHERE n > :least")
+    rest = ("--param", "least=1")
+    for args in ((str(file), *rest), (str(other), *rest), ("-f", str(file), *rest)):
+        runs.append(rows(n=[5]))
+        result = invoke(*args)
+        assert (result.exit_code, result.stdout) == (0, "n\n5\n"), result.output
+    runs.append(rows(n=[5]))
+    assert invoke("-f", "-", *rest, stdin=file.read_text()).stdout == "n\n5\n"
+    missing = invoke(str(tmp_path / "none.cql"))
+    assert (missing.exit_code, "none.cql: No such file" in missing.stderr) == (1, True)
+    assert invoke("-f", str(file), "-c", "SELECT 1").exit_code == 2
+    assert "No such command" in invoke("nothing").stderr
+
+
 def test_formats(runs: list[Any]) -> None:
     runs += [rows(n=[1]) for _ in range(3)]
     text = f"{SETUP} SELECT n FROM t"

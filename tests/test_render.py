@@ -199,3 +199,24 @@ def test_event_times() -> None:
     assert render.event_time_text(10**15, TIMESTAMP) == "2001-09-09 01:46:40"
     assert render.event_time_text(1, DATE) == "1970-01-02"
     assert render.event_time_text(12_345, BIGINT) == "12,345"
+
+
+def test_doubles_of_a_table_are_rounded_and_those_of_pipes_are_not() -> None:
+    values = [0.1 + 0.2, 1 / 3, 1e300 / 3, 123456789012345.0, 2.0, float("nan"), None]
+    table = pa.table({"x": values})
+    console = render.console_for(io.StringIO(), width=60)
+    console.print(render.rich_table(table, width=60))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.strip("│ ") for line in console.file.getvalue().split("\n")[4:-2]]
+    assert lines == [
+        "0.3",
+        "0.3333333333",
+        "3.333333333e+299",
+        "123456789012345.0",
+        "2.0",
+        "nan",
+        "NULL",
+    ]
+    out = io.StringIO()
+    render.write_rows(table.to_batches(), ["x"], "csv", out)
+    assert "0.30000000000000004" in out.getvalue()

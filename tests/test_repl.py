@@ -186,6 +186,17 @@ def test_completion() -> None:
     assert offered("INSERT INTO w") == ["weather"]
 
 
+def test_the_menu_stays_closed_behind_a_semicolon() -> None:
+    for text in ("SELECT 1;", "SELECT 1; ", "SELECT 1;\n"):
+        typed = CqlCompleter(Known()).get_completions(Document(text), CompleteEvent())
+        assert list(typed) == []
+        asked = CompleteEvent(completion_requested=True)
+        assert "SELECT" in [
+            c.text for c in CqlCompleter(Known()).get_completions(Document(text), asked)
+        ]
+    assert offered("SELECT 1; SEL") == ["SELECT"]
+
+
 def test_no_completion_inside_text() -> None:
     assert offered("SELECT 'fl") == []
     assert offered("SELECT 1 -- fl") == []
@@ -292,6 +303,20 @@ def test_the_status_line() -> None:
     next(iter(live))
     run.state.rows_in = 500
     assert "lag 2.0 s" in status_line(live, now=3.0)
+
+
+def test_a_narrow_status_line_keeps_late_and_bad_rows() -> None:
+    run = FakeRun(batch(1))
+    query = make_query(run)
+    query.to_arrow()
+    run.state.rows_in, run.state.total_rows, run.state.late = 500, 1000, 3
+    run.state.event_time = 1_000_000
+    whole = status_line(query)
+    assert status_line(query, width=len(whole)) == whole
+    narrow = "500 rows read, 250 rows/s  event time 1970-01-01 00:00:01  3 late, 0 bad"
+    assert status_line(query, width=len(whole) - 1) == narrow
+    assert status_line(query, width=60) == "500 rows read, 250 rows/s  3 late, 0 bad"
+    assert status_line(query, width=20) == "3 late, 0 bad"
 
 
 def interrupt_when(event: threading.Event) -> threading.Thread:

@@ -58,6 +58,8 @@ class CqlCompleter(Completer):
         word, rest = _last_word(before)
         if word is None:
             return
+        if not complete_event.completion_requested and before.rstrip().endswith(";"):
+            return  # the statement is complete: Enter runs it
         offered = self._offers(rest, document.text, word)
         seen = set()
         for text, meta in offered:

@@ -201,11 +201,11 @@ class Screen:
 
     def _live_table(self, table: pa.Table, query: Query) -> RenderableType:
         rows = render.rich_table(table, width=self._console.width)
-        return render.stack(rows, _status(query))
+        return render.stack(rows, _status(query, self._console.width))
 
     def _draw_progress(self, live: Live | None, query: Query, began: float) -> None:
         if live is not None and time.monotonic() - began > QUIET:
-            live.update(_status(query), refresh=True)
+            live.update(_status(query, self._console.width), refresh=True)
 
     @contextmanager
     def _drawing(self, *, transient: bool) -> Iterator[Live | None]:
@@ -245,15 +245,17 @@ def _keep_last(last: deque[pa.RecordBatch], batch: pa.RecordBatch, rows: int) ->
         surplus -= first.num_rows
 
 
-def _status(query: Query) -> RenderableType:
+def _status(query: Query, width: int) -> RenderableType:
     from rich.text import Text
 
     # One line, whatever the width: a live display that changes its height flickers.
-    return Text(status_line(query), "cyan", no_wrap=True, overflow="ellipsis")
+    return Text(status_line(query, width=width), "cyan", no_wrap=True, overflow="ellipsis")
 
 
-def status_line(query: Query, now: float | None = None) -> str:
-    """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``."""
+def status_line(query: Query, now: float | None = None, width: int | None = None) -> str:
+    """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``. Where
+    ``width`` has no room for all of it, late and bad rows stay, and the lag goes first, then the
+    bar, the event time and the rows."""
     if not query.has_run:
         return "starting"
     progress = query.progress()
@@ -262,17 +264,21 @@ def status_line(query: Query, now: float | None = None) -> str:
         state = "waiting for rows" if query.metrics() else "compiling"
         return f"{state} ({render.duration_text(progress.elapsed)})"
     rate = render.rate_text(progress.rows_in, progress.elapsed)
-    parts = [f"{render.count_text(progress.rows_in)} read, {rate}"]
+    parts = {"rows": f"{render.count_text(progress.rows_in)} read, {rate}"}
     if query.bounded and progress.total_rows:
-        parts.insert(0, render.bar_text(progress.rows_in, progress.total_rows))
+        parts = {"bar": render.bar_text(progress.rows_in, progress.total_rows), **parts}
     if progress.event_time is not None:
-        parts.append(f"event time {_event_time(query, progress)}")
+        parts["event time"] = f"event time {_event_time(query, progress)}"
         lag = _lag(query, progress, time.time() if now is None else now)
         if lag is not None:
-            parts.append(f"lag {render.duration_text(lag)}")
+            parts["lag"] = f"lag {render.duration_text(lag)}"
     late = f"{progress.late:,} late, " if query.windowed else ""
-    parts.append(f"{late}{progress.bad:,} bad")
-    return "  ".join(parts)
+    parts["late"] = f"{late}{progress.bad:,} bad"
+    for part in ("lag", "bar", "event time", "rows"):
+        if width is None or len("  ".join(parts.values())) <= width:
+            break
+        parts.pop(part, None)
+    return "  ".join(parts.values())
 
 
 def _event_time(query: Query, progress: Progress) -> str:
