@@ -17,6 +17,7 @@ from cql.executor import skew, text_columns
 from cql.executor.bad_rows import BadRows
 from cql.executor.build import build
 from cql.executor.compaction import compact, is_due
+from cql.executor.compiler_process import StoppedError
 from cql.executor.constants import units_of
 from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
@@ -124,6 +125,8 @@ class Execution:
             if self._runtime is not None:
                 self._runtime.drain()
             yield from self._take_results()
+        except StoppedError:
+            return  # while a kernel was compiled
         except Exception:
             yield from self._take_results()  # of what was before that which failed
             raise
@@ -170,6 +173,7 @@ class Execution:
             str(self._settings["kernel_cache"]),
             self._rows,
             int(self._settings["max_state"]),
+            lambda: self.control.must_stop,
         )
         text = text_columns.analyse(self._roots)
         found = self._open_sources(text.encoded)

@@ -144,6 +144,28 @@ class Scope(Protocol):
         """One statement that leaves the row with an error."""
         ...
 
+    def words(self, values: Sequence[Literal | int]) -> Callable[[str], str]:
+        """Words of the kernel's own that hold these: gives the expression of the one with a
+        number."""
+        ...
+
+    def sorted_words(
+        self, keys: Sequence[Literal]
+    ) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        """The same for words that rise: those of the keys (of fractions: ``key_bits``), and which
+        of the keys, as they were given, each of them is. Of equal ones the first comes first."""
+        ...
+
+    def divide(self, expr: Expr) -> Expr:
+        """``expr`` as it is to be emitted, now that the columns that it reads are loaded: a large
+        one has parts (``expression_parts``)."""
+        ...
+
+    def part(self, expr: Expr, emit: Callable[[Expr, Scope], Code]) -> Code | None:
+        """The call of a part, which ``emit`` writes into a function of its own; None if ``expr`` is
+        none."""
+        ...
+
     def temp(self, prefix: str = "x") -> str: ...
     def line(self, text: str) -> None: ...
     def block(self) -> AbstractContextManager[None]: ...
@@ -179,6 +201,18 @@ def stored(text: str, kind: DataType) -> str:
     """int64 or float64 text in the storage dtype of ``kind``."""
     dtype = kind.storage
     return text if dtype in ("int64", "float64", "bool") else f"{dtype}({text})"
+
+
+def word(text: str, kind: DataType) -> str:
+    """A value in its storage as a 64-bit word."""
+    return f"bits_of_f64(float64({text}))" if kind.is_fraction else f"int64({text})"
+
+
+def of_word(text: str, kind: DataType) -> str:
+    """The other way round."""
+    if kind.is_fraction:
+        return stored(f"f64_of_bits({text})", kind)
+    return f"{text} != 0" if kind.kind is Kind.BOOLEAN else stored(text, kind)
 
 
 # -- statements --------------------------------------------------------------------------------

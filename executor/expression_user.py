@@ -14,8 +14,9 @@ from cql.executor.expression_scope import (
     Scope,
     all_valid,
     let,
-    stored,
+    of_word,
     when,
+    word,
     zero,
 )
 from cql.planner.evaluation import evaluate
@@ -23,25 +24,13 @@ from cql.planner.expr import Call, Cast, Expr, children, walk
 from cql.planner.folding import can_fail
 from cql.planner.show import show
 from cql.planner.user_aggregates import Shape
-from cql.types import DataType, Kind
+from cql.types import DataType
 
 
 def flat(shape: Shape) -> tuple[DataType, ...]:
     """The types of the words of arguments, those of states in place."""
     parts = (part if isinstance(part, tuple) else (part,) for part in shape)
     return tuple(kind for part in parts for kind in part)
-
-
-def word(text: str, kind: DataType) -> str:
-    """A value in its storage as the 64-bit word of an argument."""
-    return f"bits_of_f64(float64({text}))" if kind.is_fraction else f"int64({text})"
-
-
-def of_word(text: str, kind: DataType) -> str:
-    """The other way round."""
-    if kind.is_fraction:
-        return stored(f"f64_of_bits({text})", kind)
-    return f"{text} != 0" if kind.kind is Kind.BOOLEAN else stored(text, kind)
 
 
 def emit_user_call(call: Call, codes: Sequence[Code], scope: Scope) -> Code:

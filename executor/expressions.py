@@ -1,6 +1,7 @@
 """The code generator for expressions: a typed Expr becomes statements of one row loop.
 
-Every node emits straight assignments and ``if`` blocks; the text never loops, allocates or raises.
+Every node emits straight assignments and ``if`` blocks; the text never allocates or raises, and
+loops only to find a value among many constants (``expression_lookup``).
 Constants are parameters of the kernel, so that queries that differ in them share a kernel. CASE,
 AND, OR and COALESCE guard left to right: what is not evaluated cannot fail. Text functions are not
 compiled: over one string they are a table by dictionary code, otherwise a column that the host
@@ -16,6 +17,13 @@ from cql.executor.expression_calls import emit_call
 from cql.executor.expression_casts import emit_cast
 from cql.executor.expression_division import divisible, emit_divisible, emit_scaled, scaled
 from cql.executor.expression_logic import compared, emit_order, is_cheap
+from cql.executor.expression_lookup import (
+    LEAST,
+    choice,
+    emit_choice,
+    emit_membership,
+    membership,
+)
 from cql.executor.expression_scope import (
     Code,
     DictionaryTable,
@@ -51,13 +59,16 @@ def emit(expr: Expr, scope: Scope) -> Code:
     first, outside any branch. A value whose flag says NULL is 0."""
     for column in sorted(columns_of(expr)):
         scope.load(column)
-    code = _emit(expr, scope)
+    code = _emit(scope.divide(expr), scope)
     if code.valid is None:
         return code
     return Code(let(scope, f"{code.value} if {code.valid} else {zero(expr.type)}"), code.valid)
 
 
 def _emit(expr: Expr, scope: Scope) -> Code:
+    part = scope.part(expr, _emit)
+    if part is not None:
+        return part
     if is_text_node(expr):
         return _text(expr, scope)
     match expr:
@@ -86,6 +97,10 @@ def _truth(code: Code) -> str:
 def _call(call: Call, scope: Scope) -> Code:
     if call.function is not None:
         return emit_user_call(call, [_emit(a, scope) for a in call.args], scope)
+    if call.fn in ("and", "or", "in_list"):
+        test = membership(call)
+        if test is not None and len(test.keys) >= LEAST:
+            return emit_membership(test, _emit, scope)
     match call.fn:
         case "and" | "or":
             return _logic(call, scope)
@@ -190,6 +205,9 @@ def _coalesce(call: Call, scope: Scope) -> Code:
 
 
 def _case(case: Case, scope: Scope) -> Code:
+    table = choice(case)
+    if table is not None:
+        return emit_choice(case, table, _emit, scope)
     value = let(scope, zero(case.type))
     valid = let(scope, "False", "v") if case.nullable else None
     undecided = None

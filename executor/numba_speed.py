@@ -2,16 +2,18 @@
 
 A kernel asks thousands of times which signature ``int64 + int64`` has, and each time numba tries
 its templates one by one; it compares the flags of a compilation, all of their options, whenever it
-looks into a cache; and it goes through the whole function twice for each variable that is assigned
-more than once. The machine code is the same.
+looks into a cache; it goes through the whole function twice for each variable that is assigned more
+than once; and it unites sets of all variables at every jump, time that grows with the square of a
+function's size. The machine code is the same.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from numba.core import ssa, types
+from numba.core import analysis, ir_utils, ssa, types
 from numba.core.targetconfig import TargetConfig
 from numba.core.types.functions import BaseFunction
 from numba.core.types.misc import unliteral
@@ -83,12 +85,65 @@ def _rewrite_blocks(blocks: Any, states: Any, handler: Any) -> Any:
     return {k: rewritten.get(k, block) for k, block in blocks.items()}
 
 
+def _compute_live_map(cfg: Any, blocks: Any, uses: Any, defines: Any) -> dict[Any, set[str]]:
+    """Which variables are alive at the entry of each block, in sets of bits: those that are used
+    from there on before they are set anew, and may have been set."""
+    names = sorted(set().union(*uses.values(), *defines.values()))
+    bit = {name: 1 << k for k, name in enumerate(names)}
+    used, defined = (
+        {k: sum(bit[name] for name in by_block[k]) for k in blocks} for by_block in (uses, defines)
+    )
+    forward = cfg.topo_order()
+    follow = {k: [target for target, _ in cfg.successors(k)] for k in forward}
+    reached = {k: used[k] | defined[k] for k in blocks}
+    _until_stable(forward, lambda k: _spread(reached, follow[k], reached[k]))
+    alive = dict(used)
+    before = {k: [origin for origin, _ in cfg.predecessors(k)] for k in forward}
+
+    def back(k: Any) -> bool:
+        changed = False
+        for origin in before[k]:
+            more = alive[k] & reached[origin] & ~defined[origin]
+            changed |= _spread(alive, [origin], more)
+        return changed
+
+    _until_stable(list(reversed(forward)), back)
+    return {k: set(_names_in(bits, names)) for k, bits in alive.items()}
+
+
+def _spread(bits: dict[Any, int], targets: list[Any], more: int) -> bool:
+    """Adds ``more`` to each of ``targets``; whether that changed one."""
+    changed = False
+    for target in targets:
+        new = bits[target] | more
+        changed |= new != bits[target]
+        bits[target] = new
+    return changed
+
+
+def _until_stable(order: list[Any], step: Callable[[Any], bool]) -> None:
+    changed = True
+    while changed:
+        changed = False
+        for k in order:
+            changed |= step(k)
+
+
+def _names_in(bits: int, names: list[str]) -> Iterator[str]:
+    while bits:
+        lowest = bits & -bits
+        yield names[lowest.bit_length() - 1]
+        bits ^= lowest
+
+
 CHANGES: tuple[tuple[Any, str, Any], ...] = (
     (BaseFunction, "get_call_type", _remembered),
     (TargetConfig, "__eq__", _equal_flags),
     (TargetConfig, "__hash__", _hash_of_flags),
     (ssa, "_run_ssa", _run_ssa),
     (ssa, "_run_block_rewrite", _rewrite_blocks),
+    (analysis, "compute_live_map", _compute_live_map),
+    (ir_utils, "compute_live_map", _compute_live_map),
 )
 #: What they were before, by name.
 PLAINLY: dict[str, Any] = {}

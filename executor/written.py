@@ -45,6 +45,9 @@ class Kernel:
     counters: tuple[str, ...]
     zones: tuple[tuple[str, int], ...]  # see cql.zones.days_of
     functions: tuple[Called, ...]
+    #: Keys in order behind a slot, and behind them which one each is (``Scope.sorted_words``).
+    sorted: tuple[tuple[int, tuple[Literal, ...]], ...]
+    parts: int  # functions ``part0`` … of its module, whose addresses are words, too
     uses_rank: bool
 
 

@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from cql.executor.expressions import (
 )
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.views import VIEWS
+from cql.executor.operators.native import constant_bits, put_in_order
 from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.expr import Expr, Literal
 from cql.types import DataType
@@ -66,6 +67,10 @@ class Harness:
     loaded: dict[int, Code] = field(default_factory=dict)
     views: dict[str, str] = field(default_factory=dict)
     slots_of: dict[str, int] = field(default_factory=dict)
+    #: Arrays of words: keys in order, or constants.
+    rows: dict[str, tuple[tuple[Literal, ...], tuple[Literal | int, ...]]] = field(
+        default_factory=dict
+    )
 
     def load(self, column: int) -> Code:
         if column not in self.loaded:
@@ -108,6 +113,29 @@ class Harness:
     def fail(self, site: ErrorSite) -> str:
         self.sites.append(site)
         return f"errors[i] = {len(self.sites)}; continue"
+
+    def words(self, values: Sequence[Literal | int]) -> Callable[[str], str]:
+        return self._row([], values)
+
+    def sorted_words(
+        self, keys: Sequence[Literal]
+    ) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        row = self._row(keys, ())
+        return row, lambda number: row(f"{len(keys)} + {number}")
+
+    def _row(
+        self, keys: Sequence[Literal], values: Sequence[Literal | int]
+    ) -> Callable[[str], str]:
+        name = f"w{len(self.rows)}"
+        self.views[name] = "words"
+        self.rows[name] = tuple(keys), tuple(values)
+        return lambda number: f"{name}[{number}]"
+
+    def divide(self, expr: Expr) -> Expr:
+        return expr
+
+    def part(self, expr: Expr, emit: object) -> None:
+        return None
 
     def temp(self, prefix: str = "x") -> str:
         self.temps += 1
@@ -253,6 +281,12 @@ class Kernel:
         for k in range(len(self.types)):
             arrays[f"col{k}"], arrays[f"mask{k}"] = self._column(k, rows)
         words = {f"k{k}": self._constant(c) for k, c in enumerate(self.scope.constants)}
+        for name, (keys, values) in self.scope.rows.items():
+            arrays[name] = np.zeros(2 * len(keys) or len(values), np.int64)
+            if keys:
+                put_in_order(arrays[name], 0, keys, self.dictionary)
+            else:
+                arrays[name][:] = [constant_bits(value, self.dictionary) for value in values]
         results = []
         for k, job in enumerate(self.jobs):
             for a, expr in enumerate(job.exprs):

@@ -368,11 +368,6 @@ def test_a_query_too_large_to_compile(session: Session, monkeypatch: pytest.Monk
     assert "too large to compile" in error.message
 
 
-def test_a_case_deeper_than_python_indents(session: Session) -> None:
-    text = f"SELECT {'CASE WHEN n > 0 THEN ' * 99} 1 {'END ' * 99} AS y FROM t"
-    assert "too large to compile" in refused(session, text).message
-
-
 def test_a_time_of_a_type_that_no_column_has(session: Session) -> None:
     table = pa.table({"t": pa.array([1, 2], pa.uint64()), "x": [1, 2]})
     for clause in ({"ordered_by": "t"}, {"watermark": {"t": 5}}):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor import codegen
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.memory import call_address
 from cql.executor.operators import change_aggregate_code as writing
@@ -60,7 +59,7 @@ class ChangeAggregateOperator(InstantOperator):
         self._index = GroupIndex(self._types)
         self._key_rows = no_rows(self._keys)
         self.code = writing.write(node)
-        self._module = codegen.load(self.code.text, workspace.kernel_cache)
+        self._module = workspace.load(self.code.text)
         self._groups = {n: np.zeros(0, stored_dtype(t)) for n, t in writing.OF_GROUP}
         self._results = {n: np.zeros(0, stored_dtype(t)) for n, t in self.code.results}
         entry = (*writing.OF_ENTRY, *self.code.state)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor import codegen
 from cql.executor.buffers import POOL
 from cql.executor.expressions import ErrorSite
 from cql.executor.operators.native import (
@@ -35,11 +34,11 @@ class GeneratedOperator:
         self._kernel = kernel
         self._slots = kernel.slots
         self.descriptor: Words = np.zeros(len(self._slots), np.int64)
-        self._module = codegen.load(kernel.text, workspace.kernel_cache)
+        self._module = workspace.load(kernel.text)
         self.address = int(self._module.op.address)
         self.set("ones", workspace.ones.ctypes.data)
         self.set(TEXT_HASHES, workspace.dictionary.hashes_at.ctypes.data)
-        bind_constants(kernel, self.descriptor, workspace.dictionary)
+        bind_constants(kernel, self._module, self.descriptor, workspace.dictionary)
 
     def set(self, name: str, value: int) -> None:
         """A word of the descriptor, if the kernel knows it."""

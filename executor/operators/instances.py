@@ -153,7 +153,9 @@ def _needs_python(operator: Operator) -> bool:
     if not isinstance(operator, StageOperator):
         return False
     kernel = operator.code.kernel
-    return bool(kernel.hosts or kernel.tables or kernel.uses_rank or kernel.functions)
+    # Parts get their arguments in words of the descriptor.
+    own = kernel.functions or kernel.parts
+    return bool(own or kernel.hosts or kernel.tables or kernel.uses_rank)
 
 
 def _functions_of(kernel: Kernel) -> Iterator[Called]:

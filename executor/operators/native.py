@@ -49,6 +49,8 @@ from cql.planner.logical import SortKey
 from cql.zones import days_of
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from cql.executor.user_code import UserCode
 
 State = dict[str, npt.NDArray[Any]]
@@ -56,6 +58,8 @@ State = dict[str, npt.NDArray[Any]]
 CodeColumn: TypeAlias = npt.NDArray[np.int32]
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
 _ONES.flags.writeable = False  # every query points to it
+#: Every NaN as a key (``kernels.memory.key_bits``).
+NAN_BITS = 0x7FF8000000000000
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
 BUFFERS = "the rows between its operators"
@@ -70,6 +74,7 @@ class Workspace:
     kernel_cache: str
     unit_rows: int
     limit: int
+    must_stop: Callable[[], bool] = bool  # whether the query has been asked to end
     used: int = 0
     peak: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
@@ -80,6 +85,10 @@ class Workspace:
     def __post_init__(self) -> None:
         self.dictionary.account = partial(self.resize, what="the texts that it computes with")
         self.dictionary.account(0, self.dictionary.nbytes)
+
+    def load(self, text: str) -> ModuleType:
+        """The module of that text, compiled."""
+        return codegen.load(text, self.kernel_cache, self.must_stop)
 
     def resize(self, before: int, after: int, what: str) -> None:
         """Accounts for state that grows from ``before`` to ``after`` bytes.
@@ -158,9 +167,8 @@ class StageOperator:
         return self.descriptor, {n: self._slots[n] for n in self.code.kernel.counters}
 
     def _compile(self, code: StageCode) -> int:
-        module = codegen.load(code.kernel.text, self.workspace.kernel_cache)
-        self._keep = module
-        return int(module.op.address)
+        self._module = self.workspace.load(code.kernel.text)
+        return int(self._module.op.address)
 
     def replica(self) -> StageOperator:
         """One more for other units: with its own arguments and results of functions."""
@@ -219,7 +227,7 @@ class StageOperator:
     def _bind_constants(self) -> None:
         kernel = self.code.kernel
         self._set("ones", self.workspace.ones.ctypes.data)
-        bind_constants(kernel, self.descriptor, self.workspace.dictionary)
+        bind_constants(kernel, self._module, self.descriptor, self.workspace.dictionary)
         for k, (zone, shift) in enumerate(kernel.zones):
             days = days_of(zone, shift)
             table = np.array([days.instants, days.offsets, days.firsts], np.int64)
@@ -477,12 +485,19 @@ class StageOperator:
         return sum(a.nbytes for a in [*self.state.values(), *self._scratch])
 
 
-def bind_constants(kernel: Kernel, words: Words, dictionary: Dictionary) -> None:
-    """Puts a kernel's constants into the words of its descriptor."""
+def bind_constants(
+    kernel: Kernel, module: ModuleType, words: Words, dictionary: Dictionary
+) -> None:
+    """Puts a kernel's constants, and the addresses of its parts, into the words of its
+    descriptor."""
     for slot, value in kernel.constants:
-        words[slot] = value if isinstance(value, int) else _bits(value, dictionary)
+        words[slot] = constant_bits(value, dictionary)
     for slot, number in kernel.window_constants:
         words[slot] = number
+    for slot, keys in kernel.sorted:
+        put_in_order(words, slot, keys, dictionary)
+    for k in range(kernel.parts):
+        words[kernel.slots[f"part {k}"]] = getattr(module, f"part{k}").address
 
 
 def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -490,10 +505,36 @@ def map_constants(kernel: Kernel, words: Words, change: Callable[[CodeColumn], C
     for slot, value in kernel.constants:
         if isinstance(value, Literal) and value.type.is_coded:
             words[slot] = change(words[slot : slot + 1].astype(np.int32))[0]
+    for slot, keys in kernel.sorted:
+        if keys[0].type.is_coded:
+            codes = np.empty(len(keys), np.int32)
+            codes[words[slot + len(keys) : slot + 2 * len(keys)]] = words[slot : slot + len(keys)]
+            _put(words, slot, change(codes))
 
 
-def _bits(literal: Literal, dictionary: Dictionary) -> int:
+def put_in_order(words: Words, slot: int, keys: Sequence[Literal], dictionary: Dictionary) -> None:
+    """See ``Kernel.sorted``."""
+    _put(words, slot, np.array([_key_bits(key, dictionary) for key in keys], np.int64))
+
+
+def _put(words: Words, slot: int, keys: npt.NDArray[Any]) -> None:
+    order, count = np.argsort(keys, kind="stable"), len(keys)
+    words[slot : slot + count] = keys[order]
+    words[slot + count : slot + 2 * count] = order
+
+
+def _key_bits(literal: Literal, dictionary: Dictionary) -> int:
+    """A constant as what equals it where values are equal, too: see ``kernels.memory.key_bits``."""
+    if literal.type.is_fraction:
+        value = np.float64(stored_dtype(literal.type.storage).type(literal.value))
+        return NAN_BITS if value != value else int((value + 0.0).view(np.int64))
+    return constant_bits(literal, dictionary)
+
+
+def constant_bits(literal: Literal | int, dictionary: Dictionary) -> int:
     """A constant as a word of a descriptor."""
+    if isinstance(literal, int):
+        return literal
     value = literal.value
     if value is None:
         return 0

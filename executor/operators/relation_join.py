@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor import codegen
 from cql.executor.kernels import relation_join as kernel
 from cql.executor.operators import relation_join_code as writing
 from cql.executor.operators.groups import GroupIndex, key_words
@@ -106,10 +105,10 @@ class RelationJoinOperator(RowsOperator):
         self._address = 0
         if self._condition is not None:
             written = self._condition.kernel
-            self._module = codegen.load(written.text, workspace.kernel_cache)
+            self._module = workspace.load(written.text)
             self._address = int(self._module.op.address)
             self._words = np.zeros(len(written.slots), np.int64)
-            bind_constants(written, self._words, workspace.dictionary)
+            bind_constants(written, self._module, self._words, workspace.dictionary)
 
     # -- what a runtime asks -----------------------------------------------------------------------
 

@@ -6,16 +6,19 @@ One ``KernelText`` collects the text of one stage's kernel; a ``RowScope`` is on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.codegen import OPERATOR, Layout, Text, module_text
-from cql.executor.expression_scope import Called
+from cql.executor.expression_parts import divide
+from cql.executor.expression_scope import Called, of_word, word
+from cql.executor.expression_text import is_text_node
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
 from cql.executor.kernels.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
 from cql.executor.written import Kernel
-from cql.planner.expr import Literal
+from cql.planner.expr import Column, Expr, Literal, columns_of, walk
 from cql.types import DataType, Kind
 
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
@@ -43,6 +46,8 @@ class KernelText:
     window_constants: dict[int, int] = field(default_factory=dict)
     zones: list[tuple[str, int]] = field(default_factory=list)  # see cql.zones.days_of
     functions: list[Called] = field(default_factory=list)
+    sorted: list[tuple[int, tuple[Literal, ...]]] = field(default_factory=list)
+    parts: list[tuple[Text, Text]] = field(default_factory=list)  # head and body of each
     own_words: dict[str, int] = field(default_factory=dict)  # of an aggregate: slot of the first
     uses_rank: bool = False
     _declared: set[str] = field(default_factory=set)
@@ -95,6 +100,31 @@ class KernelText:
         self.constants.append((slot, value))
         return slot
 
+    def constants_at(self, values: Sequence[Literal | int]) -> int:
+        """The first of the slots, one behind the other, of these."""
+        first, *_ = [self._constant_slot(value) for value in values]
+        return first
+
+    def sorted_at(self, keys: Sequence[Literal]) -> int:
+        """The first of the slots of keys in order; as many more follow (``Kernel.sorted``)."""
+        k = len(self.sorted)
+        slots = [self.layout.slot(f"sorted {k} {n}") for n in range(2 * len(keys))]
+        self.sorted.append((slots[0], tuple(keys)))
+        return slots[0]
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[int]:
+        """What is written inside is a function of its own, with that number."""
+        outside = self.head, self.body, self._declared
+        self.head, self.body, self._declared = Text(), Text(), set()
+        number = len(self.parts)
+        self.parts.append((self.head, self.body))
+        try:
+            with self.body.block():
+                yield number
+        finally:
+            self.head, self.body, self._declared = outside
+
     def table(self, table: DictionaryTable) -> int:
         if table not in self.tables:
             self.tables.append(table)
@@ -120,17 +150,28 @@ class KernelText:
         return self.declare("rank", f"as_i32({self.word('rank')}, {length})")
 
     def host(self, site: HostSite) -> int:
-        return self.hosts.index(site)
-
-    def add_host(self, site: HostSite) -> None:
-        if site in self.hosts:
-            return
-        k = len(self.hosts)
-        self.hosts.append(site)
+        k = self.hosts.index(site)
         rows = self.declare("host_rows", self.word("host rows"))
         view = VIEWS[site.type.storage]
         self.declare(f"hv{k}", f"{view}({self.word(f'host {k} values')}, {rows})")
         self.declare(f"hs{k}", f"as_u8({self.word(f'host {k} status')}, {rows})")
+        return k
+
+    def add_host(self, site: HostSite) -> None:
+        if site not in self.hosts:
+            self.hosts.append(site)
+            self.host(site)
+
+    def host_arguments(self, k: int) -> list[tuple[str, str]]:
+        """Of host column ``k``: the arrays of each argument, values and statuses."""
+        rows = self.declare("host_rows", self.word("host rows"))
+        names = []
+        for a, arg in enumerate(self.hosts[k].args):
+            view = VIEWS[arg.type.storage]
+            values = f"{view}({self.word(f'host {k} argument {a}')}, {rows})"
+            status = f"as_u8({self.word(f'host {k} mask {a}')}, {rows})"
+            names.append((self.declare(f"ha{k}_{a}", values), self.declare(f"hm{k}_{a}", status)))
+        return names
 
     def function(self, function: Called) -> tuple[str, str]:
         """The locals that hold what ``call_function`` calls: a function's address and its own."""
@@ -162,11 +203,12 @@ class KernelText:
 
     def finish(self, *opening: str) -> Kernel:
         """The kernel that begins with these lines."""
-        words = f"d = words(desc, {len(self.layout)})"
-        lines = (words, *opening, *str(self.head).splitlines())
-        head = "".join(f"    {line}\n" for line in lines)
+        functions = [
+            self._function(f"part{k}", (), head, body) for k, (head, body) in enumerate(self.parts)
+        ]
+        functions.append(self._function("op", opening, self.head, self.body))
         return Kernel(
-            module_text(f"{OPERATOR}\ndef op(desc, unit):\n{head}{self.body}"),
+            module_text("\n\n".join(functions)),
             self.layout.slots,
             tuple(self.constants),
             tuple(self.window_constants.items()),
@@ -176,8 +218,16 @@ class KernelText:
             tuple(self.counters),
             tuple(self.zones),
             tuple(self.functions),
+            tuple(self.sorted),
+            len(self.parts),
             self.uses_rank,
         )
+
+    def _function(self, name: str, opening: Sequence[str], head: Text, body: Text) -> str:
+        words = f"d = words(desc, {len(self.layout)})"
+        lines = (words, *opening, *str(head).splitlines())
+        text = "".join(f"    {line}\n" for line in lines)
+        return f"{OPERATOR}\ndef {name}(desc, unit):\n{text}{body}"
 
     def site(self, site: ErrorSite) -> int:
         self.sites.append(site)
@@ -195,6 +245,8 @@ class RowScope:
         self.place = index  # of the row in host columns
         self.columns: list[Code | Lazy] = []
         self._skip = skip
+        self._parts: dict[int, Part] = {}  # by the id of what they compute
+        self._frame: Frame | None = None  # inside of a part
 
     def load(self, column: int) -> Code:
         entry = self.columns[column]
@@ -225,10 +277,8 @@ class RowScope:
         return value, f"hs{k}[{self.place}]"
 
     def host_arguments(self, site: HostSite) -> list[tuple[str, str]]:
-        k = self.kernel.host(site)
-        return [
-            (f"ha{k}_{a}[{self.place}]", f"hm{k}_{a}[{self.place}]") for a in range(len(site.args))
-        ]
+        arrays = self.kernel.host_arguments(self.kernel.host(site))
+        return [(f"{v}[{self.place}]", f"{s}[{self.place}]") for v, s in arrays]
 
     def keep(self, words: Sequence[str], room: int = 0) -> int:
         first = self.kernel.words(len(words) + room)
@@ -244,16 +294,107 @@ class RowScope:
         return f"call_function({address}, {own}, desc + {8 * arguments}, desc + {8 * results})"
 
     def need_table(self, table: DictionaryTable, code: str) -> str:
-        k = self.kernel.table(table)
-        return f"status = 2; detail = {NEED_TABLE + k}; detail_row = int64({code}); break"
+        return self._need(f"{NEED_TABLE + self.kernel.table(table)}", f"int64({code})")
 
     def need_rank(self) -> str:
-        return f"status = 2; detail = {NEED_RANK}; break"
+        return self._need(str(NEED_RANK))
 
     def fail(self, site: ErrorSite) -> str:
-        if self._skip is not None:
-            return self._skip
-        return f"status = 3; detail = {self.kernel.site(site)}; break"
+        if self._frame is None:
+            return self._failed(str(self.kernel.site(site)))
+        return f"{self._frame.detail} = {self.kernel.site(site)}; return 3"
+
+    def _need(self, detail: str, row: str | None = None) -> str:
+        if self._frame is not None:
+            with_row = "" if row is None else f"{self._frame.row} = {row}; "
+            return f"{self._frame.detail} = {detail}; {with_row}return 2"
+        with_row = "" if row is None else f"detail_row = {row}; "
+        return f"status = 2; detail = {detail}; {with_row}break"
+
+    def _failed(self, detail: str) -> str:
+        return self._skip or f"status = 3; detail = {detail}; break"
+
+    # -- constants in rows, and parts ---------------------------------------------------------
+
+    def words(self, values: Sequence[Literal | int]) -> Callable[[str], str]:
+        return _words_from(self.kernel.constants_at(values))
+
+    def sorted_words(
+        self, keys: Sequence[Literal]
+    ) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        first = self.kernel.sorted_at(keys)
+        return _words_from(first), _words_from(first + len(keys))
+
+    def divide(self, expr: Expr) -> Expr:
+        """Parts find the columns that they read, and the row, in words of the kernel's own."""
+        whole, parts = divide(expr)
+        if not parts:
+            return expr
+        nodes = [node for part in parts.values() for node in walk(part)]
+        types = {node.index: node.type for node in nodes if isinstance(node, Column)}
+        first = self.kernel.words(5 + 2 * len(types))
+        frame = Frame(first, {c: first + 5 + 2 * k for k, c in enumerate(sorted(types))}, types)
+        if any(map(is_text_node, nodes)):
+            self.line(f"{frame.place} = int64({self.place})")
+        for column, slot in frame.columns.items():
+            code = self.load(column)
+            self.line(f"d[{slot}] = {word(code.value, types[column])}")
+            if code.valid is not None:
+                self.line(f"d[{slot + 1}] = int64({code.valid})")
+        self._parts |= {key: Part(part, frame) for key, part in parts.items()}
+        return whole
+
+    def part(self, expr: Expr, emit: Callable[[Expr, RowScope], Code]) -> Code | None:
+        part = self._parts.get(id(expr))
+        if part is None:
+            return None
+        frame = part.frame
+        if part.number < 0:
+            with self.kernel.part() as part.number:
+                inner = self._inside(part)
+                code = emit(expr, inner)
+                inner.line(f"{frame.value} = {word(code.value, expr.type)}")
+                inner.line(
+                    f"{frame.valid} = {'1' if code.valid is None else f'int64({code.valid})'}"
+                )
+                inner.line("return 0")
+            part.nullable = code.valid is not None
+        status, value = self.temp("p"), self.temp("x")
+        address = self.kernel.word(f"part {part.number}")
+        self.line(f"{status} = call_operator({address}, desc, 0)")
+        if self._frame is not None:
+            self._block(f"if {status} != 0:", f"return {status}")
+        else:
+            self._block(f"if {status} == 3:", self._failed(frame.detail))
+            self._block(f"if {status} == 2:", self._need(frame.detail, frame.row))
+        self.line(f"{value} = {of_word(frame.value, expr.type)}")
+        if not part.nullable:
+            return Code(value, None)
+        valid = self.temp("v")
+        self.line(f"{valid} = {frame.valid} != 0")
+        return Code(value, valid)
+
+    def _inside(self, part: Part) -> RowScope:
+        """The scope of a part's function, whose parameter is the descriptor."""
+        inner, frame = copy.copy(self), part.frame
+        inner._frame = frame
+        inner._parts = {key: p for key, p in self._parts.items() if p is not part}
+        inner.place = f"uint64({frame.place})"
+        inner.columns = [*self.columns]
+        for column in columns_of(part.expr):
+            slot, given = frame.columns[column], self.columns[column]
+            assert isinstance(given, Code)
+            value = self.kernel.declare(f"a{column}", of_word(f"d[{slot}]", frame.types[column]))
+            valid = None
+            if given.valid is not None:
+                valid = self.kernel.declare(f"a{column}_ok", f"d[{slot + 1}] != 0")
+            inner.columns[column] = Code(value, valid)
+        return inner
+
+    def _block(self, opening: str, statement: str) -> None:
+        self.line(opening)
+        with self.block():
+            self.line(statement)
 
     def temp(self, prefix: str = "x") -> str:
         return self.kernel.temp(prefix)
@@ -265,6 +406,51 @@ class RowScope:
     def block(self) -> Iterator[None]:
         with self.kernel.body.block():
             yield
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The words, ``first`` and those behind it, in which parts of one expression get their
+    arguments and leave their results. ``columns``: slot of each column's value, its flag behind
+    it."""
+
+    first: int
+    columns: dict[int, int]
+    types: dict[int, DataType]
+
+    @property
+    def detail(self) -> str:
+        return f"d[{self.first}]"
+
+    @property
+    def row(self) -> str:
+        return f"d[{self.first + 1}]"
+
+    @property
+    def value(self) -> str:
+        return f"d[{self.first + 2}]"
+
+    @property
+    def valid(self) -> str:
+        return f"d[{self.first + 3}]"
+
+    @property
+    def place(self) -> str:
+        return f"d[{self.first + 4}]"
+
+
+@dataclass(slots=True)
+class Part:
+    """An expression that has a function of its own, once that is written: ``number``."""
+
+    expr: Expr
+    frame: Frame
+    number: int = -1
+    nullable: bool = True
+
+
+def _words_from(first: int) -> Callable[[str], str]:
+    return lambda number: f"d[uint64({first} + {number})]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def can_split(schema: Schema, keys: Sequence[Expr], conditions: Sequence[Expr] =
         return False
     types = tuple(key.type for key in keys)
     kernel = _write((schema, tuple(keys), types, tuple(conditions), False))
-    asks = (kernel.tables, kernel.functions, kernel.sites, kernel.zones)
+    asks = (kernel.tables, kernel.functions, kernel.sites, kernel.zones, kernel.parts)
     return not any(asks) and not kernel.uses_rank
 
 

@@ -13,7 +13,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
-from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import Origin, attribute_origins, origins
@@ -131,13 +130,7 @@ class StageWriter:
         """Writes the arguments of host column ``k`` for all rows (of the partition), then asks for
         the column."""
         body, site = self.kernel.body, self.kernel.hosts[k]
-        for a, arg in enumerate(site.args):
-            view = VIEWS[arg.type.storage]
-            self.kernel.declare(
-                f"ha{k}_{a}", f"{view}({self.kernel.word(f'host {k} argument {a}')}, host_rows)"
-            )
-            word = self.kernel.word(f"host {k} mask {a}")
-            self.kernel.declare(f"hm{k}_{a}", f"as_u8({word}, host_rows)")
+        self.kernel.host_arguments(k)
         with body.block(f"if status == 0 and u[{PHASE}] == {k}:"):
             with body.block("for i in range(n):"):
                 body.line(self._row_is("i"))

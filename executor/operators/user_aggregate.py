@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cql.executor.expression_scope import Again, Called, Code, ErrorSite
-from cql.executor.expression_user import flat, of_word, word
+from cql.executor.expression_scope import Again, Called, Code, ErrorSite, of_word, word
+from cql.executor.expression_user import flat
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.planner.expr import Value
 from cql.planner.logical import AggregateCall

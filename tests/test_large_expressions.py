@@ -1,0 +1,327 @@
+"""Large expressions: what they give, how they are cut, and who waits while they are compiled."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cql.deep import deep_stack
+from cql.errors import CqlError, RunError
+from cql.executor import codegen, compiler_process, expression_parts, written
+from cql.executor.expression_lookup import choice, membership
+from cql.executor.expression_parts import divide
+from cql.memo import Memo
+from cql.planner.expr import Call, Case, Column, Expr, Literal, walk
+from cql.session import Session
+from cql.types import BIGINT, BOOLEAN
+
+N = 60
+ROWS = {
+    "ts": list(range(N)),
+    "v": [None if k % 9 == 8 else k - 9 for k in range(N)],
+    "w": [k * 31 % 11 for k in range(N)],
+    "s": [None if k % 7 == 6 else f"t{k % 30}" for k in range(N)],
+    "x": [float("nan") if k % 10 == 9 else (k % 20) / 2 - 0.0 for k in range(N)],
+}
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session(False) as made:
+        made.create_stream("a", pa.table(ROWS), ordered_by="ts", unit="seconds")
+        yield made
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small expressions are cut as large ones are."""
+    cut_small(monkeypatch)
+
+
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WHOLE", 8), ("WHOLE_LEVELS", 3), ("PART", 6), ("LEVELS", 3)):
+        monkeypatch.setattr(expression_parts, name, value)
+    monkeypatch.setattr(written, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+
+
+def got(session: Session, text: str) -> list[Any]:
+    return session.sql(text).to_arrow().column(0).to_pylist()
+
+
+# --------------------------------------------------------------------------- tables of constants
+
+MANY = range(1000)
+TABLES: list[tuple[str, Callable[[int], Any]]] = [
+    (
+        f"CASE {' '.join(f'WHEN v = {i} THEN {i * 3}' for i in MANY)} END",
+        lambda k: None if (v := ROWS["v"][k]) is None or v < 0 else 3 * v,
+    ),
+    (
+        "CASE s "
+        + " ".join(f"WHEN 't{i}' THEN 'r{i}'" for i in reversed(MANY) if i % 3)
+        + " ELSE s END",
+        lambda k: (s := ROWS["s"][k]) and (f"r{s[1:]}" if int(s[1:]) % 3 else s),
+    ),
+    (
+        "CASE "
+        + " ".join(f"WHEN v IN ({i}, {i + 1}, 5) OR v = {-i} THEN {i}" for i in range(10, 40, 2))
+        + " WHEN v = 3 THEN NULL ELSE w END",
+        lambda k: _several(ROWS["v"][k], ROWS["w"][k]),
+    ),
+    (
+        f"x IN ({', '.join(f'{i / 2}D' for i in range(17))}, -0.0D)",
+        lambda k: ROWS["x"][k] <= 8,
+    ),
+    (
+        " OR ".join(f"w = {i}" for i in range(0, 40, 2)),
+        lambda k: ROWS["w"][k] % 2 == 0,
+    ),
+    (
+        " AND ".join(f"v <> {i}" for i in range(20)),
+        lambda k: None if (v := ROWS["v"][k]) is None else not 0 <= v < 20,
+    ),
+]
+
+
+def _several(v: int | None, w: int) -> int | None:
+    if v is None:
+        return w
+    for i in range(10, 40, 2):
+        if v in (i, i + 1, 5, -i):
+            return i
+    return None if v == 3 else w
+
+
+@pytest.mark.parametrize("table", range(len(TABLES)))
+def test_constants_are_looked_up(session: Session, table: int) -> None:
+    text, expected = TABLES[table]
+    query = session.sql(f"SELECT {text} AS y FROM a")
+    assert query.to_arrow().column(0).to_pylist() == [expected(k) for k in range(N)]
+    source = query.explain("kernel")
+    assert str(source).count("\n") < 150  # however many constants there are
+
+
+def test_constants_of_texts_that_are_numbered_anew(session: Session) -> None:
+    """Compaction changes the codes of texts: the table is put in order again."""
+    rows = 3000
+    texts = pa.table({"ts": range(rows), "s": [f"new {k}" if k % 3 else "t7" for k in range(rows)]})
+    session.create_stream("b", texts, ordered_by="ts", unit="seconds")
+    session.set("morsel_rows", 64)
+    case = " ".join(f"WHEN 't{i}' THEN 'r{i}'" for i in range(20))
+    found = got(session, f"SELECT CASE s {case} END AS y FROM b")
+    assert found == [None if k % 3 else "r7" for k in range(rows)]
+
+
+# --------------------------------------------------------------------------- parts
+
+PARTS = [
+    "CASE WHEN v < 0 THEN w WHEN v < 5 THEN v * w WHEN v < w THEN v - w ELSE w + 9 END",
+    "v + w * 2 + v * 3 + w * 4 + v * 5 + w * 6 + v * 7 + w * 8 + v * 9 + w * 10",
+    "v > 1 AND w > 2 AND v * w > 3 AND v - w > -4 AND v + w > 5 AND v < 50 AND w < 9",
+    "v < 1 OR w = 2 OR v * w < 3 OR v - w > 40 OR v + w < 5 OR v > 45 OR w > 9",
+    "coalesce(nullif(v, 1), nullif(w, 2), nullif(v + w, 3), nullif(v * w, 4))",
+    "least(v, w, v * w, v - w, v + w, w * w, v * v)",
+    "greatest(v, w, v * w, v - w, v + w, w * w, v * v)",
+    "CASE WHEN upper(s) = 'T3' THEN concat_ws('-', s, v, w) WHEN s < 't2' THEN s ELSE 'z' END",
+    "CASE WHEN w > 0 AND v / w > 1 THEN v / w + v % w WHEN w = 0 THEN -1 ELSE v * w END",
+    "x * 2 + x * 3 - x / 4 + x * 5 + x * 6 - x * 7 + sqrt(x * x) + x * 8",
+    "CASE WHEN v > 0 THEN CASE WHEN v > 1 THEN CASE WHEN v > 2 THEN CASE WHEN w > 3 THEN v"
+    " ELSE w END ELSE 2 END ELSE 1 END ELSE 0 END",
+]
+
+
+def _same(a: list[Any], b: list[Any]) -> bool:
+    return all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("runtime", ["depth_first", "ordered"])
+def test_parts_give_what_the_whole_gives(
+    session: Session, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    """All of them are columns of one query: first whole, then in parts."""
+    session.set("runtime", runtime)
+    session.set("workers", 2 if runtime == "ordered" else 0)
+    session.set("morsel_rows", 16)
+    text = f"SELECT {', '.join(f'{e} AS c{k}' for k, e in enumerate(PARTS))} FROM a"
+    whole = session.sql(text).to_arrow()
+    cut_small(monkeypatch)
+    query = session.sql(text)
+    parts = query.to_arrow()
+    assert str(query.explain("kernel")).count("def part") >= len(PARTS)
+    for name in whole.column_names:
+        assert _same(whole[name].to_pylist(), parts[name].to_pylist()), name
+
+
+def test_a_row_that_fails_in_a_part(session: Session, small_parts: None) -> None:
+    """In the part of a filter, of an argument of a text function, and of a part."""
+    deep = "v + w * 2 + v * 3 + w * 4 + 100 / (v - 3) + v * 5 + w * 6 + v * 7"
+    for text in (
+        f"SELECT {deep} AS y FROM a",
+        f"SELECT v FROM a WHERE {deep} > 0",
+        f"SELECT concat_ws('-', s, {deep}) AS y FROM a",
+    ):
+        with pytest.raises(CqlError, match="division by zero") as caught:
+            session.sql(text).to_arrow()
+        assert caught.value.line == 1
+        kept = session.sql(f"{text} ON BAD ROW KEEP")
+        rows = kept.to_arrow().num_rows
+        assert kept.progress().bad == 1
+        assert rows == N - 1 or "WHERE" in text
+
+
+def test_a_case_deeper_than_python_indents(session: Session) -> None:
+    text = f"SELECT {'CASE WHEN w > 0 THEN ' * 99} 1 {'END ' * 99} AS y FROM a"
+    assert got(session, text) == [1 if w > 0 else None for w in ROWS["w"]]
+
+
+def test_how_expressions_are_cut() -> None:
+    """No function has more than a few parts' worth of nodes, and each stays what it was."""
+    v = Column(0, "v", BIGINT)
+
+    def less(k: int) -> Expr:
+        return Call("lt", (v, Call("mul", (v, Literal(k, BIGINT)), BIGINT)), BOOLEAN)
+
+    total: Expr = v
+    for k in range(500):
+        total = Call("add", (total, Literal(k, BIGINT)), BIGINT)
+    tests = tuple(less(k) for k in range(400))
+    for expr in (
+        total,
+        Call("and", tests, BOOLEAN),
+        Call("or", tests, BOOLEAN),
+        Call("coalesce", tests, BOOLEAN),
+        Call("least", tests, BOOLEAN),
+        Case(tuple((t, v) for t in tests), v, BIGINT),
+    ):
+        with deep_stack():
+            whole, parts = divide(expr)
+        assert len(parts) > 5
+        for root in (whole, *parts.values()):
+            inside, waiting = 0, [root]
+            while waiting:
+                node = waiting.pop()
+                inside += 1
+                if node is root or id(node) not in parts:
+                    waiting += _children(node)
+            assert inside <= 3 * expression_parts.PART
+        leaves = [e for e in walk(expr) if not _children(e)]
+        assert [e for e in walk(whole) if not _children(e)] == leaves
+    assert divide(less(1)).parts == {}
+
+
+def _children(expr: Expr) -> list[Expr]:
+    from cql.planner.expr import children
+
+    return list(children(expr))
+
+
+def test_what_is_no_table() -> None:
+    v, other = Column(0, "v", BIGINT), Column(1, "o", BIGINT)
+    one, none = Literal(1, BIGINT), Literal(None, BIGINT)
+
+    def eq(a: Expr, b: Expr) -> Call:
+        return Call("eq", (a, b), BOOLEAN)
+
+    assert membership(eq(v, one)) == membership(eq(one, v))
+    assert membership(eq(v, none)) is None
+    assert membership(eq(v, other)) is None
+    assert membership(Call("or", (eq(v, one), eq(other, one)), BOOLEAN)) is None
+    assert membership(Call("and", (eq(v, one), eq(v, one)), BOOLEAN)) is None
+    few = Case(tuple((eq(v, Literal(k, BIGINT)), one) for k in range(3)), None, BIGINT)
+    assert choice(few) is None
+
+
+# --------------------------------------------------------------------------- who waits
+
+
+@pytest.fixture
+def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codegen, "LARGE", 10)
+
+
+def test_a_large_kernel_is_compiled_by_another_process(tmp_path: Path, in_a_process: None) -> None:
+    """Which keeps it on disk; an error of its text is told as any other."""
+    lines = "\n".join(f"x{k} = {k}" for k in range(20))
+    file = str(tmp_path / "who")
+    text = f"import os\n{lines}\nwith open({file!r}, 'a') as f:\n    f.write(f'{{os.getpid()}} ')\n"
+    codegen.load(text, str(tmp_path))
+    who = [int(pid) for pid in (tmp_path / "who").read_text().split()]
+    assert len(who) == 2
+    assert who[0] != os.getpid() == who[1]
+    with pytest.raises(ZeroDivisionError):
+        codegen.load(text + "1 / 0\n", str(tmp_path))
+
+
+HANGS = "import time\n" + "\n".join(f"x{k} = {k}" for k in range(20)) + "\ntime.sleep(600)\n"
+
+
+def test_an_interrupt_ends_the_compilation(
+    tmp_path: Path,
+    in_a_process: None,
+    interrupts: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    children = []
+    begin = compiler_process.subprocess.Popen
+
+    def started(*args: Any, **options: Any) -> Any:
+        children.append(begin(*args, **options))
+        return children[0]
+
+    def press() -> bool:
+        if len(children) == 1:
+            interrupts()
+        return False
+
+    monkeypatch.setattr(compiler_process.subprocess, "Popen", started)
+    with pytest.raises(KeyboardInterrupt):
+        codegen.load(HANGS, str(tmp_path), press)
+    (child,) = children
+    assert child.returncode is not None
+
+
+def test_a_query_that_is_stopped_while_it_compiles(
+    session: Session, tmp_path: Path, in_a_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another query compiles what it needs."""
+    begun, asked = threading.Event(), []
+
+    def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
+        begun.set()
+        while not stop():
+            asked.append(1)
+        raise compiler_process.StoppedError
+
+    session.set("kernel_cache", str(tmp_path))
+    query = session.sql("SELECT v * 3 - 7777 AS y, w - v AS z FROM a WHERE v < 7777")
+    with monkeypatch.context() as patched:
+        patched.setattr(codegen, "compile_apart", compile_apart)
+        reader = threading.Thread(target=lambda: list(query))
+        reader.start()
+        assert begun.wait(60)
+        patched.setattr(codegen, "LARGE", 10**6)
+        assert got(session, "SELECT w FROM a WHERE w > 100000") == []
+        query.stop()
+        reader.join(60)
+    assert not reader.is_alive()
+    assert query.status == "stopped"
+
+
+def test_a_kernel_beyond_all_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codegen, "MOST_LINES", 40)
+    with pytest.raises(RunError, match=r"too large to compile: its kernel has \d+ lines, of which"):
+        session.sql("SELECT v + 31 AS a, v * 37 AS b, w - v AS c FROM a WHERE v > 41").to_arrow()
+
+
+def test_a_compiler_that_was_killed(
+    tmp_path: Path, in_a_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os, signal\n" + "\n" * 20 + "os.kill(os.getpid(), signal.SIGKILL)\n"
+    with pytest.raises(RunError, match="ended by signal 9"):
+        codegen.load(text, str(tmp_path))
