@@ -472,12 +472,11 @@ class Execution:
             self.queries[0].on_notice(notices.pop(0))
 
     def _tell_far(self, feed: Feed) -> None:
-        """Says once of an input that a row of it was further ahead than MAX ADVANCE. Where none
-        is declared and the input has an end, nobody waits: only if others would have been late."""
+        """Says once of an input that MAX ADVANCE was right to wait: rows came behind one that was
+        further ahead, and would have been late. Distances alone tell nothing: where a row a day is
+        the rule, each is far ahead of the one before."""
         for attribute in feed.attributes if feed.source.name not in self._told else ():
-            declared = attribute.progress.max_advance is not None
-            waits = declared or not feed.source.relation.bounded
-            if attribute.far_rows if waits else attribute.kept[0]:
+            if attribute.kept[0]:
                 self._told.add(feed.source.name)
                 most = duration(int(attribute.words[cut.ADVANCE]), attribute.field.type)
                 self.queries[0].on_notice(

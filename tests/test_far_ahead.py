@@ -148,6 +148,43 @@ def test_gaps_of_honest_rows_cost_nothing(session: Session) -> None:
     assert [r["kind"] for r in query.late().to_pylist()] == ["rows", "pairs"]
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("declared", [None, "2 hours"])
+def test_sparse_rows_in_order_are_no_notice(
+    session: Session, bounded: bool, declared: str | None
+) -> None:
+    """A row a day, and a hundred each morning: all are honest, whatever their distances."""
+    daily = [at(0) + dt.timedelta(days=k) for k in range(20)]
+    mornings = [at(m / 10) + dt.timedelta(days=d) for d in range(5) for m in range(100)]
+    notices: list[str] = []
+    session.on_notice = notices.append
+    for times in (daily, mornings):
+        rows = [{"ts": t} for t in times]
+        session.create_stream(
+            "s",
+            lambda rows=rows: iter(rows),
+            ordered_by="ts",
+            max_advance=declared,
+            bounded=bounded,
+            replace=True,
+        )
+        assert run(session, COUNT.format("1 HOUR"))[0] == len(rows)
+    assert notices == []
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_jump_among_sparse_rows_is_told_once(session: Session, bounded: bool) -> None:
+    """Ten years ahead of a row a day: the rows after it show that it was wrong."""
+    times = [at(0) + dt.timedelta(days=k) for k in range(20)]
+    rows = [{"ts": t} for t in [*times[:8], at(0) + dt.timedelta(days=3650), *times[8:]]]
+    notices: list[str] = []
+    session.on_notice = notices.append
+    session.create_stream("s", lambda: iter(rows), ordered_by="ts", bounded=bounded)
+    assert run(session, COUNT.format("1 HOUR"))[0] == 21
+    assert len(notices) == 1
+    assert "s.ts jumped by more than 1 hour" in notices[0]
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
 def test_files(session: Session, tmp_path: Path, kind: str) -> None:
     table = pa.table({"ts": with_far(at(2, 2), 2)})
