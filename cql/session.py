@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import sys
 import threading
 import warnings
 import weakref
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.apart import load_module
+from cql.compiling import WATCH
 from cql.declare import (
     Clauses,
     Names,
@@ -144,6 +146,7 @@ class Session:
         """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
         has not run yet (neither has an INSERT), everything else has."""
         self._check_open()
+        WATCH.asked_by(self._notice_compiling)
         for tree in _trees(text):
             with self._lock:
                 try:
@@ -332,6 +335,7 @@ class Session:
         return recipe(bound, origin, self.catalog, self._make_run, inserts=inserts)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
+        WATCH.asked_by(self._notice_compiling)
         run = self._run(plan, settings)
         run.on_notice = self._notice
         return run
@@ -626,6 +630,13 @@ class Session:
                     f"on_notice raised {error_text(error)}",
                     hint=f"it was told: {message}",
                 ) from error
+
+    def _notice_compiling(self, message: str) -> None:
+        """No warning, which might be an error on a machine that is new."""
+        if self.on_notice is _warn:
+            print(f"cql: {message}", file=sys.stderr, flush=True)
+        else:
+            self.on_notice(message)
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""

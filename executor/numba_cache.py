@@ -22,6 +22,8 @@ from typing import Any
 
 from numba.core import caching, config
 
+from cql.compiling import WATCH
+
 _MARK = "_cql_tolerant"
 KERNELS = "cql.executor.kernels"
 #: Files of this folder from which kernels import.
@@ -69,17 +71,21 @@ def temporary_folder() -> Path:
 def _forgiving_load(load: Callable[..., Any]) -> Callable[..., Any]:
     def load_overload(cache: Any, sig: Any, target_context: Any) -> Any:
         try:
-            return load(cache, sig, target_context)
+            found = load(cache, sig, target_context)
         except Exception:  # unpickling damaged bytes can raise anything
             with contextlib.suppress(OSError):
                 cache.flush()
-            return None
+            found = None
+        if found is None:
+            WATCH.begins()
+        return found
 
     return load_overload
 
 
 def _forgiving_save(save: Callable[..., Any]) -> Callable[..., Any]:
     def save_overload(cache: Any, sig: Any, data: Any) -> None:
+        WATCH.ends()
         try:
             save(cache, sig, data)
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,9 @@ from catalog_tools import blocks_of_eight
 from spark_fixtures import spark
 
 __all__ = ["spark"]
+
+#: Here and in processes of tests: what is compiled already must not decide what they print.
+os.environ["CQL_COMPILE_NOTICE"] = "off"
 
 _FULL = "--full"
 _SEED = "--seed"

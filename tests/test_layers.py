@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
     (
         "cql.apart",
+        "cql.compiling",
         "cql.deep",
         "cql.errors",
         "cql.foreign",
