@@ -155,7 +155,7 @@ def _shared_windows(planned: Planned, value: Any) -> str | None:
 
 
 def _order_enforcement(planned: Planned, value: Any) -> str | None:
-    if any(_sorted(n.input) for n in planned.windows):
+    if any(_sorted(n.input) for n in [*planned.windows, *planned.of(ph.DupelimExec)]):
         return None
     return _no_window(planned) or "the windows of this plan do not take rows by their time"
 
@@ -171,7 +171,10 @@ def _sorted(node: ph.Physical) -> bool:
 def _slack(planned: Planned, value: Any) -> str | None:
     if planned.of(ph.SlackExec):
         return None
-    return "there is no windowed aggregate over rows with a time, and no ORDER BY such a time"
+    return (
+        "there is no windowed aggregate or DISTINCT over rows with a time, and no ORDER BY such a"
+        " time"
+    )
 
 
 # -- unions and joins ------------------------------------------------------------------------------
@@ -228,7 +231,8 @@ def _join_load(planned: Planned, value: Any) -> str | None:
 
 
 def _join_punctuation(planned: Planned, value: Any) -> str | None:
-    closed = [n for n in planned.asked(lg.Aggregate) if closing_pair(n) is not None]
+    pairs = [n for n in planned.asked(lg.Aggregate) if closing_pair(n) is not None]
+    closed = [n for n in pairs if not n.distinct]
     if not closed or not planned.windows:
         return "there are no groups of both times of a join"
     joint = any(n.why.startswith(JOINT) for n in planned.windows)

@@ -13,6 +13,7 @@ from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.graph_partitions import Partitions
 from cql.executor.operators.asof_join import asof_operator
 from cql.executor.operators.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.dupelim import DupelimOperator
 from cql.executor.operators.instances import ReplicatedOperator, can_replicate
 from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.lookup import LookupOperator
@@ -39,6 +40,7 @@ from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -214,6 +216,12 @@ class _Builder:
                 index = self.add(
                     slack, node.schema, node.schema, owned=frozenset(), stragglers=True
                 )
+                self.edge(node.input, below, index, 0)
+                return index
+            case DupelimExec():
+                below = self.operator_below(node.input)
+                dupelim = DupelimOperator(self.name("dupelim"), node, self.workspace)
+                index = self.add(dupelim, node.schema, node.schema, stragglers=True)
                 self.edge(node.input, below, index, 0)
                 return index
             case LateRowsExec():

@@ -1,7 +1,8 @@
 """Where rows and pairs went, per operator: what the conservation laws are stated in.
 
 Stateless: in = out + filtered + bad + late. Sort and merging union: in = out + over_limit + held,
-and where progress releases them + late_rows + bad. Rows that are repeated for each of their
+and where progress releases them + late_rows + bad. Dupelim: in = out + duplicates, out = held +
+purged (the rows that it still knows, and not any more). Rows that are repeated for each of their
 windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
 out + filtered_after + bad_results + over_limit (what a LIMIT above would leave out). A relation:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cql.executor.graph import Graph
+from cql.executor.operators.dupelim import DupelimOperator
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.oop_join import OopJoinOperator
@@ -61,4 +62,4 @@ def fills(operator: Operator) -> bool:
     last = first_of(operator)
     if isinstance(last, StageOperator):
         return not (last.code.by_ref or last.code.passes)
-    return isinstance(last, OopJoinOperator)
+    return isinstance(last, OopJoinOperator | DupelimOperator)

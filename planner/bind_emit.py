@@ -1,9 +1,10 @@
 """EMIT ON WINDOW CLOSE: rows leave when progress has passed their time.
 
-What windows, sessions and groups that punctuation closes give leaves then anyway. Rows that pass as
-they come (of filters, projections, joins, unions, window functions) are held: an ORDER BY of their
-time, which punctuation releases (out-of-order paper §5.5). The time of a row is the event time of
-its stream, of a join the later of its members', of a window function the end of the window.
+What windows, sessions and groups that punctuation closes give leaves then anyway. A DISTINCT is
+grouped, so that its rows leave as such groups do. Rows that pass as they come (of filters,
+projections, joins, unions, window functions) are held: an ORDER BY of their time, which punctuation
+releases (out-of-order paper §5.5). The time of a row is the event time of its stream, of a join the
+later of its members', of a window function the end of the window.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def waits_for_close(emit: exp.Expr | None) -> bool:
 def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
     """``plan`` where each row leaves when progress has passed its time. BindError where no time
     progresses."""
-    if changes(plan) or _closes(plan):
+    if changes(plan):
+        return plan
+    plan = _grouped(plan)
+    if _closes(plan):
         return plan
     if isinstance(plan, Project):
         return replace(plan, input=held(binder, plan.input, emit))
@@ -63,6 +67,21 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
             hint="declare ORDERED BY or WATERMARK on the streams of the query, or leave it out",
         )
     return Sort(plan, (SortKey(time, False, True),), None, 0, None, binder.pos(emit), CLAUSE)
+
+
+def _grouped(plan: Logical) -> Logical:
+    """``plan`` whose rows, where they are those of a DISTINCT, are groups that close."""
+    match plan:
+        case Aggregate():
+            return replace(plan, distinct=False)
+        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number():
+            return replace(plan, input=_grouped(plan.input))
+        case Join():
+            return replace(plan, left=_grouped(plan.left), right=_grouped(plan.right))
+        case Union():
+            return replace(plan, inputs=tuple(map(_grouped, plan.inputs)))
+        case _:
+            return plan
 
 
 def _closes(plan: Logical) -> bool:

@@ -97,8 +97,9 @@ def _check_units(binder: Binder, union: Union, names: Sequence[str], node: exp.E
 
 
 def distinct(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
-    """Each row once: grouping by all columns."""
+    """Each row once: grouping by all columns, of which the first row of a group may leave at
+    once."""
     shown = bound.plan.schema.fields[: bound.width]
     keys = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(shown))
     names = tuple(f.name for f in shown)
-    return Bound(Aggregate(bound.plan, None, keys, (), names, binder.pos(node)))
+    return Bound(Aggregate(bound.plan, None, keys, (), names, binder.pos(node), distinct=True))

@@ -16,6 +16,7 @@ from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.physical import (
     Awaited,
     BucketExec,
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     OnTimeExec,
@@ -76,6 +77,10 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             below = {}
             if node.window is not None:
                 _add(below, node.window.wa, _ends(node.window))
+            return replace(node, input=describe(node.input, below))
+        case DupelimExec():
+            below = dict(wanted)
+            _add(below, node.by, None)
             return replace(node, input=describe(node.input, below))
         case SortExec():
             below = dict(wanted)

@@ -310,6 +310,8 @@ def _physical_line(node: Node) -> Line:
             return Line("LateRows", "", (node.why, "state: none"))
         case ph.OnTimeExec():
             return Line("OnTime", f"by {node.schema[node.wa].name}", (node.why, "state: none"))
+        case ph.DupelimExec():
+            return _dupelim_line(node)
         case ph.RelationExec():
             window = window_text(node.window, node.input.schema)
             return Line("Relation", window, (node.why, _relation_state(node.window)))
@@ -413,6 +415,17 @@ def _wid_line(node: ph.WidAggregateExec) -> Line:
         f"append-only{_progress_text(node)}",
     )
     return Line(name, text, notes)
+
+
+def _dupelim_line(node: ph.DupelimExec) -> Line:
+    name = node.schema[node.by].name
+    kept = f"of one {name}" if node.in_order else f"that punctuation on {name} has not passed"
+    notes = (
+        f"why: {node.why}",
+        f"state: the different rows {kept}",
+        f"append-only{_progress_text(node)}",
+    )
+    return Line("Dupelim", ", ".join(node.schema.names), notes)
 
 
 def _relation_state(window: Window) -> str:

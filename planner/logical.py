@@ -154,7 +154,8 @@ class Aggregate:
     sessions)
     ``window_start``, ``window_end`` and ``window_time`` (= end - 1 unit) in the type of the window
     attribute. ``window`` None: one group set over the whole (bounded) input. ``late_output``: rows
-    that it leaves out for being late are wanted, with all their columns."""
+    that it leaves out for being late are wanted, with all their columns. ``distinct``: it is a
+    DISTINCT, whose rows need not wait for the end of their groups (the keys are all there is)."""
 
     input: Logical
     window: Window | None
@@ -164,6 +165,7 @@ class Aggregate:
     pos: Position | None = field(default=None, compare=False)
     late_output: bool = False
     partitioning: Partitioning | None = None
+    distinct: bool = False
 
     @property
     def schema(self) -> Schema:

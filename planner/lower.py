@@ -40,6 +40,7 @@ from cql.planner.logical import (
     inputs,
     is_inner,
 )
+from cql.planner.lower_dupelim import dupelim
 from cql.planner.lower_join import join_of, projected, with_end
 from cql.planner.lower_relation import (
     changes,
@@ -54,6 +55,7 @@ from cql.planner.lower_window_join import in_time_order, window_join_of
 from cql.planner.pairs import with_columns
 from cql.planner.physical import (
     BucketExec,
+    DupelimExec,
     FilterExec,
     NumberExec,
     OnTimeExec,
@@ -329,6 +331,9 @@ def _unnest(node: Unnest, child: Physical) -> Physical:
 def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
     child = _lower(node.input, settings)
     if node.window is None:
+        distinct = dupelim(node, child, settings)
+        if distinct is not None:
+            return distinct
         times = closing_pair(node)
         if times is not None:
             return _closed_by_pair(node, child, times, settings)
@@ -358,15 +363,14 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
 def _never_ends(node: Aggregate, child: Physical) -> PlanError:
     endless = [s.relation for s in sources(child) if not s.relation.bounded]
     names = ", ".join(".".join(r.name) for r in endless)
-    distinct = not node.calls
-    what = "DISTINCT" if distinct else "an aggregate"
+    what = "DISTINCT" if node.distinct else "an aggregate"
     hint = "add a window: FROM s [RANGE 10 MINUTES SLIDE 1 MINUTE]"
     live = [p.column for r in endless if r.stream is not None for p in r.stream.progress]
     if live:
         timed = endless[0].schema.find(live[0])
         is_timestamp = timed is not None and endless[0].schema[timed].type.is_timestamp
         rising = f"date_trunc('minute', {live[0]})" if is_timestamp else live[0]
-        hint += f"; {'select' if distinct else 'group by'} what rises with time: {rising}"
+        hint += f"; {'select' if node.distinct else 'group by'} what rises with time: {rising}"
     return PlanError(
         f"{what} without a window over unbounded input ({names}) never ends",
         position=node.pos,
@@ -496,7 +500,7 @@ def _row_number(node: RowNumber, settings: Mapping[str, Any]) -> Physical:
 def _in_windows(node: Physical) -> bool:
     """Whether each row is a result of a window or, by a window function, one of its rows."""
     match node:
-        case WidAggregateExec() | BucketExec():
+        case WidAggregateExec() | BucketExec() | DupelimExec():
             return True
         case FilterExec() | ProjectExec() | SortExec():
             return _in_windows(node.input)
@@ -511,8 +515,15 @@ def _in_windows(node: Physical) -> bool:
 def _holds_rows(node: Physical) -> bool:
     """Whether some of them are rows: they may come late."""
     return not isinstance(node, WidAggregateExec) and (
-        isinstance(node, BucketExec) or any(_holds_rows(i) for i in below(node))
+        isinstance(node, BucketExec | DupelimExec) or any(_holds_rows(i) for i in below(node))
     )
+
+
+def _is_distinct(node: Physical) -> bool:
+    """Whether rows of Dupelim, which has left late ones out, pass as they are."""
+    while isinstance(node, FilterExec | ProjectExec):
+        node = node.input
+    return isinstance(node, DupelimExec)
 
 
 def _columns(node: Physical) -> tuple[Column, ...]:
@@ -547,8 +558,9 @@ def _ordered(
     if node.window_end is None:
         released = order.sort(child, keys, node.limit, node.offset)
         if released is not None:
-            if released.order in window_columns(child) and not _holds_rows(child):
-                return released  # windows leave in order: slack has been waited for below them
+            closed = released.order in window_columns(child) and not _holds_rows(child)
+            if closed or _is_distinct(child):
+                return released  # slack has been waited for below
             unit = _unit(node, keys[0])
             below = order.with_slack(child, released.order, unit, settings, node.pos)
             return replace(released, input=below)

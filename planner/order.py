@@ -19,6 +19,7 @@ from cql.planner.expr import Column
 from cql.planner.logical import Aggregate, SortKey, Windowed
 from cql.planner.physical import (
     BucketExec,
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -170,10 +171,20 @@ def sort(
     return PunctuatedSortExec(child, first.expr.index, keys[1:], limit, offset, why)
 
 
+def purged(node: DupelimExec) -> DupelimExec:
+    """``node`` with what lets it forget rows: punctuation, or the order of its input."""
+    name, ordered = node.schema[node.by].name, in_order(node.input, node.by)
+    passes = "the first of equal rows passes as it comes, and is forgotten when"
+    when = f"{name} advances, by which its input is ordered" if ordered else ""
+    when = when or f"punctuation on {name} has passed it"
+    why = f"{passes} {when} (out-of-order paper §5.4)"
+    return replace(node, in_order=ordered, why=why)
+
+
 def joined_in_order(node: Physical, column: int) -> bool:
     """Whether rows come from a join that gives them in the order of that column."""
     match node:
-        case FilterExec():
+        case FilterExec() | DupelimExec():
             return joined_in_order(node.input, column)
         case ProjectExec():
             origin = progress_origin(node.exprs[column], progressing(node.input))
@@ -188,7 +199,7 @@ def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
     """Whether rows come in the order of that column, without stragglers. ``guarded``: but for rows
     that an advance of time beyond MAX ADVANCE has to be confirmed of."""
     match node:
-        case FilterExec():
+        case FilterExec() | DupelimExec():
             return in_order(node.input, column, guarded=guarded)
         case ProjectExec():
             origin = progress_origin(node.exprs[column], progressing(node.input))
@@ -241,6 +252,9 @@ def _below(node: Physical, wanted: int | None, choice: str) -> Physical:
             raise AssertionError("not chosen yet")
         case PunctuatedSortExec():
             return _sort(node, choice)
+        case DupelimExec():
+            child = _below(node.input, _through(node, wanted), choice)
+            return purged(replace(node, input=child))
         case WindowJoinExec():
             wants = zip(node.inputs, node.times, strict=True)
             return with_input(node, tuple(_below(i, time, choice) for i, time in wants))
@@ -267,6 +281,8 @@ def _through(node: Physical, wanted: int | None) -> int | None:
             return node.window_end
         case SlackExec():
             return node.attribute
+        case DupelimExec():
+            return node.by if wanted is None else wanted
         case BucketExec() if wanted is not None and wanted >= len(node.input.schema):
             return node.window.wa
         case ProjectExec():

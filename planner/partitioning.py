@@ -12,6 +12,7 @@ from cql.planner.expr import Cast, Column, Expr
 from cql.planner.join_condition import Terms, key_column
 from cql.planner.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
 from cql.planner.physical import (
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -180,7 +181,7 @@ def origins(node: Physical, key: Expr) -> list[tuple[SourceExec, int]]:
             return [(node, key.index)]
         case FilterExec() | SlackExec() | LateRowsExec() | OnTimeExec() | SortExec():
             return origins(node.input, key)
-        case PunctuatedSortExec():
+        case PunctuatedSortExec() | DupelimExec():
             return origins(node.input, key)
         case ProjectExec():
             return origins(node.input, node.exprs[key.index])

@@ -328,6 +328,22 @@ class OnTimeExec:
 
 
 @dataclass(frozen=True, slots=True)
+class DupelimExec:
+    """Duplicate elimination over a stream (out-of-order paper §5.4): of equal rows the first passes
+    as it comes. It is forgotten when column ``by`` has come past it, by punctuation or, where the
+    input is ``in_order`` of that column, by the rows themselves."""
+
+    input: Physical
+    by: int
+    in_order: bool = False
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
 class ArrivalExec:
     """Rows that enter a relation as they come and never leave it, each before the end of the window
     in column ``end``: the instant is the event time, of a straggler its own watermark."""
@@ -496,6 +512,7 @@ Physical: TypeAlias = (
     | NumberExec
     | LateRowsExec
     | OnTimeExec
+    | DupelimExec
     | ArrivalExec
     | RelationExec
     | SubqueryJoinExec

@@ -8,6 +8,7 @@ from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -49,7 +50,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(sorted(column for column, _ in node.progress))
         case ValuesExec():
             return ()
-        case FilterExec() | OnTimeExec() | LateRowsExec():
+        case FilterExec() | OnTimeExec() | LateRowsExec() | DupelimExec():
             return progressing(node.input)
         case LookupExec():
             return tuple(c for c in progressing(node.input) if c < node.width)
@@ -142,6 +143,8 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
         case FilterExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
             return window_columns(node.input)
+        case DupelimExec():  # a window of each value
+            return progressing(node)
         case LookupExec():
             return tuple(c for c in window_columns(node.input) if c < node.width)
         case TableJoinExec() | UnnestExec():

@@ -295,6 +295,8 @@ def _only_comes(node: Logical) -> bool:
 
 def _of_aggregate(node: Aggregate) -> Progressing:
     closing = closing_key(node)
+    if closing is not None and node.distinct:
+        return _of_project(Project(node.input, node.keys, node.names))
     if closing is not None and closing_pair(node) is None:
         at, column = closing
         info = progressing(node.input)[column]

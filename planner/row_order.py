@@ -14,6 +14,7 @@ from cql.planner.expr import Column, Expr
 from cql.planner.folding import can_fail
 from cql.planner.logical import AggregateCall
 from cql.planner.physical import (
+    DupelimExec,
     FilterExec,
     Physical,
     ProjectExec,
@@ -58,7 +59,7 @@ def _asks_order(node: Physical, matters: bool) -> bool:
             return matters or can_fail(node.condition)
         case ProjectExec():
             return matters or any(map(can_fail, node.exprs))
-        case UnnestExec():
+        case UnnestExec() | DupelimExec():  # equal rows are the same, whichever comes first
             return matters
         case _:
             return True
@@ -94,6 +95,8 @@ def _unique(node: Physical) -> list[set[int]] | None:
     match node:
         case FilterExec():
             return _unique(node.input)
+        case DupelimExec():
+            return [{k} for k in range(len(node.schema))]
         case ProjectExec():
             below = _unique(node.input)
             columns = [(k, e.index) for k, e in enumerate(node.exprs) if isinstance(e, Column)]

@@ -46,6 +46,7 @@ from cql.model import Schema
 from cql.planner.expr import Column
 from cql.planner.physical import (
     BucketExec,
+    DupelimExec,
     FilterExec,
     LateRowsExec,
     MergeUnionExec,
@@ -262,6 +263,10 @@ class Checked:
             case OnTimeExec():
                 gone = counted["rows_out"] + counted.get("late_pairs", 0) + self.bad
                 self._equal("rows_in", counted["rows_in"], gone)
+            case DupelimExec():
+                gone = counted["rows_out"] + counted["duplicates"]
+                self._equal("rows_in", counted["rows_in"], gone)
+                self._equal("rows_out", counted["rows_out"], counted["held"] + counted["purged"])
             case RelationExec():
                 self._equal("rows_in", counted["rows_in"], counted["entered"] + counted["waiting"])
                 self._equal("entered", counted["entered"], counted["left"] + counted["held"])

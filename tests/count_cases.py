@@ -117,6 +117,7 @@ FEATURES = (
     *("SESSION|session_window", "CUMULATE", r"ROWS \d+ SLIDE", "OFFSET", r"HOP\(", r"TUMBLE\("),
     *(r"window\(t, ", "ROW_NUMBER", "LIMIT", r"\bUNION \w+ AS", r"UNION \w+ UNION", "UNION ALL"),
     *("SELECT DISTINCT", r"\(DISTINCT", "FILTER", "array_agg", "percentile|median", r"mode\("),
+    r"SELECT DISTINCT .*(unix_|date_trunc|floor\(t|t / |t - t|CAST\(t|\bt\b)",
     *(r"first\(|last\(", "max_by|min_by", "string_agg|listagg", "collect_set", "stddev|variance"),
     *(
         "HAVING",

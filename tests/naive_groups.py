@@ -103,8 +103,18 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
     >>> tens = Project(s, (call("int_div", column(s, "t"), 10),), ("tens",))
     >>> evaluate(whole(tens, "tens", n="count"), {"s": [(3,), (25,), (9,), (21,)]})
     Answer(rows=[(0, 1), (2, 2)], late_pairs=1, bad_rows=0, undetermined=False)
+
+    DISTINCT passes the first of equal rows as it comes, with what is promised of its columns.
+
+    >>> from dataclasses import replace
+    >>> s = stream("s", "t bigint, k string", slack=5)
+    >>> distinct = replace(whole(s, "t k"), distinct=True)
+    >>> evaluate(distinct, {"s": [(7, "a"), (3, "b"), (7, "a"), (9, "a"), (3, "b"), (3, "c")]})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Answer(rows=[(7, 'a'), (3, 'b'), (9, 'a')], late_pairs=2, bad_rows=0, undetermined=False)
     """
     groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
+    firsts: dict[tuple[Any, ...], Row] = {}
     for row in before_window(rows, column, run):
         try:
             member = _member(node, row)
@@ -116,11 +126,16 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
         mark = moved_mark(node.keys[at], row)
         if mark is not None and member.keys[at] < mark:
             run.late += 1
-        else:
-            groups[tuple(map(group_key, member.keys))].append(member)
+            continue
+        group = tuple(map(group_key, member.keys))
+        groups[group].append(member)
+        marks = tuple(moved_mark(key, row) for key in node.keys)
+        firsts.setdefault(group, Row(member.keys, marks, row.arrival))
+    if node.distinct:
+        return list(firsts.values())
     made = [_group_row(node, (), members) for members in groups.values()]
-    marks = tuple(NEVER if k == at else None for k in range(len(node.schema)))
-    return sorted((Row(r.values, marks) for r in made), key=lambda r: r.values[at])
+    closed = tuple(NEVER if k == at else None for k in range(len(node.schema)))
+    return sorted((Row(r.values, closed) for r in made), key=lambda r: r.values[at])
 
 
 def _sessions(node: Aggregate, window: Window, rows: list[Row], run: Run) -> list[Row]:

@@ -152,6 +152,8 @@ def progressing(node: Logical) -> set[int]:
             return progressing(node.left) | {width + c for c in progressing(node.right)}
         case Aggregate() if node.window is None:
             closing = closing_key(node)
+            if closing is not None and node.distinct:
+                return progressing(Project(node.input, node.keys, node.names))
             return set() if closing is None else {closing[0]}
         case Aggregate() if node.window is not None:
             width, bounds = len(node.schema), 2 if node.window.kind is WindowKind.SESSION else 3

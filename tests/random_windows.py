@@ -126,6 +126,26 @@ def _rising(writer: _Writer, name: str) -> str:
     return writer.pick("t", "t / 10", "t - t % 20", "floor(t / 8e0)", "CAST(t AS BIGINT) * 3")
 
 
+def _distinct(writer: _Writer, source: str, rising: str, keys: list[str]) -> str:
+    """Distinct rows of which a column rises with time, and what may stand above them."""
+    values = writer.rng.sample([rising, *keys], len(keys) + 1)
+    text = f"SELECT DISTINCT {writer.listed(values)} FROM {source}{writer.where()}"
+    time = f"c{values.index(rising)}"
+    inner = f"({text}) AS d"
+    other = next((n for of in ("abc", "nm") for n in of if source in of and n != source), None)
+    if other is not None and writer.rng.random() < 0.3:
+        writer.streams.append(other)
+        return f"{text} UNION SELECT {writer.listed(values)} FROM {other}{writer.where()}"
+    return writer.pick(
+        text,
+        text,
+        f"{text} ORDER BY {time}",
+        f"SELECT count(*) AS n, count(c0) AS m, {time} FROM {inner} GROUP BY {time}",
+        f"SELECT DISTINCT {time}, {time} AS again FROM {inner}",
+        f"SELECT * FROM {inner} WHERE c0 IS NOT NULL",
+    )
+
+
 def closing(writer: _Writer) -> str:
     """Grouped by a function that rises with time: punctuation closes groups."""
     if writer.rng.random() < 0.3:
@@ -133,9 +153,8 @@ def closing(writer: _Writer) -> str:
     else:
         source = name = writer.stream()
     rising, keys = _rising(writer, name), writer.keys(2)
-    if writer.rng.random() < 0.25:
-        values = writer.rng.sample([rising, *keys], len(keys) + 1)
-        return f"SELECT DISTINCT {writer.listed(values)} FROM {source}{writer.where()}"
+    if writer.rng.random() < 0.5:
+        return _distinct(writer, source, rising, keys)
     by = writer.rng.sample([rising, *keys], len(keys) + 1)
     if writer.rng.random() < 0.2:
         inner = f"SELECT {rising} AS r, count(*) AS n, sum(q) AS q FROM {source}{writer.where()}"

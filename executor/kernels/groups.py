@@ -15,6 +15,7 @@ from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.memory import prefetch
 
 FREE = 0  # word of control: how many ids are free
+FLAGS = 62  # flags, which column is NULL, in a key word behind those of the columns
 #: So many rows ahead the places of their hashes are fetched, and half as many the keys there.
 _AHEAD = 16
 

@@ -13,7 +13,7 @@ from cql.executor.operators.native import CodeColumn, State
 from cql.types import DataType
 
 Words = npt.NDArray[np.int64]
-_FLAGS = 62  # NULL flags in a word
+_FLAGS = kernel.FLAGS
 _NAN = np.float64(np.nan).view(np.int64)
 
 
@@ -56,6 +56,16 @@ class GroupIndex:
         return len(self._keys)
 
     @property
+    def free(self) -> int:
+        """How many ids are not in use."""
+        return int(self._control[kernel.FREE])
+
+    @property
+    def arrays(self) -> tuple[Words, Words, Words, Words]:
+        """What ``kernels.groups`` works on: table, keys, free ids, control."""
+        return self._table, self._keys, self._free, self._control
+
+    @property
     def nbytes(self) -> int:
         return self._keys.nbytes + self._free.nbytes + self._table.nbytes + self._seen.nbytes
 
@@ -63,13 +73,13 @@ class GroupIndex:
     def live(self) -> Words:
         """The ids in use, ascending."""
         used = np.ones(self.capacity, bool)
-        used[self._free[: self._control[kernel.FREE]]] = False
+        used[self._free[: self.free]] = False
         return np.flatnonzero(used)
 
     def ids(self, words: Words) -> tuple[Words, npt.NDArray[np.uint8]]:
         """The id of each line, and whether the line made it."""
         n = words.shape[0]
-        self._make_room(n)
+        self.make_room(n)
         ids, fresh = np.empty(n, np.int64), np.empty(n, np.uint8)
         kernel.find_groups(words, self._table, self._keys, self._free, self._control, ids, fresh)
         return ids, fresh
@@ -99,8 +109,9 @@ class GroupIndex:
             column[live] = change(column[live].astype(np.int32))
         self._index_again(self._table.size)
 
-    def _make_room(self, n: int) -> None:
-        free = int(self._control[kernel.FREE])
+    def make_room(self, n: int) -> None:
+        """Free ids for so many more lines."""
+        free = self.free
         if free < n:
             old = self.capacity
             new = max(64, 2 * old, old + n)

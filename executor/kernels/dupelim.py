@@ -1,0 +1,260 @@
+"""The native function of Dupelim: duplicate elimination over a stream (out-of-order paper §5.4).
+
+The first of equal rows passes as it comes; its key stays in an index (``kernels.groups``), and
+later copies are dropped. Punctuation is passed through as received. Once it has passed the time of
+a key, no copy follows: Python takes such keys out of the index, all that there are at a time, when
+the index has grown to SWEEP_AT of them. Where the input is in order, the time of each row is as
+good as punctuation.
+
+NULL equals NULL, NaN equals NaN, and -0.0 is 0.0, which is what leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.groups import FLAGS, find_groups
+from cql.executor.kernels.memory import (
+    as_f32,
+    as_i32,
+    as_u8,
+    f64_of_bits,
+    integer_at,
+    key_bits,
+    words,
+)
+from cql.executor.kernels.passing import send
+from cql.executor.kernels.sort_keys import DOUBLE, FLOAT, move_values
+from cql.executor.unit import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    END_OF_INPUT,
+    EPOCH,
+    HEADER,
+    IDLE,
+    INFINITY,
+    NEED,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+# What the operator asks for (DETAIL of NEED).
+NEED_ROOM = 0  # room for DETAIL_ROW more keys
+NEED_SWEEP = 1  # keys below WATERMARK are to go
+
+# Descriptor: the words below, then those of each column.
+COLUMNS = 0
+BY = 1  # the column of the time
+IN_ORDER = 2  # whether rows come in its order
+WATERMARK = 3
+SWEPT = 4  # the watermark when keys were last taken out
+SWEEP_AT = 5
+# Counters.
+ROWS_IN = 6
+ROWS_LEFT = 7
+DUPLICATES = 8
+# The index: how large it is, words of a key, and addresses.
+PLACES = 9
+ROOM = 10
+WIDTH = 11
+TABLE = 12
+KEYS = 13
+FREE_IDS = 14
+CONTROL = 15
+# Addresses of room for as many rows as a unit has (MOST): their keys, and what became of them.
+MOST = 16
+LINES = 17
+IDS = 18
+FRESH = 19
+PICKED = 20
+TARGETS = 21
+FIRST = 22
+
+COLUMN_WORDS = 3
+SIZE, KIND, NULLABLE = range(COLUMN_WORDS)
+
+
+@njit(inline="always")
+def _column(column: int) -> int:
+    return FIRST + COLUMN_WORDS * column
+
+
+@njit("void(int64[::1], int64[::1], int64, int64)", cache=True)
+def _write_keys(d: Any, u: Any, first: int, m: int) -> None:
+    """The keys of ``m`` rows: a word for each column, 0 for NULL, then which columns are NULL."""
+    columns, width, stop = d[COLUMNS], d[WIDTH], first + m
+    lines = words(d[LINES], m * width)
+    for i in range(m):
+        for w in range(columns, width):
+            lines[i * width + w] = 0
+    for c in range(columns):
+        data, mask = u[HEADER + 2 * c], as_u8(u[HEADER + 2 * c + 1], stop)
+        size, kind = d[_column(c) + SIZE], d[_column(c) + KIND]
+        flags, flag = columns + c // FLAGS, 1 << (c % FLAGS)
+        reals, singles = words(data, stop), as_f32(data, stop)
+        for i in range(m):
+            word = 0
+            if d[_column(c) + NULLABLE] != 0 and mask[first + i] == 0:
+                lines[i * width + flags] |= flag
+            elif kind == DOUBLE:
+                word = key_bits(f64_of_bits(reals[first + i]))
+            elif kind == FLOAT:
+                word = key_bits(float(singles[first + i]))
+            else:
+                word = integer_at(data, size, first + i)
+            lines[i * width + c] = word
+
+
+@njit("int64(int64[::1], int64, int64)", cache=True)
+def _pick(d: Any, m: int, j: int) -> int:
+    """Enters the keys; notes the rows with new ones, and that they go to row ``j`` of the output
+    and behind it. Returns how many."""
+    room, width = d[ROOM], d[WIDTH]
+    fresh = as_u8(d[FRESH], m)
+    find_groups(
+        words(d[LINES], m * width).reshape((m, width)),
+        words(d[TABLE], d[PLACES]),
+        words(d[KEYS], room * width).reshape((room, width)),
+        words(d[FREE_IDS], room),
+        words(d[CONTROL], 1),
+        words(d[IDS], m),
+        fresh,
+    )
+    picked, targets = as_i32(d[PICKED], m), as_i32(d[TARGETS], m)
+    n = 0
+    for i in range(m):
+        if fresh[i] != 0:
+            picked[n] = i
+            targets[n] = j + n
+            n += 1
+    return n
+
+
+@njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
+def _give(d: Any, u: Any, o: Any, first: int, n: int) -> None:
+    """Copies the ``n`` rows that were picked, of those from row ``first`` on."""
+    width = d[WIDTH]
+    picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
+    for c in range(d[COLUMNS]):
+        source, target, size = u[HEADER + 2 * c], o[HEADER + 2 * c], d[_column(c) + SIZE]
+        move_values(size, source + first * size, target, picked, targets, n)
+        if d[_column(c) + NULLABLE] != 0:
+            mask, own = u[HEADER + 2 * c + 1], o[HEADER + 2 * c + 1]
+            move_values(1, mask + first, own, picked, targets, n)
+        kind, lines = d[_column(c) + KIND], words(d[LINES], d[MOST] * width)
+        if kind == DOUBLE:
+            reals = words(target, o[CAPACITY])
+            for k in range(n):
+                reals[targets[k]] = lines[picked[k] * width + c]
+        elif kind == FLOAT:
+            singles = as_f32(target, o[CAPACITY])
+            for k in range(n):
+                singles[targets[k]] = f64_of_bits(lines[picked[k] * width + c])
+
+
+@njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
+def _pass_stragglers(d: Any, u: Any, o: Any, first: int, n: int) -> None:
+    """Of the rows that were picked: what is late stays late."""
+    picked, targets = as_i32(d[PICKED], n), as_i32(d[TARGETS], n)
+    late = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * u[STRAGGLERS])
+    room = o[CAPACITY] * d[COLUMNS]
+    own, made = words(o[STRAGGLER_ADDRESS], STRAGGLER_WORDS * room), o[STRAGGLERS]
+    e = 0
+    for k in range(n):
+        row = first + picked[k]
+        while e < u[STRAGGLERS] and late[STRAGGLER_WORDS * e] < row:
+            e += 1
+        while e < u[STRAGGLERS] and late[STRAGGLER_WORDS * e] == row:
+            at, to = STRAGGLER_WORDS * e, STRAGGLER_WORDS * made
+            own[to], own[to + 1], own[to + 2] = targets[k], late[at + 1], late[at + 2]
+            made += 1
+            e += 1
+    o[STRAGGLERS] = made
+
+
+@njit("void(int64[::1], int64)", cache=True)
+def _follow_rows(d: Any, m: int) -> None:
+    """Of an input in order: nothing follows below the last row."""
+    time = words(d[LINES], m * d[WIDTH])[(m - 1) * d[WIDTH] + d[BY]]
+    d[WATERMARK] = max(d[WATERMARK], time)
+
+
+@njit("void(int64[::1], int64[::1])", cache=True)
+def _note_progress(d: Any, u: Any) -> None:
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        at = PUNCTUATION_WORDS * p
+        if arrived[at] == END_OF_INPUT:
+            d[WATERMARK] = INFINITY
+        elif arrived[at] == d[BY] and arrived[at + 2] < 0:
+            d[WATERMARK] = max(d[WATERMARK], arrived[at + 1])
+
+
+@njit("void(int64[::1], int64[::1])", cache=True)
+def _pass_punctuation(u: Any, o: Any) -> None:
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    n = 0
+    for p in range(u[PUNCTUATIONS]):
+        at = PUNCTUATION_WORDS * p
+        # what holds for a single column and all its values: dropping a promise is always sound
+        if arrived[at] >= IDLE and arrived[at + 2] < 0:
+            n = send(leaving, n, arrived[at], arrived[at + 1])
+    o[PUNCTUATIONS] = n
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def dupelim(desc: Any, unit: Any) -> Any:
+    d = words(desc, FIRST + COLUMN_WORDS * words(desc, 1)[COLUMNS])
+    width = HEADER + 2 * d[COLUMNS]
+    u = words(unit, width)
+    o = words(u[OUT], width)
+    n = u[ROWS]
+    o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
+    if o[ROWS] == 0:
+        o[SEQUENCE] = d[ROWS_LEFT]
+    while u[CURSOR] < n:
+        first = u[CURSOR]
+        m = min(n - first, o[CAPACITY] - o[ROWS], d[MOST])
+        if m == 0:
+            return OUTPUT_FULL
+        if words(d[CONTROL], 1)[0] < m:
+            u[DETAIL], u[DETAIL_ROW] = NEED_ROOM, m
+            return NEED
+        _write_keys(d, u, first, m)
+        found = _pick(d, m, o[ROWS])
+        _give(d, u, o, first, found)
+        if u[STRAGGLERS] > 0:
+            _pass_stragglers(d, u, o, first, found)
+        if d[IN_ORDER] != 0:
+            _follow_rows(d, m)
+        o[ROWS] += found
+        d[ROWS_LEFT] += found
+        d[DUPLICATES] += m - found
+        u[CURSOR] = first + m
+    if u[PHASE] == 0:
+        d[ROWS_IN] += n
+        u[PHASE] = 1
+    _note_progress(d, u)
+    if d[WATERMARK] > d[SWEPT]:
+        keys = d[ROOM] - words(d[CONTROL], 1)[0]
+        if keys >= d[SWEEP_AT] or (d[WATERMARK] == INFINITY and keys > 0):
+            u[DETAIL] = NEED_SWEEP
+            return NEED
+    _pass_punctuation(u, o)
+    return DONE

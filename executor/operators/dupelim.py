@@ -1,0 +1,118 @@
+"""Dupelim as a running operator: which rows were seen, and which of them punctuation lets go
+(``kernels.dupelim``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cql.errors import RunError
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels import dupelim as kernel
+from cql.executor.kernels import sort_keys
+from cql.executor.operators.groups import GroupIndex
+from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
+from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words, value_bytes
+from cql.planner.physical import DupelimExec
+from cql.types import DataType
+
+#: Keys from which on old ones are looked for.
+_LEAST = 256
+
+
+class DupelimOperator:
+    """State: the index of the keys of rows that were seen, all columns of each. Keys are taken out
+    when they are twice as many as were left the last time, or fill a quarter of the index."""
+
+    def __init__(self, name: str, node: DupelimExec, workspace: Workspace) -> None:
+        self.name = name
+        self.node = node
+        self.workspace = workspace
+        types = [f.type for f in node.schema]
+        self._index = GroupIndex(types)
+        self._purged = 0
+        width, most = self._index.arrays[1].shape[1], workspace.unit_rows
+        self._scratch: State = {
+            "lines": np.zeros(width * most, np.int64),
+            "ids": np.zeros(most, np.int64),
+            "fresh": np.zeros(most, np.uint8),
+            "picked": np.zeros(most, np.int32),
+            "targets": np.zeros(most, np.int32),
+        }
+        workspace.resize(0, sum(a.nbytes for a in self._scratch.values()), BUFFERS)
+        columns = [(value_bytes(f.type), _kind(f.type), int(f.nullable)) for f in node.schema]
+        d: Words = np.zeros(kernel.FIRST + kernel.COLUMN_WORDS * len(columns), np.int64)
+        d[kernel.FIRST :] = np.ravel(columns)
+        d[[kernel.COLUMNS, kernel.BY, kernel.IN_ORDER]] = len(columns), node.by, node.in_order
+        d[[kernel.WATERMARK, kernel.SWEPT, kernel.SWEEP_AT]] = NEVER, NEVER, _LEAST
+        d[[kernel.WIDTH, kernel.MOST]] = width, most
+        words = (kernel.LINES, kernel.IDS, kernel.FRESH, kernel.PICKED, kernel.TARGETS)
+        d[[*words]] = [array.ctypes.data for array in self._scratch.values()]
+        self.descriptor = d
+        self.address = int(kernel.dupelim.address)
+        self._held = 0  # bytes of the index that are accounted for
+        self._bind()
+
+    def _bind(self) -> None:
+        """Tells the kernel where the index is now, and the workspace how large."""
+        d, (table, keys, free, control) = self.descriptor, self._index.arrays
+        d[[kernel.PLACES, kernel.ROOM]] = table.size, len(keys)
+        words = [kernel.TABLE, kernel.KEYS, kernel.FREE_IDS, kernel.CONTROL]
+        d[words] = [array.ctypes.data for array in (table, keys, free, control)]
+        before, self._held = self._held, self._index.nbytes
+        self.workspace.resize(before, self._held, self.name)
+
+    def provide(self, unit: Unit) -> None:
+        if int(unit.words[DETAIL]) == kernel.NEED_ROOM:
+            self._index.make_room(int(unit.words[DETAIL_ROW]))
+        else:
+            self._sweep()
+        self._bind()
+
+    def _sweep(self) -> None:
+        """Keys that punctuation has passed leave."""
+        d, live, keys = self.descriptor, self._index.live, self._index.arrays[1]
+        passed = int(d[kernel.WATERMARK])
+        gone = live if passed == INFINITY else live[keys[live, self.node.by] < passed]
+        self._index.give_back(gone)
+        self._purged += gone.size
+        d[kernel.SWEPT] = passed
+        left = live.size - gone.size
+        d[kernel.SWEEP_AT] = max(_LEAST, 2 * left, self._index.capacity // 4)
+
+    @property
+    def state_bytes(self) -> int:
+        return self._index.nbytes + sum(a.nbytes for a in self._scratch.values())
+
+    def counters(self) -> dict[str, int]:
+        d = self.descriptor
+        return {
+            "rows_in": int(d[kernel.ROWS_IN]),
+            "rows_out": int(d[kernel.ROWS_LEFT]),
+            "duplicates": int(d[kernel.DUPLICATES]),
+            "held": self._index.capacity - self._index.free,
+            "purged": self._purged,
+        }
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        self._index.map_codes(change)
+        self._bind()
+
+    # -- what a runtime asks ---------------------------------------------------------------------
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise RunError("Dupelim fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+
+def _kind(kind: DataType) -> int:
+    """How a value becomes a word of a key: a text by its code."""
+    if not kind.is_fraction:
+        return sort_keys.INTEGER
+    return sort_keys.DOUBLE if kind.storage == "float64" else sort_keys.FLOAT

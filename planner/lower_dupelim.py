@@ -1,0 +1,78 @@
+"""DISTINCT over a stream as Dupelim (out-of-order paper §5.4): a row does not wait for its group to
+be complete, as the first of equal rows says all there is to say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cql.planner import groupwise, order
+from cql.planner.expr import Column
+from cql.planner.logical import Aggregate
+from cql.planner.lower_join import projected
+from cql.planner.physical import (
+    DupelimExec,
+    FilterExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+    WidAggregateExec,
+    sources,
+)
+from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
+from cql.planner.physical_progress import progressing
+from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.properties import closing_key, closing_pair
+from cql.planner.properties import progressing as logical_progress
+
+
+def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Physical | None:
+    """The distinct rows of ``child``, a stream; None where no column of theirs progresses, so that
+    rows could never be forgotten, or where each value of a column has progress of its own
+    (PUNCTUATE BY)."""
+    if not node.distinct or any(groupwise.column_of(s) is not None for s in sources(child)):
+        return None
+    live = progressing(child)
+    found = next(((at, c) for at, c in _closing(node) if c in live), None)
+    if found is None:
+        return None
+    at, column = found
+    unit = logical_progress(node.input)[column].unit
+    child = order.before_window(child, column, unit, settings, node.pos)
+    child = _selected(child, node)
+    if child.schema[at].nullable or not _never_late(child):
+        why = "the rows that a late one is equal to may be forgotten"
+        child = OnTimeExec(child, at, why)
+    return order.purged(DupelimExec(child, at))
+
+
+def _closing(node: Aggregate) -> Iterator[tuple[int, int]]:
+    """Keys that rise with a column that progresses, each with that column: the one that closes
+    groups, then those of the times of a join."""
+    closing = closing_key(node)
+    if closing is not None:
+        yield closing
+    for time in closing_pair(node) or ():
+        yield from (
+            (at, time)
+            for at, key in enumerate(node.keys)
+            if isinstance(key, Column) and key.index == time
+        )
+
+
+def _selected(child: Physical, node: Aggregate) -> Physical:
+    plain = [key.index if isinstance(key, Column) else None for key in node.keys]
+    if plain == list(range(len(child.schema))) and node.names == child.schema.names:
+        return child
+    made = projected(child, node.keys, node.names)
+    if isinstance(made, ProjectExec):
+        return replace(made, why="what rows are equal in")
+    return made
+
+
+def _never_late(node: Physical) -> bool:
+    """Whether its rows have left late ones out already, as those of joins and windows do."""
+    while isinstance(node, FilterExec | ProjectExec):
+        node = node.input
+    return isinstance(node, OopJoinExec | AsofJoinExec | WindowJoinExec | WidAggregateExec)
