@@ -249,6 +249,7 @@ that plain spark.sql reads.""",
         """
   \\help [TOPIC]   this help               \\d [NAME]    list or describe
   \\set [NAME VALUE]  settings             \\timing      time of each statement on and off
+  \\x                 one column a line, or tables
   \\i FILE         run a file              \\load FILE   functions of a Python file
   \\q, Ctrl-D      leave
 

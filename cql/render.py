@@ -203,10 +203,10 @@ def _json_column(column: pa.Array[Any]) -> list[Any]:
 _CELL = 40  # a cell of a terminal's table shows at most so many characters
 
 
-def rich_table(table: pa.Table, *, width: int) -> Table:
+def rich_table(table: pa.Table, *, width: int, remedy: str = "") -> Table:
     """All rows of ``table`` (callers slice it first), as many columns as fit into ``width``: where
     some do not, those in the middle are left out and counted. Numbers to the right, fractions of
-    ten digits at most, NULL dimmed."""
+    ten digits at most, NULL dimmed. ``remedy`` says how the other columns are seen."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -227,9 +227,35 @@ def rich_table(table: pa.Table, *, width: int) -> Table:
         drawn.add_row(*(Text("NULL", "dim") if t is None else Text(t) for t in row))
     if len(kept) < len(kinds):
         hidden = count_text(len(kinds) - len(kept), "column")
-        drawn.caption = f"{hidden} behind {heads[left - 1][0]} not shown: the window is too narrow"
+        drawn.caption = (
+            f"{hidden} behind {heads[left - 1][0]} not shown: the window is too narrow{remedy}"
+        )
         drawn.caption_justify = "left"
     return drawn
+
+
+def records(table: pa.Table) -> Text:
+    """All rows, each column of a row on a line of its own and whole."""
+    from rich.text import Text
+
+    batches = table.to_batches()
+    names = [printable(name) for name in table.column_names]
+    wide = max(map(len, names), default=0)
+    columns = [
+        [t for b in batches for t in column_text(b.column(i))] for i in range(table.num_columns)
+    ]
+    drawn = Text()
+    for number, row in enumerate(zip(*columns, strict=True), 1):
+        drawn.append(f"─[ row {number} ]─\n", "bold")
+        for name, value in zip(names, row, strict=True):
+            drawn.append(f"{name:<{wide}} │ ")
+            drawn.append("NULL\n" if value is None else f"{printable(value)}\n", _style(value))
+    drawn.rstrip()
+    return drawn
+
+
+def _style(value: str | None) -> str:
+    return "dim" if value is None else ""
 
 
 def _shown(column: pa.Array[Any]) -> list[str | None]:

@@ -435,6 +435,27 @@ def test_commands(shell: Shell, terminal: Terminal, tmp_path: Path) -> None:
         assert not shell.handle(leave)
 
 
+def test_columns_that_do_not_fit_can_be_seen(shell: Shell, terminal: Terminal) -> None:
+    names = [f"column_{k}" for k in range(12)]
+    for text in ("\\x", "\\x"):
+        assert shell.handle(text)
+    assert "one column a line is on\none column a line is off" in terminal.text
+    table = pa.table({name: [1, None] for name in names})
+    terminal.console.print(Screen(terminal.console, expanded=False)._rows(table))
+    assert "not shown: the window is too narrow (\\x shows one column a line)" in " ".join(
+        terminal.text.split()
+    )
+    before = len(terminal.text)
+    terminal.console.print(Screen(terminal.console, expanded=True)._rows(table))
+    lines = terminal.text[before:].split("\n")
+    assert lines[:2] == ["─[ row 1 ]─", "column_0  │ 1"]
+    assert lines[13:15] == ["─[ row 2 ]─", "column_0  │ NULL"]
+    assert all(any(line.startswith(f"{name:<9} │") for line in lines) for name in names)
+    before = len(terminal.text)
+    terminal.console.print(Screen(terminal.console)._rows(table))
+    assert "\\x" not in terminal.text[before:]  # a script cannot ask for it
+
+
 @pytest.mark.usefixtures("_sigint")
 def test_ctrl_c_leaves_the_session_usable(
     shell: Shell, terminal: Terminal, runs: list[FakeRun]

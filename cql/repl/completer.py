@@ -19,6 +19,7 @@ COMMANDS = {
     "\\d": "list, or describe a name",
     "\\set": "settings",
     "\\timing": "time of each statement",
+    "\\x": "one column a line, or tables",
     "\\i": "run a file",
     "\\load": "functions of a Python file",
     "\\q": "leave",

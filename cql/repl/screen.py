@@ -106,10 +106,14 @@ class Feed:
 
 
 class Screen:
-    """Draws queries on ``console``; ``progress`` is the setting (auto, on, off)."""
+    """Draws queries on ``console``; ``progress`` is the setting (auto, on, off). ``expanded`` shows
+    a column a line; None: there is no shell in which that could be asked for."""
 
-    def __init__(self, console: Console, progress: str = "auto") -> None:
+    def __init__(
+        self, console: Console, progress: str = "auto", *, expanded: bool | None = None
+    ) -> None:
         self._console = console
+        self._expanded = expanded
         self._live = progress == "on" or (progress == "auto" and console.is_terminal)
 
     def present(self, query: Query | StatementSet) -> None:
@@ -170,7 +174,7 @@ class Screen:
                 self._draw_progress(live, query, began)
         table = pa.Table.from_batches(kept, schema=query.schema.to_arrow())
         if table.num_columns:
-            self._console.print(render.rich_table(table, width=self._console.width))
+            self._console.print(self._rows(table))
         hidden = f" (the first {SHOWN_ROWS} are shown)" if rows > SHOWN_ROWS else ""
         self._console.print(query.summary() + hidden, style="dim")
 
@@ -180,6 +184,8 @@ class Screen:
         last: deque[pa.RecordBatch] = deque()
         schema = query.schema.to_arrow()
         shown = max(3, shutil.get_terminal_size().lines - 8)
+        if self._expanded:
+            shown = max(1, shown // (len(schema) + 1))
         if self._live:
             self._console.print("Ctrl-C stops the query", style="dim")
         with _running(query) as feed, self._drawing(transient=False) as live:
@@ -196,12 +202,17 @@ class Screen:
             if live is not None:
                 live.update(self._live_table(table, query), refresh=True)
         if live is None:
-            self._console.print(render.rich_table(table, width=self._console.width))
+            self._console.print(self._rows(table))
         self._console.print(query.summary(), style="dim")
 
+    def _rows(self, table: pa.Table) -> RenderableType:
+        if self._expanded and table.num_rows:
+            return render.records(table)
+        remedy = "" if self._expanded is None else " (\\x shows one column a line)"
+        return render.rich_table(table, width=self._console.width, remedy=remedy)
+
     def _live_table(self, table: pa.Table, query: Query) -> RenderableType:
-        rows = render.rich_table(table, width=self._console.width)
-        return render.stack(rows, _status(query, self._console.width))
+        return render.stack(self._rows(table), _status(query, self._console.width))
 
     def _draw_progress(self, live: Live | None, query: Query, began: float) -> None:
         if live is not None and time.monotonic() - began > QUIET:

@@ -36,6 +36,7 @@ class Shell:
     def __init__(self, connect: Callable[[], Session], console: Console) -> None:
         self.console = console
         self.timing = False
+        self.expanded = False
         self._connect = connect
         self._session: Session | None = None
         self._failure: Exception | None = None
@@ -172,7 +173,8 @@ class Shell:
         for item in session.statements(text):
             began = time.perf_counter()
             try:
-                self._show(item, Screen(self.console, session.settings.progress))
+                progress = session.settings.progress
+                self._show(item, Screen(self.console, progress, expanded=self.expanded))
             except Stopped as stopped:
                 tail = "; it is still ending in the background" if stopped.lingering else ""
                 self.console.print(f"stopped{tail}", style="yellow")
@@ -209,6 +211,9 @@ class Shell:
             case "\\timing":
                 self.timing = not self.timing
                 self.console.print(f"timing is {'on' if self.timing else 'off'}")
+            case "\\x":
+                self.expanded = not self.expanded
+                self.console.print(f"one column a line is {'on' if self.expanded else 'off'}")
             case "\\d":
                 self._describe(argument)
             case "\\set":
