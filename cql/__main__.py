@@ -1,14 +1,18 @@
 """The command ``cql``: the shell, scripts, plans, warming up.
 
-Exit codes: 0 all well, 1 a statement failed, 2 wrong usage, 130 interrupted.
+Exit codes: 0 all well, 1 a statement failed, 2 wrong usage, 130 interrupted, 141 the reader of the
+output has gone (as of a program that SIGPIPE ends).
 """
 
 from __future__ import annotations
 
 import io
 import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     Item: TypeAlias = Query | StatementSet | Result
 
 FORMATS = ("auto", "table", "csv", "tsv", "json")
-OK, FAILED, INTERRUPTED = 0, 1, 130
+OK, FAILED, INTERRUPTED, UNREAD = 0, 1, 130, 141
 
 Decorated = Callable[..., Any]
 
@@ -242,12 +246,45 @@ def _each(
 
 
 def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -> int:
-    """Runs ``work``; prints a CqlError, with the place in ``text``, and gives the exit code."""
+    """Runs ``work``; prints a CqlError, with the place in ``text``, and gives the exit code. What
+    fails after Ctrl-C was interrupted, whatever became of it on its way."""
+    with _interrupts() as came:
+        return _guarded(work, errors, text, came)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Notes that Ctrl-C was pressed, which has its usual effect."""
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def note(number: int, frame: Any) -> Any:
+        came.append(number)
+        return before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _guarded(work: Callable[[], int], errors: Console, text: str | None, came: list[int]) -> int:
     from cql import render
     from cql.repl.screen import Stopped
 
     try:
-        return work()
+        try:
+            return work()
+        except BrokenPipeError:
+            raise
+        except Exception:
+            if not came:
+                raise
+            raise KeyboardInterrupt from None
     except CqlError as error:
         render.print_error(error if text is None else error.with_text(text), errors)
         return FAILED
@@ -257,7 +294,7 @@ def guarded(work: Callable[[], int], errors: Console, text: str | None = None) -
     except BrokenPipeError:
         # The reader (head, less) has seen enough; Python must not try to flush the rest.
         sys.stdout = _nowhere()
-        return OK
+        return UNREAD
     except OSError as error:
         if error.filename is not None:  # no stream that is written to
             raise
@@ -338,7 +375,7 @@ def _present(item: Item, session: Session, errors: Console, format: str) -> None
     else:
         # Rows that scroll over the terminal and a progress line would disturb each other.
         progress = "off" if out.is_terminal else session.settings.progress
-        rows = Screen(errors, progress).stream(item)
+        rows = Screen(errors, progress).stream(item, sys.stdout)
         render.write_rows(rows, item.columns, chosen, sys.stdout)
 
 
@@ -403,9 +440,15 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        cli(prog_name="cql")
+        sys.exit(cli.main(prog_name="cql", standalone_mode=False))
     except SettingError as error:
         raise SystemExit(str(error)) from None
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):  # before there was a statement, or behind the last one
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

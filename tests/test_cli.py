@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +20,7 @@ from fake_run import FakeRun
 
 import cql.__main__ as command
 from cql import __version__
+from cql.repl.screen import has_no_reader
 from cql.session import Session
 from cql.settings import Settings
 
@@ -246,13 +250,77 @@ def test_a_reader_that_left() -> None:
         check=False,
     )
     assert "Traceback" not in done.stderr
-    assert done.returncode == 0
+    assert done.returncode == 141
+
+
+def test_a_reader_that_leaves_an_endless_query() -> None:
+    """``cql … | head -1`` ends when head does, though no row comes any more."""
+    text = (
+        "CREATE STREAM r USING rate OPTIONS (rows_per_second '10') ORDERED BY ts;"
+        "SELECT value FROM r WHERE value < 0"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "cql", "-c", text],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == "value\n"
+        child.stdout.close()
+        assert child.wait(120) == 141
+        assert "Traceback" not in child.stderr.read()
+
+
+def test_what_has_no_reader(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as out, (tmp_path / "f").open("w") as file:
+        assert not has_no_reader(out)
+        os.close(reader)
+        assert has_no_reader(out)
+        assert not has_no_reader(file)
+        assert not has_no_reader(io.StringIO())
+
+
+@pytest.mark.parametrize("where", ["read", "connect", "statements", "close", "as an error"])
+def test_an_interrupt_anywhere(
+    where: str, runs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the script is read, the session made, a statement planned, the session closed; and one
+    that comes out as another error (of the JVM, which Ctrl-C reaches, too)."""
+
+    def press(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    def as_error(*_: Any, **__: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            press()
+        raise RuntimeError("the JVM has gone")
+
+    runs.append(rows(a=[1]))
+    monkeypatch.setattr(sys, "argv", ["cql", "run", "file"])
+    monkeypatch.setattr("cql.repl.shell.read_script", lambda _: "SHOW SETTINGS")
+    places = {
+        "read": "cql.repl.shell.read_script",
+        "connect": "cql.__main__._connect",
+        "close": "cql.session.Session.close",
+    }
+    place = places.get(where, "cql.session.Session.statements")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, as_error if where == "as an error" else press)
+            with pytest.raises(SystemExit) as left:
+                command.main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert left.value.code == 130
 
 
 def closed_pipe() -> int:
     """The writing end of a pipe whose reader has gone."""
-    import os
-
     reader, writer = os.pipe()
     os.close(reader)
     return writer

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import _thread
 import queue
+import select
 import shutil
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cql import render
 from cql.query import Query
@@ -133,11 +134,14 @@ class Screen:
         else:
             self._unbounded(query)
 
-    def stream(self, query: Query) -> Iterator[pa.RecordBatch]:
-        """The batches of a SELECT for somebody who writes them elsewhere, with progress here."""
+    def stream(self, query: Query, out: IO[str]) -> Iterator[pa.RecordBatch]:
+        """The batches of a SELECT for somebody who writes them to ``out``, with progress here.
+        BrokenPipeError as soon as nobody reads that any more, though no row comes."""
         with _running(query) as feed, self._drawing(transient=True) as live:
             began = time.monotonic()
             for batch in feed:
+                if has_no_reader(out):
+                    raise BrokenPipeError
                 if batch is not None:
                     yield batch
                 self._draw_progress(live, query, began)
@@ -167,6 +171,8 @@ class Screen:
         with _running(query) as feed, self._drawing(transient=True) as live:
             began = time.monotonic()
             for batch in feed:
+                if has_no_reader(self._console.file):
+                    raise BrokenPipeError
                 if batch is not None:
                     if rows < SHOWN_ROWS:
                         kept.append(batch.slice(0, SHOWN_ROWS - rows))
@@ -191,6 +197,8 @@ class Screen:
         with _running(query) as feed, self._drawing(transient=False) as live:
             drawn = 0.0
             for batch in feed:
+                if has_no_reader(self._console.file):
+                    raise BrokenPipeError
                 if batch is not None:
                     _keep_last(last, batch, shown)
                 now = time.monotonic()
@@ -228,6 +236,17 @@ class Screen:
 
         with Live(Text(""), console=self._console, auto_refresh=False, transient=transient) as live:
             yield live
+
+
+def has_no_reader(out: IO[str]) -> bool:
+    """Whether ``out`` is a pipe, a socket or a terminal whose other end is closed."""
+    try:
+        number = out.fileno()
+    except (OSError, ValueError, AttributeError):  # nothing of the system's
+        return False
+    waiting = select.poll()
+    waiting.register(number, 0)  # what is asked for here is told in any case
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in waiting.poll(0))
 
 
 @contextmanager
