@@ -39,7 +39,8 @@ LIBRARY = {
     "atomics": "fetch_add_relaxed",
     "calendar": (
         "add_months_days add_months_micros day_of dayofweek_of dayofyear_of last_day_of"
-        " make_date_days month_of quarter_of trunc_months trunc_week week_of weekday_of year_of"
+        " make_date_days month_of quarter_of trunc_months trunc_week week_of weekday_of"
+        " whole_months year_of"
     ),
     "clock": "nanoseconds",
     "hashing": "hash_end hash_next hash_start",

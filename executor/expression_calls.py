@@ -70,6 +70,7 @@ _CALENDAR = {
     "second": f"({{0}} // {SECOND}) % 60",
     "millisecond": "({0} // 1000) % 1000",
     "last_day": "last_day_of({0})",
+    "whole_months": "whole_months({0}, {1})",
     "unix_seconds": f"{{0}} // {SECOND}",
     "unix_millis": "{0} // 1000",
     "unix_micros": "{0}",

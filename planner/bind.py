@@ -15,10 +15,10 @@ from sqlglot import exp
 
 from cql.deep import deep_stack
 from cql.dialect import nodes
-from cql.errors import PlanError
+from cql.errors import PlanError, Position
 from cql.model import Schema
 from cql.planner import bind_ddl
-from cql.planner.bind_emit import held, waits_for_close
+from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind_from import name_of, unknown_relation
 from cql.planner.bind_late import late_output, late_target
 from cql.planner.bind_query import bind_outermost, bind_query
@@ -118,7 +118,7 @@ def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
     binder.hinted = nodes.first_select(node)
     bound = bind_outermost(binder, node, Env())
     emit = node.args.get(nodes.EMIT)
-    if emit is not None and waits_for_close(emit):
+    if waits_for_close(emit):
         bound = replace(bound, plan=held(binder, bound.plan, emit))
     plan = bound.shown()
     bad = node.args.get(nodes.ON_BAD_ROW)
@@ -126,13 +126,13 @@ def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
         binder.warn(
             "an integer divided by an integer is an integer here, unlike in Spark", binder.divided
         )
-    early = emit is not None and str(emit.this) == "CHANGES"
+    early: list[Position | None] = []
+    if emits_changes(emit):
+        check_changes(binder, plan, emit)
+        early = [binder.pos(emit)]
+    elif emit is None and into is None and only_complete(plan) is None:
+        early = binder.emitting[:1]
     if early:
-        assert emit is not None
-        whole = only_complete(plan)
-        if whole is not None:
-            hint = "leave it out: each window gives its rows once, when it closes"
-            raise binder.unsupported(f"EMIT CHANGES of {whole}", emit, hint)
         plan = as_it_comes(plan)
     elif changes(plan):
         plan = as_relation(plan)
@@ -143,7 +143,7 @@ def _query(binder: Binder, node: exp.Expr, into: Name | None = None) -> Query:
         plan,
         _hints(binder),
         None if bad is None else bad.this == "KEEP",
-        binder.pos(emit) if early and emit is not None else None,
+        early[0] if early else None,
         binder.pos(node),
         None if late is None else late_target(binder, late, into),
     )

@@ -10,6 +10,7 @@ later of its members', of a window function the end of the window.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from sqlglot import exp
 
@@ -37,14 +38,27 @@ from cql.planner.logical import (
     Windowed,
 )
 from cql.planner.properties import looks_up, progressing, times_of
-from cql.planner.relations import changes
+from cql.planner.relations import changes, only_complete
 
 CLAUSE = "EMIT ON WINDOW CLOSE"
 
 
-def waits_for_close(emit: exp.Expr | None) -> bool:
+def waits_for_close(emit: exp.Expr | None) -> TypeGuard[nodes.Emit]:
     """Whether a query's EMIT clause is ON WINDOW CLOSE."""
     return isinstance(emit, nodes.Emit) and str(emit.this) == "ON WINDOW CLOSE"
+
+
+def emits_changes(emit: exp.Expr | None) -> TypeGuard[nodes.Emit]:
+    """Whether a query's EMIT clause is CHANGES."""
+    return isinstance(emit, nodes.Emit) and str(emit.this) == "CHANGES"
+
+
+def check_changes(binder: Binder, plan: Logical, emit: exp.Expr) -> None:
+    """Refuses EMIT CHANGES of what is complete when it comes."""
+    whole = only_complete(plan)
+    if whole is not None:
+        hint = "leave it out: each window gives its rows once, when it closes"
+        raise binder.unsupported(f"EMIT CHANGES of {whole}", emit, hint)
 
 
 def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:

@@ -81,11 +81,8 @@ _OVER_ONLY: dict[str, DataType | None] = {
     "lead": None,
     "nth_value": None,
 }
-#: Functions that take a unit as the first of three arguments in other dialects, and what does here.
-_WITH_UNITS = {
-    **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), "datediff(end, start) counts days"),
-    **dict.fromkeys(("dateadd", "date_add", "timestampadd"), "add one: ts + INTERVAL 5 MINUTES"),
-}
+#: Functions that may take the bare word of a unit as the first of three arguments.
+_WITH_UNITS = ("datediff", "date_diff", "timestampdiff", "dateadd", "date_add", "timestampadd")
 #: Flink's auxiliary functions of a group window, and the part of the window they stand for.
 AUXILIARY = {
     f"{kind}_{word}": at
@@ -343,12 +340,6 @@ class ExprBinder:
     # ------------------------------------------------------------------ functions
 
     def _function(self, node: exp.Func) -> Expr:
-        if isinstance(node, exp.Extract) and node.name.lower() not in _EXTRACT:
-            raise self.binder.error(
-                f"EXTRACT knows no part {node.name}",
-                node,
-                did_you_mean(node.name, _EXTRACT) or "year, month, day, hour, minute, second, …",
-            )
         name, pos = function_name(node), self.binder.pos(node)
         if name in AUXILIARY:
             return self._window_part(node, AUXILIARY[name])
@@ -361,10 +352,25 @@ class ExprBinder:
         arguments = function_arguments(node)
         if any(isinstance(a, exp.Star) for a in arguments):
             raise self.binder.error(f"{name}(*) is not a function; count(*) is", node)
-        if name in _WITH_UNITS and len(arguments) == 3:
-            raise self.binder.unsupported(f"{name}(unit, …)", node, _WITH_UNITS[name])
-        own = self.binder.context.signatures
-        return functions.resolve(name, [self.bind(a) for a in arguments], pos, own)
+        args: list[Expr] = []
+        if isinstance(node, exp.Extract):
+            args.append(Literal(node.name, t.STRING, pos))
+        elif name in _WITH_UNITS and len(arguments) == 3:
+            args.append(self._unit(arguments.pop(0), name))
+        args += [self.bind(a) for a in arguments]
+        return functions.resolve(name, args, pos, self.binder.context.signatures)
+
+    def _unit(self, node: Node, name: str) -> Literal:
+        """The unit of ``timestampdiff(HOUR, …)``, by its word alone."""
+        word = node.name if isinstance(node, exp.Column) and len(node.parts) == 1 else None
+        if isinstance(node, exp.Literal) and node.is_string:
+            hint = f"{name}({node.name}, …) counts whole units; date_trunc the times for boundaries"
+            raise self.binder.error(f"the unit of {name} is a word without quotes", node, hint)
+        if word is None or node.this.args.get("quoted"):
+            raise self.binder.error(
+                f"{name} of three arguments takes a unit first", node, f"{name}(HOUR, …)"
+            )
+        return Literal(word, t.STRING, self.binder.pos(node))
 
     def _aggregate(self, node: Node) -> Expr:
         row = self.row
@@ -628,8 +634,6 @@ def function_name(node: exp.Expr) -> str:
         return node.name.lower()
     if type(node) in _NAMES:
         return _NAMES[type(node)]
-    if isinstance(node, exp.Extract):
-        return _EXTRACT[node.name.lower()]
     if isinstance(node, exp.Trim):
         return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(
             str(node.args.get("position") or "").upper(), "trim"
@@ -643,20 +647,12 @@ def function_name(node: exp.Expr) -> str:
 #: What is computed before a function with OVER has its value.
 _BEFORE_OVER = ("WHERE", "GROUP BY", "HAVING", "FILTER", "an aggregate", OVER)
 
-#: The parts of a time that EXTRACT takes, and the functions that they are.
-_EXTRACT = {
-    part: part for part in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-}
-_EXTRACT |= {f"{part}s": part for part in tuple(_EXTRACT)}
-_EXTRACT |= {"dow": "dayofweek", "dayofweek": "dayofweek", "doy": "dayofyear"}
-_EXTRACT |= {"dayofyear": "dayofyear", "dayofmonth": "day"}
-
 
 def is_reserved(name: str) -> bool:
     """Whether a name means something here that is no function of the registries."""
     folded = name.lower()
     windows = folded in AUXILIARY or folded in ("window", "window_time")
-    return windows or folded in _OVER_ONLY or folded in _WITH_UNITS
+    return windows or folded in _OVER_ONLY
 
 
 def function_arguments(node: exp.Expr) -> list[exp.Expr]:

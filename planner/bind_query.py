@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from cql.dialect import nodes
 from cql.planner import functions
-from cql.planner.bind_emit import held, waits_for_close
+from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind_union import distinct, unite
@@ -34,13 +34,17 @@ def bind_query(binder: Binder, node: exp.Expr, env: Env) -> Bound:
     emit = node.args.get(nodes.EMIT)
     for key, clause in OUTERMOST.items():
         allowed = waits_for_close(node.args.get(key)) or (key == "hint" and node is binder.hinted)
+        allowed = allowed or (key == nodes.EMIT and id(node) in binder.views)
         if node.args.get(key) is not None and not allowed:
             raise binder.unsupported(
                 f"{clause} inside another query", node.args[key], "write it in the outermost one"
             )
     bound = bind_outermost(binder, node, env)
-    if emit is not None:
+    if waits_for_close(emit):
         bound = replace(bound, plan=held(binder, bound.plan, emit))
+    elif emits_changes(emit):
+        check_changes(binder, bound.plan, emit)
+        binder.emitting.append(binder.pos(emit))
     return bound
 
 

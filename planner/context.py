@@ -171,6 +171,10 @@ class Binder:
         self.defaults: dict[int, Literal] = {}
         #: the SELECT whose hints hold for the whole statement
         self.hinted: exp.Expr | None = None
+        #: the ids of the queries of views, which may have EMIT
+        self.views: set[int] = set()
+        #: where a view was read that says EMIT CHANGES
+        self.emitting: list[Position | None] = []
 
     def query(self, node: exp.Expr, env: Env) -> Bound:
         return self._query(self, node, env)
@@ -241,7 +245,7 @@ class Binder:
         self._inside, self._expanded, self._at = (*self._inside, fold(name)), True, self.pos(at)
         try:
             with self.expanding(at):
-                return self.query(named.query, Env())
+                return self._of_view(named.query)
         except CqlError as error:
             if not before[1]:
                 error.message = f"in {named.kind} {'.'.join(name)}: {error.message}"
@@ -252,4 +256,8 @@ class Binder:
     def define(self, name: Name, query: exp.Expr) -> Bound:
         """Binds the query that shall be known as ``name``, and may not refer to it."""
         self._inside = (*self._inside, fold(name))
+        return self._of_view(query)
+
+    def _of_view(self, query: exp.Expr) -> Bound:
+        self.views.add(id(query))
         return self.query(query, Env())

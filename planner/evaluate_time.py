@@ -71,6 +71,16 @@ def add_months(days: int, months: int) -> int:
     return days_from_civil(year, month + 1, min(day, month_length(year, month + 1)))
 
 
+def whole_months(start: int, end: int) -> int:
+    """Whole months from one timestamp to another, towards zero, as java.time counts them: a date
+    begins at the time of day of the other, and its day of the month is that of its own month."""
+    (first, clock), (last, other) = divmod(start, DAY), divmod(end, DAY)
+    last += (last < first and other > clock) - (last > first and other < clock)
+    a, b = civil_from_days(first), civil_from_days(last)
+    apart = ((b[0] - a[0]) * 12 + b[1] - a[1]) * 32 + b[2] - a[2]
+    return apart // 32 if apart >= 0 else -(-apart // 32)
+
+
 def last_day(days: int) -> int:
     year, month, _ = civil_from_days(days)
     return days_from_civil(year, month, month_length(year, month))
@@ -119,6 +129,7 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "datediff": lambda end, start: end - start,
     "add_months": add_months,
     "timestamp_add_months": lambda us, n: add_months(us // DAY, n) * DAY + us % DAY,
+    "whole_months": whole_months,
     "last_day": last_day,
     "unix_seconds": lambda us: us // SECOND,
     "unix_millis": lambda us: us // 1000,

@@ -32,7 +32,7 @@ _ALWAYS = _words(
     second millisecond unix_seconds unix_millis unix_micros timestamp_micros upper lower
     length octet_length trim ltrim rtrim substring left right concat concat_ws replace
     translate reverse locate startswith endswith contains initcap ascii chr unhex
-    dayname monthname
+    dayname monthname whole_months
     """
 )
 _PATTERNED = {
@@ -295,6 +295,8 @@ def _call_rises(call: Call) -> bool:
             return _rises(args[0])
         case "sub" | "date_sub":
             return _rises(args[0]) and _constant(args[1])
+        case "whole_months":
+            return _constant(args[0]) and _rises(args[1])
         case "mul":
             return any(_rises(a) and _positive(b) for a, b in (args, args[::-1]))
         case "div" | "int_div":

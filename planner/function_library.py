@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner import function_operators as ops
 from cql.planner.coercion import cast
 from cql.planner.datetime_patterns import check_pattern
 from cql.planner.evaluate_text import like_segments, rlike
+from cql.planner.evaluate_time import DAY, MICROS, MONTHS
 from cql.planner.evaluation import EvaluationError
 from cql.planner.expr import Call, Expr, Literal
 from cql.planner.signature import (
@@ -28,6 +30,7 @@ from cql.types import (
     DATE,
     DOUBLE,
     INT,
+    INTERVAL,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
@@ -42,7 +45,7 @@ UNITS = {
     "quarter": ("quarter", "quarters", "qtr"),
     "month": ("month", "months", "mon", "mons", "mm"),
     "week": ("week", "weeks"),
-    "day": ("day", "days", "dd", "d"),
+    "day": ("day", "days", "dd", "d", "dayofyear"),
     "hour": ("hour", "hours", "h"),
     "minute": ("minute", "minutes", "min", "mins", "m"),
     "second": ("second", "seconds", "sec", "secs", "s"),
@@ -58,7 +61,9 @@ _PARTS = {
     "doy": "dayofyear",
     "dayofyear": "dayofyear",
     "dayofmonth": "day",
+    "epoch": "epoch",
 }
+_LENGTHS = {"week": 7 * DAY, **MICROS}
 _CLOCK = ("hour", "minute", "second", "millisecond")
 
 
@@ -210,6 +215,43 @@ def _date_trunc(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     return strict("date_trunc", (Literal(unit, STRING, pos), at), at.type, pos)
 
 
+def _whole_units(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """``timestampdiff(unit, start, end)``: whole units, towards zero, as in Spark and Flink."""
+    usage = "timestampdiff(unit, start, end)"
+    unit = _unit(args[0], "timestampdiff", pos)
+    start, end = (_zoned(a, usage, k, pos) for k, a in enumerate(args[1:], 2))
+    if unit in MONTHS:
+        apart, size = strict("whole_months", (start, end), BIGINT, pos), MONTHS[unit]
+    else:
+        micros = [strict("unix_micros", (a,), BIGINT, pos) for a in (end, start)]
+        apart, size = strict("sub", micros, BIGINT, pos), _LENGTHS[unit]
+    return strict("int_div", (apart, Literal(size, BIGINT, pos)), BIGINT, pos)
+
+
+def _moved(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+    """``timestampadd(unit, n, timestamp)``; a date becomes a timestamp, as in Spark."""
+    usage = "timestampadd(unit, n, timestamp)"
+    unit = _unit(args[0], "timestampadd", pos)
+    count = argument(args[1], BIGINT, usage, 2, pos)
+    at = _zoned(args[2], usage, 3, pos)
+    if unit in MONTHS:
+        months = ops.arithmetic("mul")(
+            (cast(args[1], INT, pos), Literal(MONTHS[unit], INT, pos)), pos
+        )
+        return strict("timestamp_add_months", (at, months), at.type, pos)
+    span = ops.arithmetic("mul")((Literal(_LENGTHS[unit], INTERVAL, pos), count), pos)
+    return ops.arithmetic("add")((at, span), pos)
+
+
+def _or_days(with_unit: Builder, days: Signature) -> Signature:
+    """A function of dates that takes a unit as the first of three arguments, too."""
+
+    def build(args: tuple[Expr, ...], pos: Position | None) -> Expr:
+        return with_unit(args, pos) if len(args) == 3 else days.build(args, pos)
+
+    return replace(days, arity=(2, 3), build=build)
+
+
 def _trunc(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     unit = _unit(args[1], "trunc", pos)
     if unit not in ("year", "quarter", "month", "week"):
@@ -241,7 +283,19 @@ def _extract(args: tuple[Expr, ...], pos: Position | None) -> Expr:
             position=args[0].pos or pos,
             hint=did_you_mean(word, _PARTS) or "fields: " + ", ".join(sorted(set(_PARTS.values()))),
         )
+    if word == "epoch":
+        return _epoch(args[1], pos)
     return _part(_PARTS[word])(args[1:], pos)
+
+
+def _epoch(at: Expr, pos: Position | None) -> Expr:
+    """Seconds since 1970, or those of an interval, with their fraction (PostgreSQL, DuckDB)."""
+    if ops.is_interval(at):
+        at = ops.arithmetic("add")((Literal(0, TIMESTAMP, pos), at), pos)
+    micros = strict(
+        "unix_micros", (_zoned(at, "extract(epoch FROM timestamp)", 1, pos),), BIGINT, pos
+    )
+    return strict("div", (cast(micros, DOUBLE, pos), Literal(1e6, DOUBLE, pos)), DOUBLE, pos)
 
 
 def _unix(fn: str, name: str) -> Builder:
@@ -327,9 +381,18 @@ TIME: tuple[Signature, ...] = (
     _time("extract", "field FROM timestamp", "One field of a date or timestamp.", (2, 2), _extract),
     _time("date_trunc", "'unit', timestamp", "Cut down to a unit.", (2, 2), _date_trunc),
     _time("trunc", "date, 'unit'", "A date cut down to a unit.", (2, 2), _trunc),
-    _fixed_time("date_add", "date, days", "Days later.", (DATE, INT), DATE),
+    _or_days(
+        _moved, _fixed_time("date_add", "date, days", "Days later.", (DATE, INT), DATE)
+    ),
     _fixed_time("date_sub", "date, days", "Days earlier.", (DATE, INT), DATE),
-    _fixed_time("datediff", "end, start", "Days between two dates.", (DATE, DATE), INT),
+    _or_days(
+        _whole_units,
+        _fixed_time("datediff", "end, start", "Days between two dates.", (DATE, DATE), INT),
+    ),
+    _time("timestampdiff", "unit, start, end", "Whole units between; datediff and date_diff, too.",
+          (3, 3), _whole_units),
+    _time("timestampadd", "unit, n, timestamp", "Units later; dateadd and date_add, too.", (3, 3),
+          _moved),
     _fixed_time("add_months", "date, months", "Months later.", (DATE, INT), DATE),
     _time("timestamp_add_months", "timestamp, months", "Months later, same time of day.", (2, 2),
           _timestamp_add_months),

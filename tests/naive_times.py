@@ -147,6 +147,20 @@ def _add_months(call: Call, value: Any, months: Any) -> Any:
     return stored(moved if call.type.kind is Kind.DATE else moved * DAY + clock, call.type)
 
 
+@function("whole_months")
+def _whole_months(call: Call, start: Any, end: Any) -> Any:
+    """java.time: the later date loses a day (of the earlier, gains one) where its clock is not
+    reached, then months of 32 days are counted."""
+    (day, clock), (last, other) = divmod(start, DAY), divmod(end, DAY)
+    if last > day and other < clock:
+        last -= 1
+    if last < day and other > clock:
+        last += 1
+    packed = [(y * 12 + m - 1) * 32 + d for y, m, d in (civil(day), civil(last))]
+    apart = packed[1] - packed[0]
+    return abs(apart) // 32 * (1 if apart > 0 else -1)
+
+
 def _last_day_of(year: int, month: int) -> int:
     return day_number(year + month // 12, month % 12 + 1, 1) - 1
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import duration, nodes
+from cql.dialect import duration, nodes, sources
 from cql.dialect.lexical import HintText, words
 from cql.dialect.parser import QueryParser
 from cql.errors import did_you_mean
@@ -255,10 +255,11 @@ class CqlParser(QueryParser):
 
     def _create_stream(self, args: dict[str, Any]) -> exp.Expr:
         if self._curr.token_type == TokenType.L_PAREN:
-            args["expressions"] = self._columns(watermarks=True)
+            args["expressions"] = self._columns()
         while self._curr and self._curr.token_type != TokenType.ALIAS:
             self._stream_part(args)
         args["query"] = self._query_after_as()
+        self._refuse_misplaced("STREAM", args)
         return self.expression(nodes.CreateStream(**args))
 
     def _stream_part(self, args: dict[str, Any]) -> None:
@@ -347,27 +348,36 @@ class CqlParser(QueryParser):
 
     def _create_table(self, args: dict[str, Any]) -> exp.Expr:
         if self._curr.token_type == TokenType.L_PAREN:
-            args["expressions"] = self._columns(watermarks=False)
+            args["expressions"] = self._columns()
         if self._curr.token_type in (TokenType.USING, TokenType.WITH):
             self._read_source(args)
         args["query"] = self._query_after_as()
+        self._refuse_misplaced("TABLE", args)
         if args["query"] is None and "expressions" not in args:
             self.refuse_unexpected("expected a list of columns, or AS and a query")
         return self.expression(nodes.CreateTable(**args))
 
-    def _columns(self, *, watermarks: bool) -> list[exp.Expr]:
+    def _refuse_misplaced(self, kind: str, args: dict[str, Any]) -> None:
+        found = sources.misplaced(kind, args)
+        if found is not None:
+            start, end = found.node.meta["start"], found.node.meta["end"]
+            token = Token(TokenType.VAR, "", start=start, end=end)
+            self.refuse(found.message, token, found.hint)
+
+    def _columns(self) -> list[exp.Expr]:
         self._advance()
         columns: list[exp.Expr] = []
         seen: set[str] = set()
         while True:
             token = self._curr
-            if watermarks and self.word_is("WATERMARK", "FOR"):
+            if self.word_is("WATERMARK", "FOR"):
                 columns.append(self.placed(self._watermark(), token))
             elif self.word_is("PRIMARY", "KEY"):
                 self._advance(2)
                 columns.append(
                     self.placed(nodes.PrimaryKey(expressions=self.names("a column")), token)
                 )
+                self.accept("NOT", "ENFORCED")  # Flink's; no key is
             else:
                 column = self._column()
                 if column.name.lower() in seen:
@@ -383,6 +393,11 @@ class CqlParser(QueryParser):
         """``price DOUBLE NOT NULL COMMENT 'x'``."""
         token = self._curr
         name = self.name("the name of a column")
+        if self._match(TokenType.ALIAS):
+            expression = self._parse_disjunction()
+            if expression is None:
+                self.refuse_unexpected(f"an expression is missing after {name.name} AS")
+            return self.placed(sources.computed_column(name, expression), token)
         kind = self.data_type(f"column {name.name!r}")
         constraints: list[exp.Expr] = []
         while True:

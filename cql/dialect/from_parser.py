@@ -235,25 +235,47 @@ class FromParser(BaseParser):
             self.refuse("this item has two windows", hint="remove one of them")
 
     def _at_from_union(self) -> bool:
-        if self._curr.token_type != TokenType.UNION:
+        """Whether UNION here is between FROM items: a name follows, or a query in parentheses which
+        its alias or its window makes an item."""
+        return self._unites_items(self._index)
+
+    def _unites_items(self, index: int) -> bool:
+        if self._kind(index) != TokenType.UNION:
             return False
-        index = self._index + 1
-        if index < self._tokens_size and self._tokens[index].token_type in (
-            TokenType.ALL,
-            TokenType.DISTINCT,
-        ):
-            index += 1
+        index += 1 + (self._kind(index + 1) in (TokenType.ALL, TokenType.DISTINCT))
         if index >= self._tokens_size:
             return True
-        while index < self._tokens_size and self._tokens[index].token_type == TokenType.L_PAREN:
+        opened = index
+        while self._kind(index) == TokenType.L_PAREN:
             index += 1
         if index >= self._tokens_size:
             return False
-        token = self._tokens[index]
-        follower = self._tokens[index + 1] if index + 1 < self._tokens_size else None
-        if token.text.upper() in RELATION_TO_STREAM and follower is not None:
-            return follower.token_type != TokenType.L_PAREN
-        return token.token_type not in QUERY_STARTS
+        word, behind = self._tokens[index].text.upper(), self._kind(index + 1)
+        operator = word in RELATION_TO_STREAM and behind == TokenType.L_PAREN
+        if not operator and self._kind(index) not in QUERY_STARTS:
+            return word not in RELATION_TO_STREAM or behind is not None
+        return opened < index and self._is_item_behind(self._closing(opened) + 1)
+
+    def _is_item_behind(self, index: int) -> bool:
+        """Whether an alias, a window or a union with an item follows what ends before ``index``."""
+        kind = self._kind(index)
+        if kind in _BRACKETS or kind == TokenType.ALIAS or self._unites_items(index):
+            return True
+        named = kind == TokenType.IDENTIFIER or kind in self.TABLE_ALIAS_TOKENS
+        return named and not self._clause_ahead(index - self._index)
+
+    def _kind(self, index: int) -> TokenType | None:
+        return self._tokens[index].token_type if 0 <= index < self._tokens_size else None
+
+    def _closing(self, opened: int) -> int:
+        """Where the parenthesis at ``opened`` is closed; behind the last token if it is not."""
+        depth = 0
+        for index in range(opened, self._tokens_size):
+            kind = self._tokens[index].token_type
+            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            if depth == 0:
+                return index
+        return self._tokens_size
 
     def _single_item(self) -> tuple[exp.Expr, bool]:
         """The item, and whether its window stood behind its alias."""
@@ -606,13 +628,15 @@ class FromParser(BaseParser):
         alias_tokens: Collection[TokenType] | None = None,
     ) -> exp.Join | None:
         """A comma, or ``[ASOF|NATURAL] [LEFT|RIGHT|FULL] [INNER|CROSS|SEMI|ANTI] JOIN item
-        [ON|USING]``.
+        [ON|USING]``, ASOF also behind the other words.
         """
         token = self._curr
         if self._match(TokenType.COMMA):
             return self.placed(exp.Join(this=self.from_item()), token)
         index = self._index
         method, side, kind = self._parse_join_parts()
+        if method is None and (side or kind) and self._match(TokenType.ASOF):
+            method = self._prev  # LEFT ASOF JOIN
         if not self._match(TokenType.JOIN):
             self._retreat(index)
             return None

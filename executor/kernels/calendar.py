@@ -111,6 +111,20 @@ def add_months_micros(micros: int, months: int) -> tuple[int, bool]:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
+def whole_months(start: int, end: int) -> int:
+    """Whole months between timestamps, towards zero (``planner.evaluate_time``)."""
+    first, last = start // _DAY, end // _DAY
+    clock, other = start - first * _DAY, end - last * _DAY
+    if last > first and other < clock:
+        last -= 1
+    elif last < first and other > clock:
+        last += 1
+    months = (year_of(last) - year_of(first)) * 12 + month_of(last) - month_of(first)
+    apart = months * 32 + day_of(last) - day_of(first)
+    return apart // 32 if apart >= 0 else -(-apart // 32)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def last_day_of(days: int) -> int:
     year, month = year_of(days), month_of(days)
     return from_civil(year, month, month_length(year, month))
