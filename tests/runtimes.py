@@ -7,6 +7,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from cql.session import Session
+
 Settings = dict[str, Any]
 Choice = TypeVar("Choice")
 
@@ -19,6 +21,17 @@ ORDERED: tuple[Settings, ...] = tuple(
     for workers in (1, 2)
 )
 RUNTIMES: tuple[Settings, ...] = (*({"runtime": name} for name in ONE_THREAD), *ORDERED)
+
+
+def apply(session: Session, *settings: Settings) -> None:
+    """Sets each of them."""
+    for name, value in (pair for some in settings for pair in some.items()):
+        session.set(name, value)
+
+
+def named(settings: Settings) -> str:
+    """The settings as a part of a test's name."""
+    return "-".join(map(str, settings.values()))
 
 
 def share(

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from fake_run import FakeRun
-from test_runtimes import QUERIES, RUNTIMES, stream
+from runtimes import ONE_THREAD, ORDERED, Settings, apply, named
+from test_runtimes import QUERIES, stream
 
 from cql.executor.query_run import Timing
 from cql.executor.runtimes.times import WorkerTime
@@ -16,14 +17,14 @@ from cql.explanation import measured
 from cql.session import Session
 
 TEXT = QUERIES["window over a union"]
-ALL = (*RUNTIMES, "ordered")
+ALL = (*ONE_THREAD, "ordered")
+SEVERAL: Settings = {"workers": 2, "partitions": 3}
 
 
 @pytest.fixture(scope="module")
 def session(seed: int) -> Session:
     session = Session(False)
-    session.set("workers", 2)
-    session.set("partitions", 3)
+    apply(session, SEVERAL)
     for i, name in enumerate("ab"):
         table = stream(seed + i, [None, 0, 1, 2, 3])
         session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
@@ -89,12 +90,17 @@ def test_no_time_is_taken_unless_it_is_asked_for(session: Session) -> None:
         assert not any("nanoseconds" in entry for entry in query.metrics())
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES[1:])
+@pytest.mark.parametrize("runtime", ONE_THREAD[1:])
 def test_runtimes_of_one_thread_count_the_same(session: Session, runtime: str) -> None:
     assert counts(explained(session, runtime)[0]) == counts(explained(session, "depth_first")[0])
 
 
-def test_an_operator_in_partitions_counts_what_one_does(session: Session) -> None:
+@pytest.mark.parametrize("settings", ORDERED, ids=named)
+def test_an_operator_in_partitions_counts_what_one_does(
+    session: Session, settings: Settings, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(lambda: apply(session, SEVERAL))
+    apply(session, settings)
     parted, whole = (
         next(e for e in explained(session, runtime)[0] if e["operator"].startswith("aggregate"))
         for runtime in ("ordered", "depth_first")

@@ -11,17 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from runtimes import RUNTIMES, Settings, named
 
 import cql
 from cql import Query
 from cql.session import CqlWarning, Session
 
-RUNTIMES: list[dict[str, Any]] = [
+WHERE: list[Settings] = [
     {"runtime": "depth_first"},
     {"runtime": "depth_first", "morsel_rows": 3},
-    {"runtime": "fifo"},
-    {"runtime": "run_to_completion"},
-    {"runtime": "ordered", "workers": 2},
+    *RUNTIMES[1:],
 ]
 UNION = "SELECT count(*) AS n, window_end AS e FROM {} AS u [RANGE 10 SLIDE 10]"
 
@@ -71,7 +70,7 @@ def late_in_order_of_time(inputs: Sequence[Sequence[int]], slack: int) -> int:
     return late
 
 
-@pytest.mark.parametrize("settings", RUNTIMES, ids=str)
+@pytest.mark.parametrize("settings", WHERE, ids=named)
 @pytest.mark.parametrize("blocks", [(1000, 1000, 1000), (1000, 7, 1), (1, 2, 64)])
 def test_nothing_is_late_of_synchronised_inputs(
     session: Session, settings: dict[str, Any], blocks: tuple[int, ...]
@@ -84,7 +83,7 @@ def test_nothing_is_late_of_synchronised_inputs(
     assert late["behind slack"] == 0
 
 
-@pytest.mark.parametrize("settings", RUNTIMES, ids=str)
+@pytest.mark.parametrize("settings", WHERE, ids=named)
 def test_late_is_what_is_late_in_the_order_of_time(
     session: Session, settings: dict[str, Any]
 ) -> None:
@@ -115,7 +114,7 @@ def test_an_input_that_begins_later_is_read_later(session: Session, slack: str) 
     assert late["behind slack"] == 0
 
 
-@pytest.mark.parametrize("settings", RUNTIMES, ids=str)
+@pytest.mark.parametrize("settings", WHERE, ids=named)
 def test_joins(session: Session, settings: dict[str, Any]) -> None:
     """A pair comes with the later of its rows, and its time lies at most the band behind."""
     given(session, settings | {"slack": "2"})

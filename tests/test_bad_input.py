@@ -317,7 +317,7 @@ def test_max_state(session: Session) -> None:
     session.set("max_state", "1 GB")
 
 
-@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])
+@pytest.mark.parametrize("runtime", ["depth_first", "fifo"])  # whose units can be counted
 @pytest.mark.parametrize(
     "text",
     [

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from catalog_tools import FakeClock, check_replay, drain, rows_of
+from runtimes import RUNTIMES, Settings, named
 
 import cql
 from cql.catalog import rows as rows_module
@@ -335,14 +336,14 @@ def test_kept_rows_are_counted_and_listed(session: Session, tmp_path: Path) -> N
     assert (caught.value.hint or "").endswith("leave such rows out: ON BAD ROW KEEP")
 
 
-@pytest.mark.parametrize("runtime", ["depth_first", "fifo", "ordered"])
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 @pytest.mark.parametrize("morsel_rows", [1, 3, 64])
 def test_rows_refused_in_and_behind_a_filter(
-    runtime: str, morsel_rows: int, seed: int, stress: None
+    runtime: Settings, morsel_rows: int, seed: int, stress: None
 ) -> None:
     """The filter goes over many rows before the first of them is computed with."""
     values = random.Random(seed).choices(range(-4, 7), k=200)
-    with cql.connect(False, morsel_rows=morsel_rows, runtime=runtime, workers=3) as session:
+    with cql.connect(False, morsel_rows=morsel_rows, **runtime) as session:
         session.create_stream("p", pa.table({"ts": range(200), "v": values}), ordered_by="ts")
         kept = session.sql("SELECT v, 12 / (v - 3) AS q FROM p WHERE 6 / v <= 2 ON BAD ROW KEEP")
         rows, ledger, metrics = kept.to_arrow(), kept.bad_rows(), kept.metrics()[1]

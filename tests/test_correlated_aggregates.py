@@ -8,17 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtimes import RUNTIMES, named
 
 import cql
 from cql.errors import CqlError, NotSupportedError
 
 M = [(1, 1, 3), (2, 2, 1), (3, None, 2), (4, 1, 5), (5, 2, 4), (6, 3, 6)]  # t, a, b
 N = [(1, 1, 9), (2, None, 8), (3, 2, 7), (4, 1, 6), (5, 2, 5), (6, 2, 4)]  # t, a, x
-RUNTIMES: tuple[dict[str, Any], ...] = (
-    {"runtime": "depth_first"},
-    {"runtime": "fifo", "morsel_rows": 2},
-    {"runtime": "ordered", "workers": 2, "morsel_rows": 2},
-)
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def summed(around: tuple[Any, ...]) -> int | None:
 
 
 @pytest.mark.parametrize("source", ["u", "n"])
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=[r["runtime"] for r in RUNTIMES])
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
 def test_each_row_has_the_value_of_its_own(
     session: cql.Session, source: str, runtime: dict[str, Any]
 ) -> None:
@@ -55,7 +51,7 @@ def test_each_row_has_the_value_of_its_own(
         f"SELECT t, (SELECT count(*) FROM {source} AS k WHERE k.a = m.a) AS c,"
         f" (SELECT sum(x) FROM {source} AS k WHERE k.x > m.b) AS s FROM m"
     )
-    found = rows(session.sql(text, **runtime))
+    found = rows(session.sql(text, morsel_rows=2, **runtime))
     assert found == [(m[0], counted(m), summed(m)) for m in M]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from function_fixtures import ROWS, column, repeated, session_of, shout, values
+from runtimes import RUNTIMES, named
 
 import cql
 from cql import watch
@@ -20,12 +21,6 @@ from cql.errors import RunError, SettingError
 from cql.watch import Limit, TimeLimitError, within
 
 SHORT, LONG = Limit(20_000, "20 ms"), Limit(3_600_000_000, "1 hour")
-RUNTIMES: tuple[dict[str, Any], ...] = (
-    {"runtime": "depth_first"},
-    {"runtime": "fifo"},
-    {"runtime": "ordered", "workers": 1},
-    {"runtime": "ordered", "workers": 4},
-)
 
 
 # -- one call --------------------------------------------------------------------------------------
@@ -242,7 +237,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("settings", RUNTIMES, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> None:
     with session_of(function_timeout="20 ms", on_bad_row="keep", **settings) as session:
         session.register_functions(FUNCTIONS)
@@ -258,7 +253,7 @@ def test_a_query_fails_whose_function_never_ends(settings: dict[str, Any]) -> No
         assert values(session.sql("SELECT i FROM s")) == list(range(ROWS))
 
 
-@pytest.mark.parametrize("settings", RUNTIMES, ids=lambda s: "-".join(map(str, s.values())))
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
 def test_a_limit_that_is_not_reached_changes_nothing(settings: dict[str, Any]) -> None:
     def steps(n: int) -> int:
         total = 0

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from naive_windows import DAY, windows_of
+from runtimes import ORDERED, named
 
 import cql
 from cql import CqlError, Query, Session
@@ -92,7 +93,9 @@ def run(session: Session, text: str) -> list[dict[str, Any]]:
         {},
         {"fuse": "off", "morsel_rows": 7, "runtime": "fifo"},
         {"morsel_rows": 1, "runtime": "run_to_completion", "window_operator": "wid"},
+        *({**settings, "morsel_rows": 7} for settings in ORDERED),
     ],
+    ids=named,
 )
 def test_the_rows_that_a_window_leaves_out(window: str, settings: dict[str, Any]) -> None:
     for seed in range(2):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from runtimes import RUNTIMES
 
 import cql
 from cql.errors import BindError, CqlError
@@ -93,11 +94,6 @@ CONDITIONS = {
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 #: What the rows of a stream join have besides, and what that says of their times.
 BANDS = ("", " AND l.ts BETWEEN r.ts - 2 AND r.ts + 3")
-RUNTIMES: tuple[dict[str, Any], ...] = (
-    {"runtime": "depth_first"},
-    {"runtime": "fifo", "morsel_rows": 2},
-    {"runtime": "ordered", "workers": 2, "morsel_rows": 2},
-)
 
 
 def met(asked: list[tuple[str, bool]], one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
@@ -147,7 +143,7 @@ def test_joins_of_streams(session: cql.Session, kind: str, near: bool, full: boo
         expected = bag(joined(kind, CONDITIONS[condition], near=near))
         text = f"SELECT {shown(kind)} FROM l {kind} r ON {condition}{BANDS[near]}"
         for runtime in RUNTIMES if full else [RUNTIMES[(number + near) % len(RUNTIMES)]]:
-            assert bag(rows(session.sql(text, **runtime))) == expected, text
+            assert bag(rows(session.sql(text, morsel_rows=2, **runtime))) == expected, text
 
 
 #: Of a stream with a table and of tables, which is looked up in; of relations, which change.
@@ -249,7 +245,7 @@ def test_versions_and_the_nearest(session: cql.Session, condition: str) -> None:
         f"l ASOF JOIN r MATCH_CONDITION (l.ts >= r.ts) ON {condition}",
     ):
         for runtime in RUNTIMES:
-            found = rows(session.sql(f"SELECT l.id, r.rid FROM {source}", **runtime))
+            found = rows(session.sql(f"SELECT l.id, r.rid FROM {source}", morsel_rows=2, **runtime))
             assert sorted(found) == expected, source
 
 

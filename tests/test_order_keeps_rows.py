@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from runtimes import RUNTIMES, apply
 
 import cql
 from cql.errors import PlanError
@@ -59,11 +60,6 @@ QUERIES = (
 )  # fmt: skip
 #: Queries of every run.
 QUICK = 6
-RUNTIMES: tuple[dict[str, Any], ...] = (
-    {"runtime": "depth_first"},
-    {"runtime": "fifo", "morsel_rows": 7},
-    {"runtime": "ordered", "workers": 2, "partitions": 4, "morsel_rows": 16},
-)
 
 
 def _stream(r: np.random.Generator, rows: int) -> pa.Table:
@@ -152,8 +148,7 @@ def test_with_order_by_equals_sorted(first: int, full: bool, seed: int) -> None:
         for k in range(seed, seed + (8 if full else 2)):
             rng = random.Random(f"{k} {number}")
             with _session(k, rng.choice((20, 40, 90))) as session:
-                for name, value in rng.choice(RUNTIMES).items():
-                    session.set(name, value)
+                apply(session, {"morsel_rows": rng.choice((7, 16, 65_536))}, rng.choice(RUNTIMES))
                 _compare(session, number, rng)
 
 

@@ -16,7 +16,15 @@ from naive_compare import difference, storage_rows
 from naive_order import Order
 from naive_relations import BEGINNING
 from naive_rows import Run
-from random_cases import MORSELS, RUNTIMES, Case, check, draw_piecewise, logical_plan, open_session
+from random_cases import (
+    MORSELS,
+    Case,
+    check,
+    draw_piecewise,
+    logical_plan,
+    open_session,
+    runtime_settings,
+)
 from random_data import DAY, SCHEMAS, TIMES, Stream, random_stream, ticks
 from random_shapes import Shape
 
@@ -188,7 +196,7 @@ def case_of(text: str, rng: random.Random) -> Case:
         dict.fromkeys(w for i, w in enumerate(words) if w in NAMES and _is_input(words, i))
     )
     streams = tuple(random_stream(rng, name) for name in used)
-    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES), "fuse": rng.random() < 0.7}
+    settings: dict[str, Any] = runtime_settings(rng) | {"fuse": rng.random() < 0.7}
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel

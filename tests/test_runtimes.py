@@ -4,6 +4,7 @@ order. (``test_schedulers`` shows in which order each runtime calls them.)"""
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 from decimal import Decimal
 from itertools import pairwise
@@ -11,12 +12,12 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from runtimes import ONE_THREAD, ORDERED, RUNTIMES, Settings, apply, named, share
 from test_window_operators import OPERATORS
 
 import cql
 from cql.session import Session
 
-RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 ROWS = 300
 QUERIES = {
     "filter and project": "SELECT ts, k, v * 2 AS w, x FROM a WHERE v % 3 = 0",
@@ -90,20 +91,21 @@ def session(seed: int) -> Session:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_one_answer(session: Session, query: str) -> None:
+def test_one_answer(session: Session, query: str, seed: int, full: bool) -> None:
     answers = {}
-    for fuse in (True, False):
-        for rows in (1, 7, 65_536):
-            for runtime in RUNTIMES:
-                session.set("runtime", runtime)
-                session.set("fuse", fuse)
-                session.set("morsel_rows", rows)
-                run = session.sql(QUERIES[query])
-                table = run.to_arrow()
-                bad = run.bad_rows().num_rows
-                late = run.late()
-                pairs = late.filter(pc.equal(late["kind"], "pairs"))["count"].to_pylist()
-                answers[runtime, fuse, rows] = (table, bad, pairs)
+    parted = list(itertools.product((True, False), (1, 7, 65_536), ORDERED))
+    chosen = [
+        *itertools.product((True, False), (1, 7, 65_536), RUNTIMES[: len(ONE_THREAD)]),
+        *share(parted, list(QUERIES).index(query), 6, seed, full=full),
+    ]
+    for fuse, rows, runtime in chosen:
+        apply(session, {"fuse": fuse, "morsel_rows": rows}, runtime)
+        run = session.sql(QUERIES[query])
+        table = run.to_arrow()
+        bad = run.bad_rows().num_rows
+        late = run.late()
+        pairs = late.filter(pc.equal(late["kind"], "pairs"))["count"].to_pylist()
+        answers[named(runtime), fuse, rows] = (table, bad, pairs)
     expected = answers["depth_first", True, 65_536]
     assert expected[0].num_rows > 5
     different = [key for key, answer in answers.items() if not answer[0].equals(expected[0])]
@@ -161,10 +163,10 @@ def one_answer(session: Session, window: str, calls: str, operators: list[str]) 
     assert all(answer == answers[0] for answer in answers)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_one_row_without_from(session: Session, runtime: str) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_one_row_without_from(session: Session, runtime: Settings) -> None:
     """It ends like any input, so that an aggregate and a sort over it answer."""
-    session.set("runtime", runtime)
+    apply(session, runtime)
     assert session.sql("SELECT 1 + 1 AS n").to_arrow().to_pydict() == {"n": [2]}
     assert session.sql("SELECT count(*) AS n").to_arrow().to_pydict() == {"n": [1]}
     assert session.sql("SELECT 7 AS n ORDER BY n LIMIT 1").to_arrow().to_pydict() == {"n": [7]}

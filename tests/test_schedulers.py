@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from numba import cfunc
 from operator_tools import column_data, runtime_of, workspace_of
+from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
 import cql
 from cql.executor.graph import SINK, Edge, Graph
@@ -26,7 +27,6 @@ from cql.model import Field, Schema
 from cql.session import Session
 from cql.types import BIGINT
 
-RUNTIMES = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 SCHEMA = Schema((Field("n", BIGINT, False),))
 ROOM = 8
 ONES = np.ones(ROOM, np.uint8)
@@ -188,7 +188,7 @@ def test_run_to_completion_goes_on_with_a_successor() -> None:
 # -- diamonds and cycles ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("name", ONE_THREAD)
 def test_a_diamond(name: str, workspace: Workspace) -> None:
     """One operator feeds two, which meet in a union: rows of both, the lesser of their promises."""
     log: list[str] = []
@@ -207,7 +207,7 @@ def test_a_diamond(name: str, workspace: Workspace) -> None:
         assert "".join(log) == "abcabcabcabc"
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("name", ONE_THREAD)
 def test_an_operator_that_feeds_itself(name: str, workspace: Workspace) -> None:
     graph = graph_by_hand([Countdown()], {0: [(0, 0), (SINK, 0)]})
     sink = run(name, graph, [unit_of(3, 1), unit_of(2)], workspace)
@@ -216,7 +216,7 @@ def test_an_operator_that_feeds_itself(name: str, workspace: Workspace) -> None:
     assert sorted(sink.rows) == [0, 0, 0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("name", ONE_THREAD)
 def test_a_long_cycle_beside_other_work(name: str, workspace: Workspace) -> None:
     """More rounds than a queue has places, while a neighbour has work of its own."""
     log: list[str] = []
@@ -250,7 +250,7 @@ def test_what_loops_back_is_a_copy(workspace: Workspace) -> None:
 # -- admission control -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RUNTIMES[1:])
+@pytest.mark.parametrize("name", ONE_THREAD[1:])
 def test_admission_is_limited(name: str, workspace: Workspace) -> None:
     log: list[str] = []
     steps = [Step(letter, log) for letter in "abcde"]
@@ -304,8 +304,8 @@ def test_a_burst_leaves_no_units_behind() -> None:
         assert max(left) <= 3 * ADMITTED
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
-def test_nothing_waits_for_the_next_input(name: str) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_nothing_waits_for_the_next_input(runtime: Settings) -> None:
     """A live source falls silent: what it gave so far comes out all the same."""
     seen = threading.Event()
     in_time: list[bool] = []
@@ -316,7 +316,7 @@ def test_nothing_waits_for_the_next_input(name: str) -> None:
 
     with Session(False) as session:
         session.create_stream("live", live(), ordered_by="ts", bounded=False)
-        session.set("runtime", name)
+        apply(session, runtime)
         rows: list[int] = []
         for batch in session.sql("SELECT ts, v + 1 AS w FROM live"):
             rows += batch["w"].to_pylist()

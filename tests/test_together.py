@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from naive_compare import difference, storage_rows
-from test_runtimes import RUNTIMES
+from runtimes import RUNTIMES
 
 from cql.errors import CqlError, NotSupportedError, ParseError, PlanError, RunError
 from cql.query import Query
@@ -113,7 +113,7 @@ def test_random_sets(seed: int, full: bool) -> None:
         check(
             texts,
             seed + case,
-            runtime=r.choice(RUNTIMES),
+            **r.choice(RUNTIMES),
             fuse=r.random() < 0.7,
             morsel_rows=r.choice([7, 64, 1000]),
         )

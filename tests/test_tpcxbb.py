@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
+from runtimes import ORDERED, Settings, share
 
 import cql
 from benchmarks import calls, tpcxbb
@@ -129,13 +130,12 @@ SHAPES = {
     "q15": "Filter Filter TableJoin PaneAggregate Filter",
     "mobility_fraud": "Filter Filter Union Filter Filter Union AsofJoin Filter WidAggregate",
 }
-RUNTIMES = (
+WHERE: tuple[Settings, ...] = (
     {},
     {"runtime": "fifo", "morsel_rows": 1_000},
     {"runtime": "fifo_slice", "morsel_rows": 333, "slice_us": 20},
     {"runtime": "run_to_completion", "morsel_rows": 4_096},
-    {"runtime": "ordered", "workers": 2},
-    {"runtime": "ordered", "workers": 4, "morsel_rows": 333, "partitions": 3, "scheduler": "lp"},
+    *({**settings, "morsel_rows": 333, "scheduler": "lp"} for settings in ORDERED),
 )
 
 
@@ -210,11 +210,11 @@ def test_every_file_has_its_like_in_sql() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_equals_duckdb_in_any_order_under_any_runtime(
-    name: str, tables: dict[str, pa.Table], seed: int
+    name: str, tables: dict[str, pa.Table], seed: int, full: bool
 ) -> None:
     expected = theirs(name, tables)
     assert expected.num_rows > 10
-    for number, settings in enumerate(RUNTIMES):
+    for number, settings in enumerate(share(WHERE, list(FILES).index(name), 5, seed, full=full)):
         same(ours(name, tables, **settings), expected)
         same(ours(name, disordered(tables, seed + number), **settings), expected)
 

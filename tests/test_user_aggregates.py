@@ -15,7 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from random_cases import MORSELS, RUNTIMES, Case, check, draw_piecewise, operator_settings
+from random_cases import (
+    MORSELS,
+    Case,
+    check,
+    draw_piecewise,
+    operator_settings,
+    runtime_settings,
+)
 from random_data import Stream, random_stream
 from random_shapes import Shape
 
@@ -534,7 +541,7 @@ QUERIES = (
 
 
 def case_of(text: str, names: str, functions: Sequence[Any], rng: random.Random) -> Case:
-    settings: dict[str, Any] = {"runtime": rng.choice(RUNTIMES), "fuse": rng.random() < 0.7}
+    settings: dict[str, Any] = runtime_settings(rng) | {"fuse": rng.random() < 0.7}
     morsel = rng.choice(MORSELS)
     if morsel is not None:
         settings["morsel_rows"] = morsel

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from naive_windows import day_start
-from random_cases import MORSELS, RUNTIMES, Case, check
+from random_cases import MORSELS, Case, check, runtime_settings
 from random_data import Stream, random_stream, ticks
 from random_shapes import Shape
 
@@ -106,7 +106,7 @@ def case_of(window: str, zone: str, rng: random.Random) -> Case:
     calls = "count(*) AS n, sum(q) AS total, window_start, window_end"
     text = f"SELECT k, {calls} FROM a [{window}, TIME ZONE '{zone}', WA t] GROUP BY k"
     settings = {
-        "runtime": rng.choice(RUNTIMES),
+        **runtime_settings(rng),
         "morsel_rows": rng.choice([m for m in MORSELS if m]),
         "window_operator": rng.choice(("auto", "wid", "panes")),
     }
