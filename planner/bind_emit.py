@@ -35,6 +35,7 @@ from cql.planner.logical import (
     Union,
     Unnest,
     Values,
+    Watermark,
     Windowed,
 )
 from cql.planner.properties import looks_up, progressing, times_of
@@ -88,7 +89,7 @@ def _grouped(plan: Logical) -> Logical:
     match plan:
         case Aggregate():
             return replace(plan, distinct=False)
-        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number():
+        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number() | Watermark():
             return replace(plan, input=_grouped(plan.input))
         case Join():
             return replace(plan, left=_grouped(plan.left), right=_grouped(plan.right))
@@ -103,7 +104,7 @@ def _closes(plan: Logical) -> bool:
     match plan:
         case Aggregate() | RowNumber() | SetOperation() | RelationToStream() | Sort() | Values():
             return True
-        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number():
+        case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number() | Watermark():
             return _closes(plan.input)
         case Join():
             return _closes(plan.left) and (looks_up(plan) or _closes(plan.right))

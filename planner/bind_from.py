@@ -12,7 +12,7 @@ from cql.dialect import nodes
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
-from cql.model import Schema
+from cql.model import Field, Schema
 from cql.planner import bind_window
 from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind_union import distinct, unite
@@ -30,9 +30,11 @@ from cql.planner.logical import (
     Sort,
     Union,
     Values,
+    Watermark,
     Windowed,
 )
-from cql.planner.properties import is_table
+from cql.planner.properties import is_table, progressing
+from cql.planner.relations import is_relation
 from cql.planner.scope import (
     QueryWindow,
     Scope,
@@ -255,10 +257,8 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
     if bound is None:
         scan = replace(_scan(binder, node, name, env), alias=alias or name[-1])
         bound, source = Bound(scan), replace(source, unsupported=scan.relation.unsupported)
-    elif node.args.get(nodes.FROM_WATERMARK) is not None:
-        raise binder.unsupported(
-            "WATERMARK on a query", node.args[nodes.FROM_WATERMARK], "put it on the table inside"
-        )
+    else:
+        bound = _progressing(binder, bound, node)
     return Item(bound.plan, bound.hidden, source)
 
 
@@ -296,18 +296,19 @@ def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
 
 
 def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
-    if node.args.get(nodes.FROM_WATERMARK) is not None:
-        raise binder.unsupported(
-            "WATERMARK on a subquery", node.args[nodes.FROM_WATERMARK], "put it on the table inside"
-        )
     alias = _alias(node)
     source = Source((alias,)) if alias else None
     inner = node.this
     if isinstance(inner, exp.Table | FromUnion | WindowTable) or (
         isinstance(inner, exp.Subquery) and inner.args.get("joins")
     ):
-        return _wrapped(binder, node, inner, source, env)
-    bound = binder.query(inner, env.alone())
+        item = _wrapped(binder, node, inner, source, env)
+        if node.args.get(nodes.FROM_WATERMARK) is None:
+            return item
+        applied = _applied(item)
+        bound = _progressing(binder, Bound(applied.plan, applied.hidden), node)
+        return Item(bound.plan, bound.hidden, item.source)
+    bound = _progressing(binder, binder.query(inner, env.alone()), node)
     return Item(bound.plan, bound.hidden, source)
 
 
@@ -337,10 +338,6 @@ def _wrapped(
 
 
 def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
-    if node.args.get(nodes.FROM_WATERMARK) is not None:
-        raise binder.unsupported(
-            "WATERMARK on a union", node.args[nodes.FROM_WATERMARK], "put it on the tables inside"
-        )
     members = [_applied(bind_item(binder, member, env)) for member in node.expressions]
     bounds = [Bound(m.plan, m.hidden) for m in members]
     names = [str(m.source) if m.source else f"member {k + 1}" for k, m in enumerate(members)]
@@ -348,6 +345,7 @@ def _union(binder: Binder, node: FromUnion, env: Env) -> Item:
     alias = _alias(node)
     if node.args.get("distinct"):
         bound = distinct(binder, bound, node)
+    bound = _progressing(binder, bound, node)
     return Item(bound.plan, bound.hidden, Source((alias,)) if alias else None)
 
 
@@ -400,23 +398,56 @@ class Watermarked:
 
 
 def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation:
-    name = node.this.name
-    index = relation.schema.find(name)
-    if index is None:
-        raise binder.error(
-            f"{'.'.join(relation.name)} has no column {name}",
-            node.this,
-            hint=did_you_mean(name, relation.schema.names, what="its columns"),
-        )
+    index = _named_by(binder, node, relation.schema.names, ".".join(relation.name))
     spec = relation.stream or StreamSpec()
     column = relation.schema[index]
     known = {p.column.lower(): p for p in spec.progress}
-    before = known.get(column.name.lower(), Progress(column.name))
-    slack = bind_window.slack(binder, column, before.unit, node.args["delay"], "DELAY OF")
-    declared = f"WATERMARK {name} DELAY OF {printed(node.args['delay'])}"
-    made = replace(before, slack=slack, declared=declared, by_rows=True)
+    made = _delayed(binder, column, known.get(column.name.lower(), Progress(column.name)), node)
     others = tuple(p for p in spec.progress if fold((p.column,)) != fold((column.name,)))
     return Watermarked(relation, replace(spec, progress=(made, *others)))
+
+
+def _progressing(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
+    """A query in FROM with the progress that WATERMARK behind it declares of one of its columns,
+    which may be computed; of its other columns none progresses then."""
+    clause = node.args.get(nodes.FROM_WATERMARK)
+    if clause is None:
+        return bound
+    if is_relation(bound.plan):
+        raise binder.error(
+            "WATERMARK needs a stream, and this query is a relation: its rows also leave it",
+            clause,
+            hint="put it behind the stream inside, in front of the window",
+        )
+    schema = bound.plan.schema
+    index = _named_by(binder, clause, schema.names[: bound.width], "this query")
+    live = progressing(bound.plan)
+    before = Progress(schema[index].name, unit=live[index].unit if index in live else None)
+    made = _delayed(binder, schema[index], before, clause)
+    return replace(bound, plan=Watermark(bound.plan, index, made, binder.pos(clause)))
+
+
+def _named_by(binder: Binder, clause: exp.Expr, names: Sequence[str], what: str) -> int:
+    """The place among ``names`` of the column that WATERMARK names."""
+    name = clause.this.name
+    found = [k for k, each in enumerate(names) if each.lower() == name.lower()]
+    if len(found) > 1:
+        raise binder.error(f"{what} has {len(found)} columns {name}", clause.this)
+    if not found:
+        raise binder.error(
+            f"{what} has no column {name}",
+            clause.this,
+            hint=did_you_mean(name, names, what="its columns"),
+        )
+    return found[0]
+
+
+def _delayed(binder: Binder, column: Field, before: Progress, clause: exp.Expr) -> Progress:
+    """``before`` with the delay of the clause."""
+    delay = clause.args["delay"]
+    slack = bind_window.slack(binder, column, before.unit, delay, "DELAY OF")
+    declared = f"WATERMARK {column.name} DELAY OF {printed(delay)}"
+    return replace(before, slack=slack, declared=declared, by_rows=True)
 
 
 # ------------------------------------------------------------------ windows of items

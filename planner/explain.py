@@ -185,6 +185,8 @@ def _logical_line(node: Node) -> Line:
             return Line("Unnest", f"{kind}{show(node.array)} AS {node.name}")
         case lg.Number():
             return Line("Number", "")
+        case lg.Watermark():
+            return Line("Watermark", node.progress.declared)
         case lg.Sort():
             return Line("Sort", _sort_text(node.keys, node.limit, node.offset))
         case lg.RowNumber():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
-from cql.planner.catalog import Relation
+from cql.planner.catalog import Progress, Relation
 from cql.planner.expr import Expr, Literal
 from cql.types import BIGINT, BOOLEAN, INT, DataType
 from cql.window import Window
@@ -192,6 +192,21 @@ class Number:
     @property
     def schema(self) -> Schema:
         return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The input, a stream, with progress on ``column`` alone, deduced from the order of arrival as
+    ``progress`` says: how far values may lag, what an advance is that has to be confirmed."""
+
+    input: Logical
+    column: int
+    progress: Progress
+    pos: Position | None = field(default=None, compare=False)
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +420,7 @@ Logical: TypeAlias = (
     | Bucket
     | Unnest
     | Number
+    | Watermark
     | Sort
     | RowNumber
     | Windowed

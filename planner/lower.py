@@ -36,6 +36,7 @@ from cql.planner.logical import (
     Unnest,
     Unsupported,
     Values,
+    Watermark,
     Windowed,
     inputs,
     is_inner,
@@ -288,6 +289,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             )
         case Unnest():
             return _unnest(node, _lower(node.input, settings))
+        case Watermark():
+            return order.declared(_lower(node.input, settings), node)
         case Number():
             why = "windows of rows count the stream as it came"
             return NumberExec(_lower(node.input, settings), why)

@@ -16,7 +16,7 @@ from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.catalog import Progress, TimeUnit
 from cql.planner.choose import duration, why_union
 from cql.planner.expr import Column
-from cql.planner.logical import Aggregate, SortKey, Windowed
+from cql.planner.logical import Aggregate, SortKey, Watermark, Windowed
 from cql.planner.physical import (
     BucketExec,
     DupelimExec,
@@ -141,6 +141,15 @@ def with_slack(
     why = f"progress on {field.name} from arrival: its highest value so far less {length} {forced}"
     most = _believed(child, column, Progress(field.name, units.numerator, unit=unit))
     return SlackExec(child, column, units.numerator, None, why, most)
+
+
+def declared(child: Physical, node: Watermark) -> SlackExec:
+    """``child`` with the progress that the query itself declares of a column."""
+    progress, field = node.progress, child.schema[node.column]
+    length = duration(progress.slack, field.type)
+    why = f"progress on {field.name} from arrival: its highest value so far less {length}"
+    most = default_advance(field.type, progress)
+    return SlackExec(child, node.column, progress.slack, None, f"{why} ({progress.declared})", most)
 
 
 def _believed(child: Physical, column: int, progress: Progress) -> int | None:

@@ -33,6 +33,7 @@ from cql.planner.logical import (
     Unnest,
     Unsupported,
     Values,
+    Watermark,
     Windowed,
     inputs,
     is_inner,
@@ -78,6 +79,8 @@ def progressing(node: Logical) -> Progressing:
         case Number():
             live = progressing(node.input)
             return {**live, len(node.input.schema): ProgressInfo(None, "the order of arrival")}
+        case Watermark():
+            return {node.column: ProgressInfo(node.progress.unit, node.progress.declared)}
         case Project():
             return _of_project(node)
         case Union():
@@ -255,7 +258,7 @@ def times_of(node: Logical) -> tuple[int, ...] | None:
             if left is None or right is None:
                 return None
             return (*left, *(len(node.left.schema) + c for c in right))
-        case Scan() | Aggregate():
+        case Scan() | Watermark() | Aggregate():
             first = next(iter(progressing(node)), None)
             return None if first is None else (first,)
         case _:

@@ -29,6 +29,7 @@ from cql.planner.logical import (
     Unnest,
     Unsupported,
     Values,
+    Watermark,
     Windowed,
 )
 from cql.planner.properties import looks_up, progressing
@@ -80,6 +81,9 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _unnest(node, wanted)
         case Windowed():
             return _windowed(node, wanted)
+        case Watermark():
+            below, places = _pruned(node.input, wanted | {node.column})
+            return replace(node, input=below, column=places[node.column]), places
         case Number():
             width = len(node.input.schema)
             below, places = _pruned(node.input, wanted - {width})

@@ -1,0 +1,200 @@
+"""Event times that a query computes: WATERMARK behind a query in FROM gives what a source gives
+that has the times stored and declares the same of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from runtimes import RUNTIMES, Settings, apply, named
+
+import cql
+from cql import Query, Session
+from cql.errors import BindError
+
+ROWS = 400
+START = dt.datetime(2024, 1, 2, 10, tzinfo=dt.UTC)
+WINDOWS = {
+    "group window": "GROUP BY k, window(ts, '1 minute', '20 seconds')",
+    "range": "[RANGE 1 MINUTE SLIDE 20 SECONDS WA ts]",
+    "sessions": "[SESSION 2 SECONDS, WA ts]",
+}
+COMPUTED = {
+    "text": "to_timestamp(w, 'dd/MM/yyyy HH:mm:ss')",
+    "cast": "CAST(iso AS TIMESTAMP)",
+    "epoch": "timestamp_micros(us)",
+    "arithmetic": "TIMESTAMP '1970-01-01 00:00:00' + us * INTERVAL '1' MICROSECOND",
+    "coalesce": "coalesce(CAST(missing AS TIMESTAMP), CAST(iso AS TIMESTAMP))",
+    "case": "CASE WHEN k = 1 THEN CAST(iso AS TIMESTAMP) ELSE timestamp_micros(us) END",
+}
+
+
+def times(seed: int) -> list[dt.datetime]:
+    """Out of order by up to 20 seconds, of which 5 are allowed."""
+    r = random.Random(seed)
+    return [
+        START + dt.timedelta(seconds=i // 2 - r.choice((0, 0, 1, 3, 5, 20))) for i in range(ROWS)
+    ]
+
+
+@pytest.fixture
+def session(seed: int) -> Iterator[Session]:
+    """``raw`` is a table with the time in other forms; ``stored`` a stream that has it."""
+    r = random.Random(seed)
+    ts = times(seed)
+    columns = {
+        "k": pa.array([r.randrange(3) for _ in ts], pa.int32()),
+        "v": pa.array([r.randrange(100) for _ in ts], pa.int64()),
+    }
+    forms = {
+        "w": [f"{t:%d/%m/%Y %H:%M:%S}" for t in ts],
+        "iso": [f"{t:%Y-%m-%d %H:%M:%S}" for t in ts],
+        "us": [int(t.timestamp()) * 1_000_000 for t in ts],
+        "missing": pa.nulls(ROWS, pa.string()),
+    }
+    with cql.connect(spark=False, on_bad_row="keep") as made:
+        made.create_stream("raw", pa.table({**columns, **forms}))
+        made.create_stream(
+            "stored",
+            pa.table({**columns, "ts": ts}),
+            ordered_by="ts",
+            slack=dt.timedelta(seconds=5),
+        )
+        yield made
+
+
+def asked(
+    source: str, window: str, declared: str = "WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
+) -> str:
+    """A count over the window: brackets stand before the watermark, GROUP BY behind it."""
+    behind = WINDOWS[window]
+    clauses = (
+        f"{behind} {declared} GROUP BY k" if behind.startswith("[") else f"{declared} {behind}"
+    )
+    calls = "k, count(*) AS n, sum(v) AS total, last(v) AS final, window_start, window_end"
+    return f"SELECT {calls} FROM {source} {clauses}"
+
+
+def outcome(query: Any) -> tuple[pa.Table, int]:
+    """The rows, and how many pairs of a row and a window were late."""
+    assert isinstance(query, Query)
+    table = query.to_arrow()
+    return table, sum(e["count"] for e in query.late().to_pylist() if e["kind"] == "pairs")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
+def test_as_if_the_time_were_stored(session: Session, runtime: Settings) -> None:
+    apply(session, runtime, {"morsel_rows": 16})
+    for window in WINDOWS:
+        expected = outcome(session.sql(asked("stored AS s", window, "")))
+        assert expected[0].num_rows > 10
+        assert expected[1] > 0
+        source = f"(SELECT {COMPUTED['text']} AS ts, k, v FROM raw) AS r"
+        assert outcome(session.sql(asked(source, window))) == expected, window
+
+
+@pytest.mark.parametrize("form", COMPUTED)
+def test_any_way_to_compute_it(session: Session, form: str) -> None:
+    expected = outcome(session.sql(asked("stored AS s", "range", "")))
+    query = f"SELECT {COMPUTED[form]} AS ts, k, v FROM raw"
+    assert outcome(session.sql(asked(f"({query}) AS r", "range"))) == expected
+
+
+def test_behind_a_view_a_name_of_with_and_a_union(session: Session) -> None:
+    query = f"SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw"
+    expected = outcome(session.sql(asked("stored AS s", "range", "")))
+    session.sql(f"CREATE VIEW timed AS {query}")
+    assert outcome(session.sql(asked("timed AS t", "range"))) == expected
+    session.sql(f"CREATE STREAM computed AS {query}")
+    assert outcome(session.sql(asked("computed", "range"))) == expected
+    assert outcome(session.sql(f"WITH c AS ({query}) {asked('c', 'range')}")) == expected
+    halves = " UNION ALL ".join(f"{query} WHERE v % 2 = {k}" for k in (0, 1))
+    table, _ = outcome(session.sql(asked(f"({halves}) AS u", "range")))
+    assert table.num_rows > 10
+
+
+def test_a_filter_above_lets_the_rows_it_drops_count_for_progress(session: Session) -> None:
+    """As one above a source does: what is late does not depend on who asks."""
+    source = f"(SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw) AS r"
+    texts = asked("stored AS s", "range", ""), asked(source, "range")
+    expected, found = (
+        outcome(session.sql(text.replace("GROUP BY", "WHERE v > 60 GROUP BY"))) for text in texts
+    )
+    assert found == expected
+
+
+def test_rows_whose_text_is_no_time_are_bad_rows(session: Session) -> None:
+    rows = {"w": ["01/02/2024 10:00", "x", None, "01/02/2024 10:01", "01/02/2024 10:11"]}
+    session.create_stream("few", pa.table(rows))
+    source = "(SELECT to_timestamp(w, 'MM/dd/yyyy HH:mm') AS ts FROM few) AS f"
+    query = session.sql(
+        f"SELECT count(*) AS n FROM {source} WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
+        " GROUP BY window(ts, '10 minutes')"
+    )
+    assert isinstance(query, Query)
+    assert query.to_arrow()["n"].to_pylist() == [2, 1]
+    reasons = sorted(row["reason"] for row in query.bad_rows().to_pylist())
+    assert reasons == [
+        "the event time ts is NULL",
+        "to_timestamp(w, 'MM/dd/yyyy HH:mm') has no result for this value",
+    ]
+
+
+def test_one_row_far_ahead_waits_until_others_confirm_it(session: Session) -> None:
+    minutes = [0, 1, 10_000, 2, 3, 4]
+    rows = {"w": [f"{START + dt.timedelta(minutes=m):%Y-%m-%d %H:%M:%S}" for m in minutes]}
+    session.create_stream("few", pa.table(rows))
+    query = session.sql(
+        "SELECT count(*) AS n FROM (SELECT CAST(w AS TIMESTAMP) AS ts FROM few) AS f"
+        " WATERMARK ts DELAY OF INTERVAL 5 SECONDS GROUP BY window(ts, '1 minute')"
+    )
+    assert isinstance(query, Query)
+    assert query.to_arrow()["n"].to_pylist() == [1] * 6
+
+
+def test_two_computed_times_join(session: Session) -> None:
+    computed = f"(SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw) AS {{}}"
+    watermark = "WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
+    text = (
+        "SELECT a.v AS av, b.v AS bv FROM {} JOIN {} ON a.k = b.k AND b.ts BETWEEN a.ts AND"
+        " a.ts + INTERVAL 2 SECONDS"
+    )
+    expected = session.sql(text.format("stored AS a", "stored AS b")).to_arrow()
+    found = session.sql(
+        text.format(*(f"{computed.format(name)} {watermark}" for name in "ab"))
+    ).to_arrow()
+    order = [("av", "ascending"), ("bv", "ascending")]
+    assert expected.num_rows > 100
+    assert found.sort_by(order) == expected.sort_by(order)
+
+
+def test_explain_says_where_progress_comes_from(session: Session) -> None:
+    source = f"(SELECT {COMPUTED['text']} AS ts, k, v FROM raw) AS r"
+    text = session.sql(asked(source, "range")).explain()
+    assert (
+        "progress on ts from arrival: its highest value so far less 5 seconds"
+        " (WATERMARK ts DELAY OF 5 SECOND)"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT * FROM (SELECT k FROM raw) AS r WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
+         "this query has no column ts"),
+        ("SELECT * FROM (SELECT w AS ts FROM raw) AS r WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
+         "ts is a string; a progressing column is a timestamp, a date or an integer"),
+        ("SELECT * FROM (SELECT * FROM stored [RANGE 5 SECONDS]) AS r"
+         " WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
+         "WATERMARK needs a stream, and this query is a relation: its rows also leave it"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(session: Session, text: str, message: str) -> None:
+    with pytest.raises(BindError) as caught:
+        session.sql(text)
+    assert caught.value.message == message
+    assert caught.value.position is not None
