@@ -139,7 +139,9 @@ def _streams(session: Session) -> Iterable[Row]:
         yield ".".join(relation.name), ", ".join(map(str, relation.schema)), progress, ends
     for name, named in session.named_queries().items():
         if named.kind == "stream":
-            yield ".".join(name), named.text, "", ""
+            p = named.progress
+            declared = "" if p is None else f"{p.column} {p.declared}"
+            yield ".".join(name), named.text, declared, ""
 
 
 def _tables(session: Session, bound: st.Show) -> Iterable[Row]:

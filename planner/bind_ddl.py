@@ -13,8 +13,8 @@ from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
 from cql.planner import bind_progress, functions
 from cql.planner.bind_expr import ExprBinder, is_default
-from cql.planner.bind_from import find_relation, name_of
-from cql.planner.catalog import Queue, Relation, StreamDefinition, StreamSpec
+from cql.planner.bind_from import declared, find_relation, name_of
+from cql.planner.catalog import Progress, Queue, Relation, StreamDefinition, StreamSpec
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Column, Expr, Literal
@@ -40,9 +40,8 @@ _QUEUES = {
 #: Clauses that are kept with the stream, and refused where a query reads it.
 _DEFERRED = {"late_output": "LATE OUTPUT"}
 _STREAM_ONLY = (
-    *("ordered_by", "watermark", "update_key", "queue", "windows", "rate", "punctuate"),
-    *("idle_after", "heartbeat", "max_advance", "late_output"),
-    *("on_bad_row", "from_table", "format", "with_options"),
+    *("update_key", "queue", "windows", "rate", "punctuate", "idle_after", "heartbeat"),
+    *("late_output", "on_bad_row", "from_table", "format", "with_options"),
 )
 
 
@@ -240,7 +239,8 @@ def _queue(binder: Binder, node: nodes.CreateStream) -> Queue:
 
 
 def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
-    """CREATE STREAM … AS SELECT: a named intermediate stream, expanded where it is used."""
+    """CREATE STREAM … AS SELECT: a named intermediate stream, expanded where it is used. ORDERED BY
+    or WATERMARK declares progress of a time that the query computes."""
     for key in _STREAM_ONLY:
         found = node.args.get(key)
         if found:
@@ -254,6 +254,22 @@ def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
             "a column list on a stream that is a query", node.expressions[0], "name columns with AS"
         )
     return _named(binder, node, "stream", ())
+
+
+def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progress | None:
+    """What CREATE STREAM … AS declares of a time of its query, if anything."""
+    found = bind_progress.progress(binder, node, bound.shown().schema, find_column)
+    if not found:
+        return None
+    clauses = [*(node.args.get("ordered_by") or ()), *(node.args.get("watermark") or ())]
+    if len(found) > 1:
+        raise binder.unsupported(
+            "a second time that progresses on a stream that is a query",
+            clauses[1],
+            f"keep {found[0].declared}",
+        )
+    declared(binder, bound, found[0], clauses[0])
+    return found[0]
 
 
 # ------------------------------------------------------------------ views, tables, constants
@@ -275,9 +291,10 @@ def _named(binder: Binder, node: exp.Expr, kind: str, names: tuple[str, ...]) ->
     if names:
         fields = tuple(replace(f, name=n) for f, n in zip(fields, names, strict=True))
     check_names(binder, Schema(fields), query)
+    progress = _progress(binder, node, bound) if isinstance(node, nodes.CreateStream) else None
     return CreateView(
         name,
-        NamedQuery(kind, query, to_sql(query), names),
+        NamedQuery(kind, query, to_sql(query), names, progress),
         Schema(fields),
         bool(node.args.get("exists")),
         bool(node.args.get("replace")),

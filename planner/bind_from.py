@@ -281,7 +281,7 @@ def _named(binder: Binder, node: exp.Table, name: Name, env: Env) -> Bound | Non
     if named.columns:
         plan = rename(binder, bound.plan, named.columns, bound.width, node)
         return replace(bound, plan=plan)
-    return bound
+    return bound if named.progress is None else declared(binder, bound, named.progress, node)
 
 
 def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
@@ -413,18 +413,27 @@ def _progressing(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
     clause = node.args.get(nodes.FROM_WATERMARK)
     if clause is None:
         return bound
-    if is_relation(bound.plan):
-        raise binder.error(
-            "WATERMARK needs a stream, and this query is a relation: its rows also leave it",
-            clause,
-            hint="put it behind the stream inside, in front of the window",
-        )
     schema = bound.plan.schema
     index = _named_by(binder, clause, schema.names[: bound.width], "this query")
     live = progressing(bound.plan)
     before = Progress(schema[index].name, unit=live[index].unit if index in live else None)
-    made = _delayed(binder, schema[index], before, clause)
-    return replace(bound, plan=Watermark(bound.plan, index, made, binder.pos(clause)))
+    return declared(binder, bound, _delayed(binder, schema[index], before, clause), clause)
+
+
+def declared(binder: Binder, bound: Bound, progress: Progress, at: exp.Expr) -> Bound:
+    """A query whose column progresses as ``progress`` says; BindError for a relation, and where
+    the query has no such column (any more)."""
+    if is_relation(bound.plan):
+        raise binder.error(
+            f"{progress.declared} needs a stream, and this query is a relation: its rows also leave"
+            " it",
+            at,
+            hint="put it behind the stream inside, in front of the window",
+        )
+    index = bound.plan.schema.find(progress.column)
+    if index is None:
+        raise binder.error(f"this query has no column {progress.column} (any more)", at)
+    return replace(bound, plan=Watermark(bound.plan, index, progress, binder.pos(at)))
 
 
 def _named_by(binder: Binder, clause: exp.Expr, names: Sequence[str], what: str) -> int:

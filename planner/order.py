@@ -148,7 +148,9 @@ def declared(child: Physical, node: Watermark) -> SlackExec:
     progress, field = node.progress, child.schema[node.column]
     length = duration(progress.slack, field.type)
     why = f"progress on {field.name} from arrival: its highest value so far less {length}"
-    most = default_advance(field.type, progress)
+    most = progress.max_advance
+    if most is None:
+        most = default_advance(field.type, progress)
     return SlackExec(child, node.column, progress.slack, None, f"{why} ({progress.declared})", most)
 
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from cql.errors import Position
 from cql.model import Schema
-from cql.planner.catalog import StreamDefinition
+from cql.planner.catalog import Progress, StreamDefinition
 from cql.planner.expr import Literal
 from cql.planner.logical import Logical
 
@@ -78,12 +78,14 @@ class CreateStream:
 class NamedQuery:
     """A view, or a named intermediate stream (CREATE STREAM … AS SELECT; ``kind`` "stream"): its
     parsed text, expanded anew wherever the name is used. ``columns`` renames all of its columns;
-    ``text`` is the query printed, for SHOW and for storing."""
+    ``text`` is the query printed, for SHOW. ``progress``: that of a time which the query computes,
+    in the order in which its rows come."""
 
     kind: str
     query: exp.Expr
     text: str
     columns: tuple[str, ...] = ()
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,38 @@ def test_behind_a_view_a_name_of_with_and_a_union(session: Session) -> None:
     assert table.num_rows > 10
 
 
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "ORDERED BY ts WITHIN 5 SECONDS",
+        "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS",
+        "ORDERED BY ts WITHIN 5 SECONDS MAX ADVANCE 1 DAY",
+    ],
+)
+def test_a_stream_that_is_a_query(session: Session, clause: str) -> None:
+    session.sql(f"CREATE STREAM timed {clause} AS SELECT {COMPUTED['cast']} AS ts, k, v FROM raw")
+    for window in WINDOWS:
+        expected = outcome(session.sql(asked("stored AS s", window, "")))
+        assert outcome(session.sql(asked("timed", window, ""))) == expected
+    shown = {row["stream"]: row for row in session.sql("SHOW STREAMS").to_arrow().to_pylist()}
+    assert shown["timed"]["progress"].startswith(f"ts {clause.split()[0]}")
+
+
+def test_max_advance_of_a_stream_that_is_a_query(session: Session) -> None:
+    """Of a day: an advance by 90 minutes is believed at once, and rows behind it are late."""
+    minutes = [0, 1, 90, 2, 3, 4]
+    rows = {"w": [f"{START + dt.timedelta(minutes=m):%Y-%m-%d %H:%M:%S}" for m in minutes]}
+    session.create_stream("few", pa.table(rows))
+    counts = []
+    for name, most in (("near", ""), ("far", "MAX ADVANCE 1 DAY")):
+        query = "SELECT CAST(w AS TIMESTAMP) AS ts FROM few"
+        session.sql(f"CREATE STREAM {name} ORDERED BY ts {most} AS {query}")
+        counted = session.sql(f"SELECT count(*) AS n FROM {name} GROUP BY window(ts, '1 minute')")
+        assert isinstance(counted, Query)
+        counts.append(sum(counted.to_arrow()["n"].to_pylist()))
+    assert counts == [6, 3]
+
+
 def test_a_filter_above_lets_the_rows_it_drops_count_for_progress(session: Session) -> None:
     """As one above a source does: what is late does not depend on who asks."""
     source = f"(SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw) AS r"
@@ -190,7 +222,8 @@ def test_explain_says_where_progress_comes_from(session: Session) -> None:
          "ts is a string; a progressing column is a timestamp, a date or an integer"),
         ("SELECT * FROM (SELECT * FROM stored [RANGE 5 SECONDS]) AS r"
          " WATERMARK ts DELAY OF INTERVAL 5 SECONDS",
-         "WATERMARK needs a stream, and this query is a relation: its rows also leave it"),
+         "WATERMARK ts DELAY OF 5 SECOND needs a stream, and this query is a relation: its rows"
+         " also leave it"),
     ],
 )  # fmt: skip
 def test_what_is_refused(session: Session, text: str, message: str) -> None:

@@ -103,6 +103,7 @@ ALLOWED = {
     ("catalog/java.py", "run"),
     ("catalog/spark_session.py", "Popen"),
     ("executor/codegen.py", "exec_module"),
+    ("executor/compiler_process.py", "Popen"),
     ("cql/functions.py", "exec_module"),  # a file of functions that the user names
 }
 
