@@ -433,7 +433,16 @@ def declared(binder: Binder, bound: Bound, progress: Progress, at: exp.Expr) -> 
     index = bound.plan.schema.find(progress.column)
     if index is None:
         raise binder.error(f"this query has no column {progress.column} (any more)", at)
-    return replace(bound, plan=Watermark(bound.plan, index, progress, binder.pos(at)))
+    return replace(bound, plan=_watermark(bound.plan, index, progress, binder.pos(at)))
+
+
+def _watermark(plan: Logical, column: int, progress: Progress, pos: Position | None) -> Logical:
+    """``plan`` with that progress; of a union that of each member, at the pace of the slowest:
+    members are read in blocks, and come in no order of time."""
+    if isinstance(plan, Union):
+        members = tuple(_watermark(member, column, progress, pos) for member in plan.inputs)
+        return replace(plan, inputs=members)
+    return Watermark(plan, column, progress, pos)
 
 
 def _named_by(binder: Binder, clause: exp.Expr, names: Sequence[str], what: str) -> int:

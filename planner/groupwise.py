@@ -50,7 +50,7 @@ _CONSUMERS = {
     SortExec: "ORDER BY",
     PunctuatedSortExec: "ORDER BY",
     TopExec: "ORDER BY … LIMIT",
-    SlackExec: "SET slack",
+    SlackExec: "SET slack or WATERMARK behind a query",
     NumberExec: "a window of ROWS",
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
