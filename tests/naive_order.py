@@ -31,7 +31,7 @@ from cql.planner.logical import (
     Unnest,
     Windowed,
 )
-from cql.types import BIGINT, DataType
+from cql.types import DataType
 from cql.window import WindowKind
 
 
@@ -57,19 +57,20 @@ def is_straggler(row: Row, column: int) -> bool:
     return mark is not None and time is not None and time < mark
 
 
-def remarked(rows: Sequence[Row], column: int, order: Order, kind: DataType = BIGINT) -> list[Row]:
+def remarked(rows: Sequence[Row], column: int, order: Order, kind: DataType) -> list[Row]:
     """The rows with the own watermarks that slack deduces from their order: of the highest time
     before a row, less the slack, where a large advance has to be confirmed; or the highest time
     that more than ``slack_rows`` rows reached. ``kind`` is the type of the time.
 
     >>> from naive_rows import Row
+    >>> from cql.types import BIGINT
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
-    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5))]
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5), BIGINT)]
     [-inf, 5, 25, 25, 35]
 
     15 comes behind 30, 20 and 40: three overtook it, two are allowed.
 
-    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2))]
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2), BIGINT)]
     [-inf, -inf, -inf, 10, 20]
     """
     found: list[Row] = []
@@ -220,8 +221,9 @@ def released_by(node: Sort) -> int | None:
     return key.index if isinstance(key, Column) and key.index in progressing(node.input) else None
 
 
-def before_window(rows: list[Row], wa: int, run: Run) -> list[Row]:
+def before_window(rows: list[Row], wa: int, kind: DataType, run: Run) -> list[Row]:
     """What a windowed aggregate gets to see where the settings deduce progress or enforce order.
+    ``kind`` is the type of the time.
 
     With a slack of one row, 12 comes below 15, the second highest time: it is late in [5, 15). In
     order it has no place at all.
@@ -238,7 +240,7 @@ def before_window(rows: list[Row], wa: int, run: Run) -> list[Row]:
     [(1, 10), (2, 15), (2, 20), (1, 25)] 0 1
     """
     if run.order.deduces:
-        rows = remarked(rows, wa, run.order)
+        rows = remarked(rows, wa, run.order, kind)
     return in_time(rows, wa, run) if run.order.sort else rows
 
 

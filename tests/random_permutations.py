@@ -12,9 +12,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
-from naive_progress import Column
+from naive_progress import Column, believed
 from random_cases import Case
 from random_data import SCHEMAS, TABLES, Stream
 
@@ -39,10 +40,25 @@ def permutable(case: Case) -> bool:
 
 
 def permuted(case: Case, rng: random.Random) -> Case | None:
-    """The case with the rows of its streams in another order; None where there is no other."""
+    """The case with the rows of its streams in another order; None where there is no other, or
+    where an advance has to be confirmed by the rows behind it."""
     streams = tuple(replace(s, rows=_shuffled(s, rng)) for s in case.streams)
     moved = any(a.rows != b.rows for a, b in zip(streams, case.streams, strict=True))
-    return replace(case, streams=streams) if moved else None
+    if not moved or any(map(_has_to_confirm, (*streams, *case.streams))):
+        return None
+    return replace(case, streams=streams)
+
+
+def _has_to_confirm(stream: Stream) -> bool:
+    """Whether an advance is above MAX ADVANCE.
+
+    >>> [_has_to_confirm(Stream("n", ((1,), (1 + far,)), 2)) for far in (2000, 2001)]
+    [False, True]
+    """
+    most = believed(SCHEMAS[stream.name][0].type, stream.progress)
+    times = [row[0] for row in stream.rows if row[0] is not None]
+    highest = accumulate(times, max)
+    return most is not None and any(b - a > most for a, b in zip(highest, times[1:], strict=False))
 
 
 def _shuffled(stream: Stream, rng: random.Random) -> tuple[tuple[Any, ...], ...]:
