@@ -313,6 +313,10 @@ def check_names(binder: Binder, schema: Schema, at: exp.Expr) -> None:
 
 def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -> CreateTable:
     schema = columns(binder, node.expressions)
+    keys = _primary_key(node.expressions)
+    if keys:
+        hint = "leave it out: no table checks that keys are unique"
+        raise binder.unsupported("PRIMARY KEY of a table", keys[0], hint)
     for column in node.expressions:
         kind = column.args.get("kind")
         if kind is not None and kind.expressions and kind.this in exp.DataType.TEXT_TYPES:

@@ -156,6 +156,8 @@ CASES = [
      "declared twice", ""),
     ("CREATE STREAM x (k INT) ^QUEUE FIFO", "there is no key", "UPDATE KEY"),
     ("CREATE STREAM x (k INT) UPDATE KEY (^j)", "there is no column j", ""),
+    ("CREATE TABLE x (^k INT PRIMARY KEY)", "PRIMARY KEY of a table", "leave it out"),
+    ("CREATE TABLE x (k INT, PRIMARY KEY (^k))", "PRIMARY KEY of a table", "leave it out"),
     ("CREATE STREAM x ^IDLE AFTER 5 SECONDS AS SELECT a FROM s", "on a stream that is a query", ""),
     ("CREATE STREAM x ORDERED BY ^b AS SELECT a FROM s", "there is no column b", "columns: a"),
     ("SELECT a FROM (SELECT a FROM s) WATERMARK a DELAY OF ^INTERVAL 5 SECONDS",
