@@ -35,6 +35,7 @@ from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
 from cql.foreign import error_text, object_text, type_name
+from cql.inside import inherited
 from cql.model import Field, Punctuation, Schema
 from cql.planner.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
@@ -469,7 +470,8 @@ class _LiveFeed:
         self._stopped = False
         self._error: CatalogError | None = None
         self._pieces: deque[Piece] = deque()
-        self._thread = threading.Thread(target=self._run, name=f"cql-{what}", daemon=True)
+        run = inherited(self._run)
+        self._thread = threading.Thread(target=run, name=f"cql-{what}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

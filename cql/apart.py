@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from cql.inside import inherited
+
 T = TypeVar("T")
 
 #: Held while something is done apart. The process ends after that: LLVM calls back into Python,
@@ -44,7 +46,7 @@ def apart(work: Callable[[], T]) -> T:
         finally:
             done.release()
 
-    _thread.start_new_thread(run, ())
+    _thread.start_new_thread(inherited(run), ())
     done.acquire()
     if raised:
         raise raised.pop()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from cql.errors import CqlError, RunError
+from cql.inside import is_inside
 from cql.pyspark_names import pyspark_names
 from cql.run import Run
 from cql.settings import find_setting
@@ -83,7 +84,10 @@ class LifeCycle:
     def _begin(self, part: Run | None) -> Run:
         with self._lock:
             if self._status == "running":
-                raise RunError(f"query {self.name} is running already", hint="stop() it first")
+                hint = "stop() it first"
+                if self._is_inside:
+                    hint = f"what {self.name} calls itself cannot read its rows"
+                raise RunError(f"query {self.name} is running already", hint=hint)
             self._stop_asked = False
             self._exception = None
             self._row_count = 0
@@ -124,7 +128,8 @@ class LifeCycle:
     def stop(self, timeout: float | None = 10.0) -> bool:
         """Asks the query to end, and waits up to ``timeout`` seconds for one in the background;
         True when it no longer runs. An unbounded INSERT publishes what it has; a bounded one
-        leaves nothing."""
+        leaves nothing. Asked by what the query calls itself (a function, an iterable, a sink), it
+        does not wait: the query ends after that call."""
         with self._lock:
             self._stop_asked = True
             run = self._run
@@ -133,15 +138,23 @@ class LifeCycle:
         if run is not None and self.is_active:
             run.request_stop()
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and not self._is_inside:
             thread.join(timeout)
             return not thread.is_alive()
         return not self.is_active
 
     def pause(self) -> Self:
         """Nothing is read or computed any more, as soon as the morsels at hand are through, until
-        ``resume``; who reads its rows waits. Queries that started together pause together."""
-        self._running().control.pause()
+        ``resume``; who reads its rows waits. Queries that started together pause together.
+        RunError from what the query calls itself (a function, an iterable, a sink)."""
+        control = self._running().control
+        if is_inside(control):
+            raise RunError(
+                f"query {self.name} cannot be paused by what it calls itself: nothing would be left"
+                " to go on with it",
+                hint="pause() it from a thread of your own; stop() ends it after this call",
+            )
+        control.pause()
         return self
 
     def resume(self) -> Self:
@@ -168,6 +181,12 @@ class LifeCycle:
             raise RunError(f"query {self.name} is not running: it is {self._status}")
         return run
 
+    @property
+    def _is_inside(self) -> bool:
+        """Whether it is this thread that computes for the run."""
+        run = self._run
+        return run is not None and is_inside(run.control)
+
     def cut_off(self) -> None:
         """Its session closes: whoever reads its rows is told that these are not all."""
         self._cut_off = True
@@ -175,7 +194,14 @@ class LifeCycle:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for a query in the background; False if it still runs after ``timeout`` seconds.
-        Raises what made it fail."""
+        Raises what made it fail; RunError from what the query calls itself (a function, an
+        iterable, a sink), which would wait for its own end."""
+        if self._is_inside and self.is_active and (timeout is None or timeout > 0):
+            raise RunError(
+                f"query {self.name} cannot be awaited by what it calls itself: it ends after this"
+                " call",
+                hint="await it where it was started; stop() ends it after this call",
+            )
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():

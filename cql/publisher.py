@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+
+from cql.inside import inside
+from cql.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,18 +21,18 @@ class Publisher:
 
     With ``epoch`` None there is one epoch: committed at the end, aborted on an error. Otherwise a
     second thread commits every ``epoch`` seconds what has been written since, so that rows become
-    visible although no more arrive; ``published`` is told the rows of each commit, and ``stop`` is
-    called when one failed there, so that its error need not wait for the next row. Leaving the
-    ``with`` block by an exception aborts the open epoch."""
+    visible although no more arrive; ``published`` is told the rows of each commit, and ``run`` is
+    asked to stop when one failed there, so that its error need not wait for the next row. Leaving
+    the ``with`` block by an exception aborts the open epoch."""
 
     def __init__(
         self,
         sink: Sink,
         epoch: float | None,
         published: Callable[[int], None],
-        stop: Callable[[], None] = lambda: None,
+        run: Run,
     ) -> None:
-        self._stop = stop
+        self._run = run
         self._sink = sink
         self._epoch = epoch
         self._published = published
@@ -40,15 +44,20 @@ class Publisher:
 
     def __enter__(self) -> Publisher:
         if self._epoch is None:
-            self._sink.begin()
+            with self._inside():
+                self._sink.begin()
             self._pending = 0
         else:
             self._thread = threading.Thread(target=self._tick, name="cql publisher", daemon=True)
             self._thread.start()
         return self
 
+    def _inside(self) -> AbstractContextManager[None]:
+        """While the sink is at work: it must not wait for the run that it takes the rows of."""
+        return inside(self._run.control)
+
     def write(self, batch: pa.RecordBatch) -> None:
-        with self._lock:
+        with self._lock, self._inside():
             if self._error is not None:
                 raise self._error
             if not batch.num_rows:
@@ -61,7 +70,7 @@ class Publisher:
 
     def commit(self) -> None:
         """Publishes the open epoch, if there is one."""
-        with self._lock:
+        with self._lock, self._inside():
             if self._pending is not None:
                 rows, self._pending = self._pending, None
                 self._sink.commit()
@@ -69,7 +78,7 @@ class Publisher:
 
     def abandon(self) -> None:
         """Drops the open epoch."""
-        with self._lock:
+        with self._lock, self._inside():
             if self._pending is not None:
                 self._pending = None
                 self._sink.abort()
@@ -80,7 +89,7 @@ class Publisher:
                 self.commit()
             except Exception as error:  # raised by the next write, or at the end
                 self._error = error
-                self._stop()
+                self._run.request_stop()
                 return
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -184,7 +184,7 @@ class Query(LifeCycle):
         if late is None:
             yield
             return
-        publisher = Publisher(late.open(), late.epoch, lambda rows: None, run.request_stop)
+        publisher = Publisher(late.open(), late.epoch, lambda rows: None, run)
         with publisher:
             run.on_late = publisher.write
             try:
@@ -387,7 +387,7 @@ class Query(LifeCycle):
         """While ``run`` runs: what writes its rows into the target of this INSERT. They are
         published at the end, or by epochs."""
         assert self._target is not None
-        publisher = Publisher(self._target.open(), self._target.epoch, self.count, run.request_stop)
+        publisher = Publisher(self._target.open(), self._target.epoch, self.count, run)
         with self.late_output(run), publisher:
             yield publisher
             if self._stop_asked and self._target.epoch is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cql import render
+from cql.errors import CqlError
 from cql.pyspark_names import pyspark_names
 from cql.query import Explanation
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from rich.console import Console
+
+    from cql.errors import Position
+    from cql.query import Query
 
 
 @pyspark_names
@@ -89,3 +93,19 @@ def done(message: str) -> Result:
 
 def explained(text: str) -> Result:
     return Result(text=Explanation(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """EXPLAIN ANALYZE of a query, at ``pos``. It runs while the session takes other statements:
+    those of the query's own functions, too."""
+
+    query: Query
+    pos: Position | None
+
+    def result(self) -> Result:
+        try:
+            return explained(self.query.explain("analyze"))
+        except CqlError as error:
+            error.position = error.position or self.pos
+            raise

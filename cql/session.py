@@ -48,7 +48,7 @@ from cql.memo import Memo
 from cql.pyspark_names import pyspark_names
 from cql.query import Query, Recipe
 from cql.recipes import Origin, RunPlan, recipe, target
-from cql.result import Result, done, explained
+from cql.result import Analysis, Result, done, explained
 from cql.run import Run
 from cql.settings import Settings, find_setting
 from cql.statement_set import RunOfAll, StatementSet
@@ -148,11 +148,12 @@ class Session:
         self._check_open()
         WATCH.asked_by(self._notice_compiling)
         for tree in _trees(text):
-            with self._lock:
-                try:
-                    item = self._statement(tree, text, parameters or {})
-                except CqlError as error:
-                    raise error.with_text(text) from error.__cause__
+            try:
+                with self._lock:
+                    made = self._statement(tree, text, parameters or {})
+                item = made.result() if isinstance(made, Analysis) else made
+            except CqlError as error:
+                raise error.with_text(text) from error.__cause__
             yield item
 
     def together(self, text: str, /, **parameters: Any) -> StatementSet:
@@ -215,7 +216,7 @@ class Session:
         parameters: Mapping[str, Any],
         *,
         member: bool = False,
-    ) -> Query | StatementSet | Result:
+    ) -> Query | StatementSet | Result | Analysis:
         """``member``: of a set, which takes queries only; nothing else has an effect there."""
         from cql.dialect import nodes, position_of
         from cql.planner.bind import bind
@@ -254,7 +255,7 @@ class Session:
             error.position = error.position or bound.pos
             raise
 
-    def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result:
+    def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result | Analysis:
         from cql.planner import statements as st
 
         match bound:
@@ -387,7 +388,7 @@ class Session:
         ended = query.stop()
         return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
 
-    def _explain(self, bound: st.Explain, origin: Origin) -> Result:
+    def _explain(self, bound: st.Explain, origin: Origin) -> Result | Analysis:
         from cql.explanation import logical_text
         from cql.planner import statements as st
 
@@ -400,6 +401,8 @@ class Session:
             return explained(logical_text(asked, origin.settings))
         query = self._execute(inner, origin)
         assert isinstance(query, Query)
+        if bound.mode == "analyze":
+            return Analysis(query, bound.pos)
         return explained(query.explain(bound.mode))
 
     # ----------------------------------------------------------------- names

@@ -40,6 +40,7 @@ from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
 from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
 from cql.executor.unit_sizes import gathered, sizes
+from cql.inside import stepped
 from cql.planner.choose import duration
 from cql.planner.physical import (
     PhysicalPlan,
@@ -112,6 +113,9 @@ class Execution:
     def results(self) -> Generator[tuple[int, pa.RecordBatch]]:
         """Results as soon as they exist, each with the number of its query. Closing the iterator
         releases everything."""
+        return stepped(self.control, self._through_all())
+
+    def _through_all(self) -> Generator[tuple[int, pa.RecordBatch]]:
         if self.started is not None:
             raise RunError("this execution has run already")
         self.started = time.monotonic()

@@ -21,6 +21,7 @@ LAYERS = (
         "cql.deep",
         "cql.errors",
         "cql.foreign",
+        "cql.inside",
         "cql.memo",
         "cql.types",
         "cql.model",

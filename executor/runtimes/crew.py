@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from cql.inside import inherited
+
 
 class Crew:
     """Threads that run ``work(w)`` for w = 1, 2, … until each returns; for one time only.
@@ -17,8 +19,9 @@ class Crew:
         self._changed = threading.Condition()
         self._inside = 0
         self._over = False
+        run = inherited(self._run)
         self._threads = [
-            threading.Thread(target=self._run, args=(w,), name=f"cql-worker-{w}", daemon=True)
+            threading.Thread(target=run, args=(w,), name=f"cql-worker-{w}", daemon=True)
             for w in range(1, workers)
         ]
 
