@@ -8,20 +8,28 @@ makes punctuation at boundaries only: what it promises in between is rolled down
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from cql.planner.choose import duration
 from cql.planner.expr import Call, Cast, Column, Expr, Literal
+from cql.planner.join_condition import NO_BOUND
 from cql.planner.physical import (
+    ArrivalExec,
     Awaited,
     BucketExec,
     DupelimExec,
     FilterExec,
     LateRowsExec,
+    MergeUnionExec,
+    NumberExec,
     OnTimeExec,
     Physical,
     ProjectExec,
+    PunctuatedSortExec,
+    RelationExec,
+    SlackExec,
     SortExec,
     SourceExec,
     UnionExec,
@@ -30,8 +38,16 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, TableJoinExec, UnnestExec
+from cql.planner.physical_joins import (
+    AsofJoinExec,
+    BandExec,
+    LookupExec,
+    OopJoinExec,
+    TableJoinExec,
+    UnnestExec,
+)
 from cql.planner.physical_progress import progress_origin, progressing
+from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import INTERVAL, DataType
 from cql.window import Window
 
@@ -39,6 +55,9 @@ from cql.window import Window
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None
 #: By output column of a node.
 Wanted: TypeAlias = dict[int, Boundaries]
+#: A join forgets rows this many times within the width of its band, and so keeps at most an eighth
+#: more rows than the band asks for.
+_PURGES = 8
 
 
 def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
@@ -58,8 +77,8 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
         case ProjectExec():
             return replace(node, input=describe(node.input, _of_project(node, wanted)))
         case LookupExec():
-            below = {c: b for c, b in wanted.items() if c < node.width}
-            return replace(node, input=describe(node.input, below), query=describe(node.query))
+            child = describe(node.input, _without(wanted, node.width))
+            return replace(node, input=child, query=describe(node.query))
         case TableJoinExec():
             child = describe(node.input, _of_passed(node, wanted))
             return replace(node, input=child, table=describe(node.table))
@@ -67,12 +86,12 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return replace(node, input=describe(node.input, _of_passed(node, wanted)))
         case BucketExec():
             width = len(node.input.schema)
-            below = {c: b for c, b in wanted.items() if c < width}
+            below = _without(wanted, width)
             if any(c >= width for c in wanted):
                 _add(below, node.window.wa, _ends(node.window))
             return replace(node, input=describe(node.input, below))
         case UnionExec():
-            return replace(node, inputs=tuple(describe(i, wanted) for i in node.inputs))
+            return _each(node, [wanted for _ in node.inputs])
         case WidAggregateExec():
             below = {}
             if node.window is not None:
@@ -86,10 +105,87 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             below = dict(wanted)
             _add(below, node.window_end, None)
             return replace(node, input=describe(node.input, below))
-        case _:  # says nothing: all punctuation passes
-            everything = (dict.fromkeys(progressing(child)) for child in inputs(node))
-            told = (describe(c, w) for c, w in zip(inputs(node), everything, strict=True))
-            return with_input(node, tuple(told))
+        case NumberExec():
+            width = len(node.input.schema)
+            return replace(node, input=describe(node.input, _without(wanted, width)))
+        case MergeUnionExec() | PunctuatedSortExec():  # rows wait for each value of the time
+            return _each(node, [{node.order: None} for _ in inputs(node)])
+        case RelationExec():  # so does each instant
+            return _each(node, [{node.window.wa: None} if node.window.wa is not None else {}])
+        case ArrivalExec():
+            return _each(node, [{node.wa: None}])
+        case SlackExec():  # takes progress from the rows alone
+            return _each(node, [{}])
+        case WindowJoinExec() | AsofJoinExec():  # rows wait for each value of the other times
+            return _each(node, [{time: None} for time in node.times])
+        case OopJoinExec():
+            return _each(node, _of_join(node, wanted))
+        case _:  # operators over changes: all that flows is the time of the instants
+            return _each(node, [dict.fromkeys(progressing(child)) for child in inputs(node)])
+
+
+def _each(node: Physical, wanted: Sequence[Wanted]) -> Physical:
+    """``node``, with what is wanted of each of its inputs."""
+    told = (describe(c, w) for c, w in zip(inputs(node), wanted, strict=True))
+    return with_input(node, tuple(told))
+
+
+def _without(wanted: Wanted, width: int) -> Wanted:
+    """What is wanted of the first ``width`` columns."""
+    return {c: b for c, b in wanted.items() if c < width}
+
+
+def _of_join(node: OopJoinExec, wanted: Wanted) -> list[Wanted]:
+    """What the join itself needs to forget rows, and the values from which what is wanted of its
+    own times follows. Of the left time these are the same values of the left, and those of the
+    right that lie the band's upper limit above; of the right time the same with the lower limit."""
+    band = node.band
+    if band is None:
+        return [{}, {}]  # rows stay until the inputs end
+    own = None if node.leaves_alone else _purges(band)
+    sides: Wanted = {0: own, 1: own}
+    low, high = band.low, band.high
+    of_left, of_right = ((0, 0), (1, high)), ((0, -low), (1, 0))
+    follows = {column: (port, far) for column, port, far in node.follows}
+    for out, boundaries in wanted.items():
+        column = node.columns[out]
+        found: tuple[tuple[int, int], ...]
+        far = 0
+        if column == band.left:
+            found = of_left
+        elif column == len(node.left.schema) + band.right:
+            found = of_right
+        elif column == node.later:
+            found = ((0, 0), (1, 0))
+        elif column == node.later + 1:
+            found = (*of_left, *of_right)
+        elif column in follows:
+            port, far = follows[column]
+            found = (of_left, of_right)[port]
+        else:
+            continue
+        for port, limit in found:
+            if abs(limit) < NO_BOUND:
+                _add(sides, port, _moved(boundaries, limit + far))
+    return [{band.left: sides[0]}, {band.right: sides[1]}]
+
+
+def _purges(band: BandExec) -> Boundaries:
+    """Where a join forgets rows, at round values. One that gives rows without a partner, which wait
+    for progress, does so at any value."""
+    limits = [limit for limit in (band.low, band.high) if abs(limit) < NO_BOUND]
+    most = (limits[-1] - limits[0]) // _PURGES if len(limits) == 2 else 0
+    if most < 2:
+        return None
+    digit = 10 ** (len(str(most)) - 1)
+    return frozenset({(max(n * digit for n in (1, 2, 5) if n * digit <= most), 0)})
+
+
+def _moved(wanted: Boundaries, by: int) -> Boundaries:
+    """Values that lie ``by`` above."""
+    if wanted is None:
+        return None
+    return frozenset((step, (offset + by) % step) for step, offset in wanted)
 
 
 def _add(wanted: Wanted, column: int | None, more: Boundaries) -> None:
@@ -136,8 +232,7 @@ def _before(expr: Expr, wanted: Boundaries) -> Boundaries:
             return _before(expr.arg, wanted)
         case Call(fn="add" | "sub", args=(inner, Literal(value=int() as by) as shift)):
             if _shifts(inner, shift, expr):
-                moved = -by if expr.fn == "add" else by
-                return _before(inner, frozenset((s, (o + moved) % s) for s, o in wanted))
+                return _before(inner, _moved(wanted, -by if expr.fn == "add" else by))
         case _:
             pass
     return None

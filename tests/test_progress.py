@@ -575,6 +575,20 @@ def test_integers_below_zero(session: Session) -> None:
             " [RANGE 10 SECONDS SLIDE 5 SECONDS]) AS x [RANGE 1 MINUTE SLIDE 1 MINUTE WA u]",
             "punctuation on ts every 5 seconds",
         ),
+        (
+            "SELECT * FROM s AS a, s AS b WHERE b.ts BETWEEN a.ts - INTERVAL 30 SECONDS AND a.ts",
+            "punctuation on ts every 2 seconds",
+        ),
+        (
+            "SELECT * FROM s AS a LEFT JOIN s AS b ON b.ts BETWEEN a.ts AND a.ts + INTERVAL 2"
+            " SECONDS",
+            "punctuation on ts at any value",
+        ),
+        (
+            "SELECT count(*) FROM (SELECT ts FROM s UNION ALL SELECT ts FROM s ORDER BY ts) AS o"
+            " [ROWS 2 SLIDE 1]",
+            "punctuation on ts at any value",
+        ),
     ],
 )
 def test_explain_shows_what_is_awaited(session: Session, query: str, awaited: str) -> None:
@@ -582,6 +596,54 @@ def test_explain_shows_what_is_awaited(session: Session, query: str, awaited: st
     made = session.sql(query)
     assert isinstance(made, Query)
     assert f"· awaited: {awaited}\n" in made.explain()
+
+
+@pytest.mark.parametrize(
+    ("time", "left", "right"),
+    [
+        ("a.ts", "every 15 seconds", "every 15 seconds + 7 seconds"),
+        ("b.ts", "every 15 seconds + 11 seconds", "every 15 seconds"),
+        ("greatest(a.ts, b.ts)", "every 15 seconds", "every 15 seconds"),
+        (
+            "least(a.ts, b.ts)",
+            "every 15 seconds and every 15 seconds + 11 seconds",
+            "every 15 seconds and every 15 seconds + 7 seconds",
+        ),
+    ],
+)
+def test_joins_await_what_the_windows_above_them_do(
+    session: Session, time: str, left: str, right: str
+) -> None:
+    """Individual punctuation on one time of a pair needs that of both inputs, joint punctuation
+    as well (out-of-order paper §5.3, §7); and what lets the join itself forget rows."""
+    for name in "ab":
+        session.create_stream(name, pa.table({"ts": [at(1)], "v": [1]}), ordered_by="ts")
+    pairs = (
+        f"SELECT {time} AS t, a.v FROM a, b WHERE"
+        " b.ts BETWEEN a.ts - INTERVAL 11 SECONDS AND a.ts + INTERVAL 7 SECONDS"
+    )
+    window = "[RANGE 15 SECONDS SLIDE 15 SECONDS WA t]"
+    told = _awaited(session.sql(f"SELECT count(v) AS n FROM ({pairs}) AS j {window}"))
+    assert told == [f"punctuation on ts every 2 seconds and {side}" for side in (left, right)]
+
+
+def test_a_join_of_a_join_awaits_no_more(session: Session) -> None:
+    session.create_stream("s", pa.table({"ts": [at(1)], "k": [1]}), ordered_by="ts")
+    near = "{}.ts BETWEEN a.ts AND a.ts + INTERVAL 8 SECONDS"
+    told = _awaited(
+        session.sql(
+            "SELECT count(*) AS n, window_end FROM (SELECT c.ts AS t FROM s AS a, s AS b, s AS c"
+            f" WHERE {near.format('b')} AND {near.format('c')} AND a.k = b.k AND b.k = c.k) AS j"
+            " [RANGE 1 MINUTE SLIDE 1 MINUTE WA t]"
+        )
+    )
+    assert len(told) == 3
+    assert all("every" in each and "any" not in each for each in told)
+
+
+def _awaited(query: Any) -> list[str]:
+    """What EXPLAIN says of each source."""
+    return [line.split("awaited: ")[1] for line in query.explain().split("\n") if "awaited" in line]
 
 
 def test_fine_punctuation_does_not_flood(session: Session) -> None:
