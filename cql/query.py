@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cql.errors import PlanError, RunError
 from cql.life_cycle import LifeCycle
@@ -247,6 +247,11 @@ class Query(LifeCycle):
         else:
             stream = reader(self.schema.to_arrow(), self.batches)
         return stream.__arrow_c_stream__(requested_schema)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        """RunError: ``pd.DataFrame(query)`` asks for an array, and would make one of batches."""
+        hint = "query.to_pandas(), or pd.DataFrame.from_arrow(query)"
+        raise RunError("a query is no array; it has named columns", hint=hint)
 
     def _whole(self) -> Iterator[pa.RecordBatch]:
         return iter(self.to_arrow().to_batches())

@@ -158,6 +158,9 @@ def test_pandas_and_polars_by_the_methods(session: Session) -> None:
     query = query_of(session, "SELECT ts, v FROM s")
     assert isinstance(query.to_pandas(), pd.DataFrame)
     assert pl.DataFrame(query).equals(query.to_polars())
+    with pytest.raises(cql.CqlError, match="no array") as caught:
+        pd.DataFrame(query)
+    assert "to_pandas()" in str(caught.value)
 
 
 def test_ctrl_c_ends_the_query_and_its_stream(session: Session) -> None:
