@@ -20,11 +20,8 @@ _DELAY = "spark.watermarkDelayMs"
 _EVENT_TIME = "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark"
 
 
-class BatchFrame:
-    """The rows come back in the same order only if Spark computes them so. Nothing is left in the
-    session of the frame."""
-
-    bounded = True
+class SparkFrame:
+    """The columns of a DataFrame: the ones that queries can use, and the others."""
 
     def __init__(self, frame: Any, what: str) -> None:
         check_classic(frame, what)
@@ -36,6 +33,29 @@ class BatchFrame:
 
     def statistics(self) -> Statistics:
         return Statistics()
+
+    def watermarks(self) -> dict[str, int]:
+        """The delay in milliseconds by column that ``withWatermark`` gave the frame. Spark itself
+        forgets that of a frame with an end, unless ``withWatermark`` was called last."""
+        frame = self._frame
+        with spark_call(frame.sparkSession, f"reading the watermark of {self._what}"):
+            fields = frame.schema.fields
+            found = {
+                f.name: int(f.metadata[_DELAY]) for f in fields if _DELAY in (f.metadata or {})
+            }
+            plan = frame._jdf.queryExecution().logical()
+            if not found and plan.nodeName() == "EventTimeWatermark":
+                delay = java_class(frame.sparkSession, _EVENT_TIME).getDelayMs(plan.delay())
+                name = str(plan.eventTime().name())
+                found = {f.name: int(delay) for f in fields if f.name.lower() == name.lower()}
+        return found
+
+
+class BatchFrame(SparkFrame):
+    """The rows come back in the same order only if Spark computes them so. Nothing is left in the
+    session of the frame."""
+
+    bounded = True
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)
@@ -62,17 +82,3 @@ def check_classic(frame: Any, what: str) -> None:
             f"{what} is a DataFrame of Spark Connect, which cannot be read here",
             hint="give its rows instead: df.toArrow()",
         )
-
-
-def watermarks(frame: Any, what: str) -> dict[str, int]:
-    """The delay in milliseconds by column that ``withWatermark`` gave a frame. Spark itself forgets
-    that of a frame with an end, unless ``withWatermark`` was called last."""
-    with spark_call(frame.sparkSession, f"reading the watermark of {what}"):
-        fields = frame.schema.fields
-        found = {f.name: int(f.metadata[_DELAY]) for f in fields if _DELAY in (f.metadata or {})}
-        plan = frame._jdf.queryExecution().logical()
-        if not found and plan.nodeName() == "EventTimeWatermark":
-            delay = java_class(frame.sparkSession, _EVENT_TIME).getDelayMs(plan.delay())
-            name = str(plan.eventTime().name())
-            found = {f.name: int(delay) for f in fields if f.name.lower() == name.lower()}
-    return found

@@ -27,15 +27,14 @@ from cql.catalog.convert import Shaper, pick
 from cql.catalog.rows import Rows
 from cql.catalog.sources import read_once, row_piece
 from cql.catalog.spark_files import file_relation, frame_of, table_files
+from cql.catalog.spark_frame import SparkFrame
 from cql.catalog.spark_read import read_batches, rows_through_spark
 from cql.catalog.spark_session import Session, spark_call
 from cql.catalog.spark_sql import quoted
 from cql.catalog.spark_table import exists, full_name
-from cql.catalog.spark_types import to_arrow_loosely, usable_columns
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field
-from cql.planner.catalog import Statistics
 
 POLL = 0.1
 """Seconds between two looks of Spark at its source, where nothing else is said."""
@@ -50,22 +49,15 @@ _AGE = "36500d"
 ReadBatch = Callable[[Any], Generator[pa.RecordBatch, None, None]]
 
 
-class StreamingFrame:
+class StreamingFrame(SparkFrame):
     """A streaming DataFrame as a source; Spark keeps nothing of it, so it is read from its start.
     Each reader runs a query of its own."""
 
     bounded = False
 
     def __init__(self, frame: Any, what: str, poll: float = POLL) -> None:
-        self._frame = frame
-        self._what = what
+        super().__init__(frame, what)
         self._poll = poll
-        with spark_call(frame.sparkSession, f"reading the columns of {what}"):
-            self._arrow = to_arrow_loosely(frame.schema)
-        self.schema, self.unsupported = usable_columns(self._arrow, what)
-
-    def statistics(self) -> Statistics:
-        return Statistics()
 
     def open(self, columns: Sequence[str], offset: Offset | None = None) -> Reader:
         fields = pick(self.schema, columns, self._what)

@@ -5,10 +5,11 @@ The clauses go through the binder, as those of the statement do: same checks, sa
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -20,6 +21,8 @@ from cql.render import duration_text
 if TYPE_CHECKING:
     from cql.catalog.catalogs import Catalogs
     from cql.catalog.local import StoredRelation
+    from cql.catalog.spark_frame import BatchFrame
+    from cql.catalog.spark_stream import StreamingFrame
     from cql.model import Schema
     from cql.planner.catalog import Catalog, StreamSpec
 
@@ -162,25 +165,6 @@ class Clauses:
             hint = "give a column, or {column: slack}"
             raise BindError(f"watermark={self.watermark!r} names no column", hint=hint)
 
-    def checked(self, unsupported: Mapping[str, str]) -> Clauses:
-        """These clauses; BindError if one of their times is a column that no query can use."""
-        for column in (*_listed(self.ordered_by), *(c for c, _ in self._watermarks())):
-            if column in unsupported:
-                raise BindError(f"column {column}: {unsupported[column]}")
-        return self
-
-    def with_watermarks_of(self, frame: Any, what: str) -> Clauses:
-        """These clauses, and those of the frame's own ``withWatermark`` where no time is named."""
-        from cql.catalog.spark_frame import check_classic, watermarks
-
-        check_classic(frame, what)
-        if self.ordered_by is not None or self.watermark is not None:
-            return self
-        found = watermarks(frame, what)
-        if not found:
-            return self
-        return replace(self, watermark={c: timedelta(milliseconds=n) for c, n in found.items()})
-
     def bind(self, schema: Schema) -> StreamSpec:
         """What the clauses mean for columns of ``schema``; raises BindError."""
         from cql.dialect import parse_one
@@ -198,8 +182,8 @@ class Clauses:
             raise type(error)(message or "", hint=hint) from None
         assert isinstance(bound, st.CreateStream)
         spec = bound.definition.spec
-        shown = (replace(p, declared=_filled(p.declared, given)) for p in spec.progress)
-        return replace(spec, progress=tuple(shown))
+        shown = (dataclasses.replace(p, declared=_filled(p.declared, given)) for p in spec.progress)
+        return dataclasses.replace(spec, progress=tuple(shown))
 
 
 def declare(
@@ -270,6 +254,23 @@ def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> M
     return source.unsupported
 
 
+def _add(
+    catalog: Catalogs,
+    name: Name,
+    source: StreamingFrame | BatchFrame,
+    clauses: Clauses,
+    *,
+    replace: bool,
+) -> None:
+    """A stream over a DataFrame, with the clauses of its own ``withWatermark`` where no time is
+    named."""
+    if clauses.ordered_by is None and clauses.watermark is None:
+        own = {c: timedelta(milliseconds=n) for c, n in source.watermarks().items()}
+        clauses = dataclasses.replace(clauses, watermark=own or None)
+    clauses.check_types(source.schema, source.unsupported)
+    catalog.local.add_source(name, source, clauses.bind(source.schema), replace=replace)
+
+
 def _over_batch(
     catalog: Catalogs,
     name: Name,
@@ -293,9 +294,7 @@ def _over_batch(
         raise BindError(
             f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
         )
-    source = BatchFrame(frame, what)
-    spec = clauses.with_watermarks_of(frame, what).checked(source.unsupported).bind(source.schema)
-    catalog.local.add_source(name, source, spec, replace=replace)
+    _add(catalog, name, BatchFrame(frame, what), clauses, replace=replace)
 
 
 def _over_stream(
@@ -321,9 +320,7 @@ def _over_stream(
     given = Options(options, what)
     poll = given.duration("poll", int(POLL * 1e6)) / 1e6
     given.done()
-    source = StreamingFrame(frame, what, poll)
-    spec = clauses.with_watermarks_of(frame, what).checked(source.unsupported).bind(source.schema)
-    catalog.local.add_source(name, source, spec, replace=replace)
+    _add(catalog, name, StreamingFrame(frame, what, poll), clauses, replace=replace)
 
 
 def _over_table(
