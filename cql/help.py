@@ -163,6 +163,7 @@ and windows that differ in their lengths only share their panes.""",
   EXPLAIN [PHYSICAL] query    operators with the reason for each choice
   EXPLAIN LOGICAL query       what the query means, names and types resolved
   EXPLAIN ANALYZE query       runs it (bounded input) and adds rows, rates, time, memory
+  EXPLAIN ANALYZE q1          what a query of the session has measured, also while it runs
 
 From Python: query.explain('physical').""",
         (
@@ -176,6 +177,7 @@ From Python: query.explain('physical').""",
         """
   SHOW STREAMS | TABLES | VIEWS | QUERIES | FUNCTIONS | SETTINGS | CONSTANTS [LIKE 'pattern']
   DESCRIBE name               columns, order, progress (also: \\d name)
+  SHOW LATE | BAD ROWS [q1]   the ledgers of the latest query, or of the one that is named
   STOP QUERY q1               ends a query that runs in the background""",
         ("SHOW STREAMS", "SHOW FUNCTIONS LIKE 'date%'", "DESCRIBE flights"),
     ),

@@ -23,7 +23,7 @@ def show(session: Session, bound: st.Show) -> Result:
     """SHOW what [LIKE pattern]; the pattern is matched against the first column."""
     what = bound.what.lower()
     if what in ("late", "bad rows"):
-        return _ledger(session, what)
+        return _ledger(session, what, bound)
     columns: tuple[str, ...]
     rows: Iterable[Row]
     match what:
@@ -191,9 +191,10 @@ def _constants(session: Session) -> Iterable[Row]:
         yield name, str(value.type), text(value)
 
 
-def _ledger(session: Session, what: str) -> Result:
-    """The late or bad rows of the query that ran last."""
-    query = session.latest_query()
+def _ledger(session: Session, what: str, bound: st.Show) -> Result:
+    """The late or bad rows of the query that is named, or of the one that ran last."""
+    named = bound.query
+    query = session.latest_query() if named is None else session.find_run(named, bound.pos)
     table = query.late() if what == "late" else query.bad_rows()
     columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
     return Result(tuple(table.column_names), tuple(zip(*columns, strict=True)))

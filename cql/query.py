@@ -444,6 +444,10 @@ class Query(LifeCycle):
                 self._timed = False
         return Explanation(self._recipe.explain(word, self._run))
 
+    def explain_run(self) -> Explanation:
+        """The plan with what the latest run has measured so far, whether it has ended or not."""
+        return Explanation(self._recipe.explain("analyze", self._latest()))
+
     def summary(self) -> str:
         """The latest run in a line: rows, time, late and bad rows."""
         from cql import render

@@ -366,9 +366,10 @@ class Session:
 
     def stop(self, query: int | str) -> bool:
         """Stops a query by its name or number (``q1``, ``1``); True once it has ended."""
-        return self._find_query(str(query), None).stop()
+        return self.find_query(str(query), None).stop()
 
-    def _find_query(self, name: str, position: Position | None) -> Query:
+    def find_query(self, name: str, position: Position | None) -> Query:
+        """By its name or number; BindError at ``position`` if there is none."""
         wanted = name.lower() if name.lower().startswith("q") else f"q{name}"
         known = [*self._inserts, *self._selects]
         found = next((q for q in known if q.name == wanted), None)
@@ -381,8 +382,18 @@ class Session:
             )
         return found
 
+    def find_run(self, name: str, position: Position | None) -> Query:
+        """A query by its name that has run; RunError at ``position`` if it has not."""
+        query = self.find_query(name, position)
+        try:
+            query.progress()
+        except RunError as error:
+            error.position = error.position or position
+            raise
+        return query
+
     def _stop_query(self, bound: st.StopQuery) -> Result:
-        query = self._find_query(bound.name, bound.pos)
+        query = self.find_query(bound.name, bound.pos)
         if not query.is_active:
             return done(f"{query.name} is not running: it has {_ENDED[query.status]}")
         ended = query.stop()
@@ -392,6 +403,10 @@ class Session:
         from cql.explanation import logical_text
         from cql.planner import statements as st
 
+        if bound.query is not None:
+            if bound.mode == "analyze":
+                return explained(self.find_run(bound.query, bound.pos).explain_run())
+            return explained(self.find_query(bound.query, bound.pos).explain(bound.mode))
         inner = bound.statement
         if not isinstance(inner, st.Query | st.Insert):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)

@@ -98,12 +98,18 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
             return Reset(named.name if named else None, binder.pos(named) if named else pos)
         case nodes.Explain():
             mode = str(node.args.get("mode") or "PHYSICAL").lower()
+            if isinstance(node.this, exp.Identifier):
+                return Explain(mode, None, binder.pos(node.this), node.this.name)
             return Explain(mode, _statement(binder, node.this), pos)
         case nodes.ShowObjects():
             like = node.args.get("like")
             place = node.args.get("place")
             where = name_of(place) if place is not None else None
-            return Show(str(node.this).lower(), like.name if like is not None else None, pos, where)
+            pattern = like.name if like is not None else None
+            query = node.args.get("query")
+            if query is not None:
+                return Show(str(node.this).lower(), None, binder.pos(query), query=query.name)
+            return Show(str(node.this).lower(), pattern, pos, where)
         case nodes.UseDatabase():
             return Use(name_of(node.this), binder.pos(node.this))
         case nodes.DescribeObject():

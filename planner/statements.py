@@ -153,22 +153,25 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """``mode`` is lower case: logical, physical (the default), analyze, …"""
+    """``mode`` is lower case: logical, physical (the default), analyze, … Of a statement, or of the
+    ``query`` of that name."""
 
     mode: str
-    statement: Statement
+    statement: Statement | None
     pos: Position | None = field(default=None, compare=False)
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
     """SHOW STREAMS | TABLES | QUERIES | FUNCTIONS | … (``what``, lower case) [IN place] [LIKE
-    pattern]; ``place`` is a database, or the catalog of databases."""
+    pattern]; ``place`` is a database, or the catalog of databases. SHOW LATE | BAD ROWS [query]."""
 
     what: str
     like: str | None = None
     pos: Position | None = field(default=None, compare=False)
     place: Name | None = None
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

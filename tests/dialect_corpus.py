@@ -231,6 +231,9 @@ STATEMENTS = [
         )
     ),
     "SHOW STREAMS LIKE 'x%'",
+    "SHOW LATE q1",
+    "SHOW BAD ROWS q12",
+    "EXPLAIN ANALYZE q1",
     "DESCRIBE db.t",
     "DESCRIBE STREAM s",
     "DROP STREAM s",

@@ -6,11 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fake_run import FakeRun
 from runtimes import ONE_THREAD, ORDERED, Settings, apply, named
 from test_runtimes import QUERIES, stream
 
+import cql
+from cql.errors import RunError
 from cql.executor.query_run import Timing
 from cql.executor.runtimes.times import WorkerTime
 from cql.explanation import measured
@@ -116,6 +119,45 @@ def counts(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {n: v for n, v in entry.items() if n != "nanoseconds" and not n.endswith("bytes")}
         for entry in metrics
     ]
+
+
+# --------------------------------------------------------------------------- by its name
+
+
+def test_the_ledgers_and_the_plan_of_a_query_by_its_name() -> None:
+    with cql.connect(spark=False) as session:
+        rows = pa.table({"ts": [0, 1, 30, 2], "v": [1, 0, 1, 1]})
+        session.create_stream("s", rows, ordered_by="ts", unit="seconds")
+        windows = "SELECT count(*) AS n FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]"
+        first = session.sql(windows)
+        first.to_arrow()
+        second = session.sql("SELECT 1 % v AS z FROM s ON BAD ROW KEEP")
+        running = second.batches()
+        next(running)
+        assert second.is_active
+        late = session.sql(f"SHOW LATE {first.name}").rows
+        assert ("s", "rows", 1) in [row[:3] for row in late]
+        assert session.sql(f"SHOW LATE {second.name}").rows != late
+        assert len(session.sql(f"SHOW BAD ROWS {second.name.upper()}").rows) == 1
+        assert session.sql(f"SHOW BAD ROWS {first.name}").rows == ()
+        for query in (first, second):
+            measured = session.sql(f"EXPLAIN ANALYZE {query.name}").text
+            assert "4 rows in" in measured
+            plan = session.sql(f"EXPLAIN {query.name}").text
+            assert plan == query.explain()
+            assert "4 rows in" not in plan
+            assert session.sql(f"EXPLAIN LOGICAL {query.name}").text == query.explain("logical")
+        assert sum(batch.num_rows for batch in running) == 2
+        assert second.status == "finished"
+
+
+def test_a_query_by_its_name_that_has_not_run() -> None:
+    with cql.connect(spark=False) as session:
+        waiting = session.sql("SELECT 1 AS one")
+        for what in ("SHOW LATE", "SHOW BAD ROWS", "EXPLAIN ANALYZE"):
+            with pytest.raises(RunError, match=r"has not run yet \(line 1, column") as caught:
+                session.sql(f"{what} {waiting.name}")
+            assert caught.value.hint == "read its rows first, or start() it"
 
 
 # --------------------------------------------------------------------------- as it is shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from cql.dialect.parser import QueryParser
 from cql.errors import did_you_mean
 
 EXPLAIN_MODES = ("LOGICAL", "PHYSICAL", "ANALYZE", "MERMAID", "KERNEL")
+#: What a session calls its queries.
+QUERY_NAME = re.compile(r"[qQ]\d+")
 SHOWN = (
     "STREAMS",
     "QUERIES",
@@ -577,6 +580,8 @@ class CqlParser(QueryParser):
                 self._advance()
                 mode = word
                 break
+        if self._curr and not self._next and QUERY_NAME.fullmatch(self._curr.text):
+            return nodes.Explain(this=self.name("the name of a query"), mode=mode)
         inner = self.statement()
         if isinstance(inner, nodes.Explain):
             self.refuse("EXPLAIN of EXPLAIN", self._tokens[0])
@@ -605,7 +610,10 @@ class CqlParser(QueryParser):
             if not self._match(TokenType.STRING):
                 self.refuse("expected a string after LIKE", hint="LIKE 'prefix%'")
             like = self.placed(exp.Literal.string(self._prev.text), self._prev)
-        return nodes.ShowObjects(this=what, like=like, place=place)
+        query = None
+        if what in ("LATE", "BAD ROWS") and like is None and self._curr:
+            query = self.name("the name of a query")
+        return nodes.ShowObjects(this=what, like=like, place=place, query=query)
 
     def use(self) -> exp.Expr:
         for word in ("DATABASE", "SCHEMA", "NAMESPACE", "CATALOG"):

@@ -97,6 +97,7 @@ class CqlGenerator(generator.Generator):
             self.sql(e, "place"),
             "LIKE" if e.args.get("like") else None,
             self.sql(e, "like"),
+            self.sql(e, "query"),
         ),
         nodes.UseDatabase: lambda self, e: f"USE {self.sql(e, 'this')}",
         nodes.DescribeObject: lambda self, e: f"DESCRIBE {self.sql(e, 'this')}",

@@ -429,7 +429,8 @@ class ResetSetting(exp.Expression):
 
 
 class Explain(exp.Expression):
-    """``EXPLAIN PHYSICAL SELECT …`` (``mode``: str or None)."""
+    """``EXPLAIN PHYSICAL SELECT …`` (``mode``: str or None; ``this``: a statement, or the
+    Identifier of a query of the session)."""
 
     arg_types: ClassVar[Args] = {"this": True, "mode": False}
 
@@ -442,9 +443,10 @@ class StatementSet(exp.Expression):
 
 class ShowObjects(exp.Expression):
     """``SHOW TABLES IN db LIKE 'x%'`` (``this``: str such as STREAMS or BAD ROWS; ``like``:
-    literal; ``place``: exp.Table, a database or the catalog of databases)."""
+    literal; ``place``: exp.Table, a database or the catalog of databases; ``query``: Identifier, of
+    LATE and BAD ROWS)."""
 
-    arg_types: ClassVar[Args] = {"this": True, "like": False, "place": False}
+    arg_types: ClassVar[Args] = {"this": True, "like": False, "place": False, "query": False}
 
 
 class UseDatabase(exp.Expression):
