@@ -194,18 +194,29 @@ class LocalCatalog:
         ends, or follows the files of a path."""
         self._free(name, replace)
         what = f"stream {dotted(name)}"
+        source = self.source_over(data, what, schema=schema, bounded=bounded, options=options)
+        self.add_source(name, source, spec or StreamSpec(), replace=replace)
+
+    def source_over(
+        self,
+        data: Any,
+        what: str,
+        *,
+        schema: Schema | None = None,
+        bounded: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> DataSource:
+        """The rows of ``data``, of what ``register`` takes, for ``what``."""
         if isinstance(data, str | os.PathLike):
             given = {**(options or {}), "path": data}
             if not bounded:
                 given.setdefault("follow", True)
-            source: DataSource = self._files(None, given, schema, what)
-        else:
-            if options:
-                raise CatalogError(
-                    f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
-                )
-            source = source_of(data, what=what, declared=schema, bounded=bounded)
-        self.add_source(name, source, spec or StreamSpec(), replace=replace)
+            return self._files(None, given, schema, what)
+        if options:
+            raise CatalogError(
+                f"{what}: options {', '.join(options)} belong to files", hint="leave them out"
+            )
+        return source_of(data, what=what, declared=schema, bounded=bounded)
 
     def add_source(
         self, name: Name, source: DataSource, spec: StreamSpec, *, replace: bool = False

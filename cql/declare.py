@@ -20,7 +20,6 @@ from cql.render import duration_text
 
 if TYPE_CHECKING:
     from cql.catalog.catalogs import Catalogs
-    from cql.catalog.local import StoredRelation
     from cql.catalog.spark_frame import BatchFrame
     from cql.catalog.spark_stream import StreamingFrame
     from cql.model import Schema
@@ -62,17 +61,6 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
 
     first = first_rows(guarded(data, what))
     return PutBack(first, data), first
-
-
-def sample_of(name: Name, data: Any, bounded: bool, options: Mapping[str, Any]) -> StoredRelation:
-    """A stream over ``data``, for its columns and those that are left out."""
-    from cql.catalog.local import LocalCatalog, StoredRelation
-
-    scratch = LocalCatalog()
-    scratch.register(name, data, bounded=bounded, options=options or None)
-    found = scratch.find(name)
-    assert isinstance(found, StoredRelation)
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +196,13 @@ def declare(
     what = f"stream {'.'.join(name)}"
     data, sample = peeked(as_columns(data, what), what)
     # the first item of an iterator is a list, and a list has an end
-    found = sample_of(name, sample, ends or sample is not data, options)
-    clauses.check_types(found.schema, found.unsupported)
-    catalog.local.register(
-        name,
-        data,
-        spec=clauses.bind(found.schema),
-        bounded=ends,
-        options=options or None,
-        replace=replace,
-    )
+    ends_there = ends or sample is not data
+    source = catalog.local.source_over(sample, what, bounded=ends_there, options=options)
+    clauses.check_types(source.schema, source.unsupported)
+    spec = clauses.bind(source.schema)
+    if sample is not data:
+        source = catalog.local.source_over(data, what, bounded=ends, options=options)
+    catalog.local.add_source(name, source, spec, replace=replace)
 
 
 def as_columns(data: Any, what: str) -> Any:

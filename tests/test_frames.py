@@ -131,6 +131,21 @@ def test_a_dataset_of_files_is_scanned_by_each_query(tmp_path: Path) -> None:
             session.sql("SELECT ts FROM s").to_arrow()
 
 
+def test_a_function_is_called_once_for_each_query() -> None:
+    """Its columns are those of the rows that the first query reads."""
+    calls: list[int] = []
+
+    def rows() -> list[dict[str, int]]:
+        calls.append(1)
+        return [{"ts": 1}, {"ts": 2}]
+
+    with cql.connect(spark=False) as session:
+        session.create_stream("s", rows, ordered_by="ts")
+        for expected in (1, 2):
+            assert session.sql("SELECT ts FROM s").to_arrow().num_rows == 2
+            assert len(calls) == expected
+
+
 def test_a_query_is_a_frame() -> None:
     with cql.connect(spark=False) as session:
         session.create_stream("s", DATA, ordered_by="ts", unit="seconds")
