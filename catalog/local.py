@@ -36,7 +36,13 @@ from cql.catalog.sources import (
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
-from cql.planner.catalog import Relation, Statistics, StreamDefinition, StreamSpec
+from cql.planner.catalog import (
+    Relation,
+    Statistics,
+    StreamDefinition,
+    StreamSpec,
+    refuse_computed,
+)
 from cql.planner.progress import is_value
 from cql.types import Kind
 
@@ -293,6 +299,7 @@ class LocalCatalog:
                 )
             if _key(inner.name) == _key(name):
                 raise CatalogError(f"{what} would read itself", hint="give it another name")
+            refuse_computed(inner, what)
             declared = definition.schema
 
             def source() -> Source:
@@ -363,6 +370,7 @@ class LocalCatalog:
                     f"{what}: there is no table {table}",
                     hint=did_you_mean(table, [dotted(n) for n in self.names()]),
                 )
+            refuse_computed(relation, what)
             inner = relation.source()
         return ReplaySource(inner, own, what=what, declared=schema, clock=self._clock)
 

@@ -40,6 +40,7 @@ from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
 from cql.planner.catalog import (
+    Computed,
     Heartbeat,
     Progress,
     Queue,
@@ -429,13 +430,21 @@ def _checked(declared: Schema, actual: Schema, table: Name) -> Schema:
     return Schema(tuple(fields))
 
 
+def _progress_to_json(progress: Progress | None) -> dict[str, Any] | None:
+    if progress is None:
+        return None
+    unit = progress.unit.value if progress.unit else None
+    return {**dataclasses.asdict(progress), "unit": unit}
+
+
+def _progress_from_json(data: Mapping[str, Any]) -> Progress:
+    return Progress(**{**data, "unit": TimeUnit(data["unit"]) if data["unit"] else None})
+
+
 def _to_json(definition: StreamDefinition) -> dict[str, Any]:
     spec = definition.spec
-    progress = [
-        {**dataclasses.asdict(p), "unit": p.unit.value if p.unit else None} for p in spec.progress
-    ]
     described: dict[str, Any] = {
-        "progress": progress,
+        "progress": [_progress_to_json(p) for p in spec.progress],
         "update_key": spec.update_key,
         "queue": spec.queue.value,
         "lazy_windows": spec.lazy_windows,
@@ -445,6 +454,8 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
         "heartbeat": dataclasses.asdict(spec.heartbeat) if spec.heartbeat else None,
         "deferred": spec.deferred,
         "by": spec.by,
+        "computed": [dataclasses.asdict(c) for c in spec.computed],
+        "computed_progress": _progress_to_json(spec.computed_progress),
     }
     if definition.schema is not None:
         described["columns"] = [
@@ -455,13 +466,9 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
-    progress = tuple(
-        Progress(**{**p, "unit": TimeUnit(p["unit"]) if p["unit"] else None})
-        for p in data["progress"]
-    )
-    heartbeat = data.get("heartbeat")
+    heartbeat, computed_progress = data.get("heartbeat"), data.get("computed_progress")
     spec = StreamSpec(
-        progress,
+        tuple(_progress_from_json(p) for p in data["progress"]),
         tuple(data["update_key"]) if data["update_key"] is not None else None,
         Queue(data["queue"]),
         data["lazy_windows"],
@@ -471,6 +478,8 @@ def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
         Heartbeat(**heartbeat) if heartbeat else None,
         tuple((clause, text) for clause, text in data["deferred"]),
         data.get("by"),
+        tuple(Computed(**c) for c in data.get("computed") or ()),
+        _progress_from_json(computed_progress) if computed_progress else None,
     )
     if "columns" not in data:
         return spec, None

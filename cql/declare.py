@@ -318,7 +318,7 @@ def _over_table(
     *,
     replace: bool,
 ) -> None:
-    from cql.planner.catalog import StreamDefinition
+    from cql.planner.catalog import StreamDefinition, refuse_computed
 
     relation = catalog.find(table)
     if relation is None:
@@ -331,6 +331,7 @@ def _over_table(
         options = {"follow": True, **options}
     elif bounded is True and not relation.bounded:
         raise BindError(f"{'.'.join(table)} has no end", hint="leave bounded out")
+    refuse_computed(relation, f"stream {'.'.join(name)}")
     spec = clauses.bind(relation.schema)
     definition = StreamDefinition(None, spec, table=table, options=options)
     catalog.create_stream(name, definition, replace=replace)

@@ -13,7 +13,7 @@ from cql.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from cql.planner import statements as st
-    from cql.planner.catalog import Progress, Relation
+    from cql.planner.catalog import Progress, Relation, StreamSpec
     from cql.session import Session
 
 Row = tuple[Any, ...]
@@ -91,13 +91,20 @@ def _declared(relation: Relation) -> dict[str, str]:
     if spec is None:
         return {}
     roles: dict[str, list[str]] = {}
-    for progress in spec.progress:
+    for column in spec.computed:
+        roles.setdefault(column.name.lower(), []).append(f"computed AS {column.text}")
+    for progress in _progress_of(spec):
         roles.setdefault(progress.column.lower(), []).append(_progress(progress))
     if spec.by is not None:
         roles.setdefault(spec.by.lower(), []).append("each value progresses (PUNCTUATE BY)")
     for key in spec.update_key or ():
         roles.setdefault(key.lower(), []).append("update key")
     return {column: ", ".join(said) for column, said in roles.items()}
+
+
+def _progress_of(spec: StreamSpec) -> tuple[Progress, ...]:
+    computed = spec.computed_progress
+    return spec.progress if computed is None else (*spec.progress, computed)
 
 
 def _progress(progress: Progress) -> str:
@@ -134,9 +141,13 @@ def _streams(session: Session) -> Iterable[Row]:
         if isinstance(relation, CatalogError) or relation.stream is None:
             continue
         spec = relation.stream
-        progress = ", ".join(f"{p.column} {p.declared}" for p in spec.progress)
+        progress = ", ".join(f"{p.column} {p.declared}" for p in _progress_of(spec))
         ends = "yes" if relation.bounded else "no"
-        yield ".".join(relation.name), ", ".join(map(str, relation.schema)), progress, ends
+        columns = list(map(str, relation.schema))
+        for column in spec.computed:
+            at = len(columns) if column.at is None else column.at
+            columns.insert(at, f"{column.name} AS {column.text}")
+        yield ".".join(relation.name), ", ".join(columns), progress, ends
     for name, named in session.named_queries().items():
         if named.kind == "stream":
             p = named.progress

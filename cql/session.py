@@ -519,12 +519,13 @@ class Session:
         """The columns of a stream, table or view (``'db.t'`` or its parts); None if there is none
         of that name."""
         name = name if isinstance(name, tuple) else parts_of(name)
-        if self._definitions.query_of(name) is not None:
-            query = next(self.statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
-            assert isinstance(query, Query)
-            return query.schema
-        relation = self.catalog.find(name)
-        return None if relation is None else relation.schema
+        if self._definitions.query_of(name) is None:
+            relation = self.catalog.find(name)
+            if relation is None or relation.stream is None or not relation.stream.computed:
+                return None if relation is None else relation.schema
+        query = next(self.statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
+        assert isinstance(query, Query)
+        return query.schema
 
     def create_stream(
         self,

@@ -11,10 +11,17 @@ from sqlglot import exp
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
-from cql.planner import bind_progress, functions
+from cql.planner import bind_computed, bind_progress, functions
 from cql.planner.bind_expr import ExprBinder, is_default
 from cql.planner.bind_from import declared, find_relation, name_of
-from cql.planner.catalog import Progress, Queue, Relation, StreamDefinition, StreamSpec
+from cql.planner.catalog import (
+    Progress,
+    Queue,
+    Relation,
+    StreamDefinition,
+    StreamSpec,
+    refuse_computed,
+)
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Column, Expr, Literal
@@ -50,7 +57,8 @@ _STREAM_ONLY = (
 
 def columns(binder: Binder, defined: Sequence[exp.Expr]) -> Schema | None:
     """The schema of a column list; None without one."""
-    fields = [_field(binder, c) for c in defined if isinstance(c, exp.ColumnDef)]
+    stored = (c for c in defined if isinstance(c, exp.ColumnDef) and c.args.get("kind"))
+    fields = [_field(binder, c) for c in stored]
     return Schema(tuple(fields)) if fields else None
 
 
@@ -117,12 +125,12 @@ def create_stream(binder: Binder, node: nodes.CreateStream) -> CreateStream | Cr
     if node.args.get("query") is not None:
         return _intermediate(binder, node)
     schema = columns(binder, node.expressions)
-    for key in _primary_key(node.expressions):
-        find_column(binder, key, schema)
     table, format_, given = _origin(binder, node)
     known = schema
     if node.args.get("from_table") is not None:
         relation = find_relation(binder, node.args["from_table"])
+        what, at = f"stream {'.'.join(name_of(node.this))}", node.args["from_table"]
+        refuse_computed(relation, what, binder.pos(at))
         known = schema or relation.schema
     spec = _spec(binder, node, known)
     definition = StreamDefinition(schema, spec, table, format_, given)
@@ -159,21 +167,33 @@ def _origin(
     return None, format_, rest
 
 
-def _spec(binder: Binder, node: nodes.CreateStream, schema: Schema | None) -> StreamSpec:
+def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> StreamSpec:
     args = node.args
+    computed, schema = bind_computed.declared(binder, node, stored)
+
+    def find(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field | None:
+        bind_computed.refuse_computed(binder, node, computed)
+        return find_column(binder, node, schema)
+
+    for key in _primary_key(node.expressions):
+        find(binder, key, schema)
+    progress = bind_progress.progress(binder, node, schema, find)
+    own, computed_progress = bind_computed.apart(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     windows, rate = args.get("windows"), args.get("rate")
     return StreamSpec(
-        progress=bind_progress.progress(binder, node, schema, find_column),
-        update_key=_update_key(binder, node, schema),
+        progress=own,
+        update_key=_update_key(binder, node, schema, find),
         queue=_queue(binder, node),
         lazy_windows=None if windows is None else windows.this == "LAZY",
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
         idle_after=bind_progress.idle_after(binder, args.get("idle_after")),
-        heartbeat=bind_progress.heartbeat(binder, node, schema, find_column),
+        heartbeat=bind_progress.heartbeat(binder, node, schema, find),
         deferred=tuple(_deferred(node)),
-        by=bind_progress.punctuated_by(binder, node, schema, find_column),
+        by=bind_progress.punctuated_by(binder, node, schema, find),
+        computed=computed,
+        computed_progress=computed_progress,
     )
 
 
@@ -207,7 +227,10 @@ def find_column(binder: Binder, node: exp.Expr, schema: Schema | None) -> Field 
 
 
 def _update_key(
-    binder: Binder, node: nodes.CreateStream, schema: Schema | None
+    binder: Binder,
+    node: nodes.CreateStream,
+    schema: Schema | None,
+    find: bind_progress.Find,
 ) -> tuple[str, ...] | None:
     clause = node.args.get("update_key")
     if clause is None:
@@ -218,7 +241,7 @@ def _update_key(
         raise binder.error("UPDATE KEY names no column", clause, hint=hint)
     keys = []
     for key in named:
-        field = find_column(binder, key, schema)
+        field = find(binder, key, schema)
         keys.append(field.name if field else key.name)
     return tuple(keys)
 

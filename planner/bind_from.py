@@ -14,6 +14,7 @@ from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.model import Field, Schema
 from cql.planner import bind_window
+from cql.planner.bind_computed import computed_above, is_computed
 from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
@@ -256,7 +257,8 @@ def _table(binder: Binder, node: exp.Table, env: Env) -> Item:
     bound = _named(binder, node, name, env)
     if bound is None:
         scan = replace(_scan(binder, node, name, env), alias=alias or name[-1])
-        bound, source = Bound(scan), replace(source, unsupported=scan.relation.unsupported)
+        bound = Bound(_with_computed(binder, scan, node))
+        source = replace(source, unsupported=scan.relation.unsupported)
     else:
         bound = _progressing(binder, bound, node)
     return Item(bound.plan, bound.hidden, source)
@@ -289,10 +291,28 @@ def _scan(binder: Binder, node: exp.Table, name: Name, env: Env) -> Scan:
     if relation is None:
         raise unknown_relation(binder, node, [*env.ctes])
     watermark = node.args.get(nodes.FROM_WATERMARK)
-    if watermark is not None:
+    if watermark is not None and not is_computed(watermark.this, relation):
         relation = _watermarked(binder, relation, watermark)
     columns = tuple(range(len(relation.schema)))
     return Scan(relation, columns, binder.pos(node))
+
+
+def _with_computed(binder: Binder, scan: Scan, node: exp.Table) -> Logical:
+    """A source with its computed columns, and what WATERMARK behind it says of one of them."""
+    spec = scan.relation.stream
+    if spec is None or not spec.computed:
+        return scan
+    plan = computed_above(binder, scan, node)
+    progress, clause = spec.computed_progress, node.args.get(nodes.FROM_WATERMARK)
+    if clause is not None and not is_computed(clause.this, scan.relation):
+        progress = None
+    elif clause is not None:
+        column = plan.schema[_named_by(binder, clause, plan.schema.names, "this stream")]
+        before = progress if progress and progress.column == column.name else Progress(column.name)
+        progress = _delayed(binder, column, before, clause)
+    if progress is None:
+        return plan
+    return declared(binder, Bound(plan), progress, node).plan
 
 
 def _subquery(binder: Binder, node: exp.Subquery, env: Env) -> Item:
@@ -398,8 +418,9 @@ class Watermarked:
 
 
 def _watermarked(binder: Binder, relation: Relation, node: exp.Expr) -> Relation:
-    index = _named_by(binder, node, relation.schema.names, ".".join(relation.name))
     spec = relation.stream or StreamSpec()
+    names = [*relation.schema.names, *(c.name for c in spec.computed)]
+    index = _named_by(binder, node, names, ".".join(relation.name))
     column = relation.schema[index]
     known = {p.column.lower(): p for p in spec.progress}
     made = _delayed(binder, column, known.get(column.name.lower(), Progress(column.name)), node)

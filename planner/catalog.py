@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cql.errors import CatalogError, Position
 from cql.model import Schema
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A column that an expression over the columns of the source computes: ``text`` in the dialect;
+    ``at``: how many columns of the stream stand before it; None: all of the source's."""
+
+    name: str
+    text: str
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSpec:
     """What CREATE STREAM says beyond names and types."""
 
@@ -80,6 +91,10 @@ class StreamSpec:
     deferred: tuple[tuple[str, str], ...] = ()
     # PUNCTUATE BY: each value of the column has progress of its own (out-of-order paper A.1.1).
     by: str | None = None
+    # ``Relation.schema`` lacks them: what reads the stream computes them above its source.
+    computed: tuple[Computed, ...] = ()
+    # Of one of them; no stored column progresses then.
+    computed_progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,17 @@ class Relation(Protocol):
         ...
 
     def source(self) -> Source: ...
+
+
+def refuse_computed(relation: Relation, what: str, position: Position | None = None) -> None:
+    """CatalogError where ``what`` would read a stream without the columns that it computes."""
+    if relation.stream is not None and relation.stream.computed:
+        name, column = ".".join(relation.name), relation.stream.computed[0].name
+        raise CatalogError(
+            f"{what} reads columns as they are stored, and {name} computes {column}",
+            position=position,
+            hint=f"CREATE STREAM … AS SELECT … FROM {name} has them all",
+        )
 
 
 class Catalog(Protocol):

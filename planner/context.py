@@ -238,17 +238,23 @@ class Binder:
             self._depth -= 1
 
     def expand(self, name: Name, named: NamedQuery, at: exp.Expr) -> Bound:
-        """Binds the query behind ``name`` in place; its errors point at the use of the name."""
+        """Binds the query behind ``name`` in place."""
         if fold(name) in self._inside:
             raise self.error(f"{named.kind} {'.'.join(name)} refers to itself", at)
+        with self.in_place(named.kind, name, at), self.expanding(at):
+            return self._of_view(named.query)
+
+    @contextmanager
+    def in_place(self, kind: str, name: Name, at: exp.Expr) -> Iterator[None]:
+        """Binds what another statement has declared under ``name``; errors point at the use of the
+        name."""
         before = self._inside, self._expanded, self._at
         self._inside, self._expanded, self._at = (*self._inside, fold(name)), True, self.pos(at)
         try:
-            with self.expanding(at):
-                return self._of_view(named.query)
+            yield
         except CqlError as error:
             if not before[1]:
-                error.message = f"in {named.kind} {'.'.join(name)}: {error.message}"
+                error.message = f"in {kind} {'.'.join(name)}: {error.message}"
             raise
         finally:
             self._inside, self._expanded, self._at = before

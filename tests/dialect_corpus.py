@@ -182,6 +182,8 @@ STATEMENTS = [
     "CREATE STREAM s FROM TABLE db.t OPTIONS (follow 'true', poll '1 s') ORDERED BY ts",
     "CREATE STREAM s (a INT) USING csv OPTIONS (path '/x', header true, 'a.b-c' 'd', sep.x = ';')",
     "CREATE STREAM s (ts BIGINT) ORDERED BY ts IN MICROSECONDS",
+    "CREATE STREAM s (raw STRING, ts AS to_timestamp(raw, 'yyyy') + INTERVAL 1 DAY, k INT, "
+    "WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) FROM TABLE t",
     "CREATE STREAM s (ts BIGINT) WATERMARK FOR ts AS ts - 5",
     "CREATE STREAM s (ts BIGINT) WATERMARK FOR ts AS ts",
     "CREATE STREAM s (ts BIGINT) WATERMARK FOR ts AS greatest(ts - 5, 0)",

@@ -4,12 +4,15 @@ that has the times stored and declares the same of them."""
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import csv
 from runtimes import RUNTIMES, Settings, apply, named
 
 import cql
@@ -241,4 +244,141 @@ def test_what_is_refused(session: Session, text: str, message: str) -> None:
     with pytest.raises(BindError) as caught:
         session.sql(text)
     assert caught.value.message == message
+    assert caught.value.position is not None
+
+
+# -- computed columns of CREATE STREAM -------------------------------------------------------------
+
+LISTED = "k INT, w STRING, ts AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss'), v BIGINT"
+SOURCES = ("csv", "json", "table", "iterable", "replay")
+
+
+def declare(session: Session, source: str, folder: Path, columns: str, clauses: str) -> None:
+    """``made``, a stream of the rows of ``raw`` from another kind of source."""
+    rows = session.sql("SELECT k, v, w FROM raw").to_arrow()
+    match source:
+        case "csv" | "replay":
+            csv.write_csv(rows, folder / "rows.csv")
+            origin = f"USING {source} OPTIONS (path '{folder / 'rows.csv'}')"
+        case "json":
+            lines = (json.dumps(row) + "\n" for row in rows.to_pylist())
+            (folder / "rows.json").write_text("".join(lines))
+            origin = f"USING json OPTIONS (path '{folder / 'rows.json'}')"
+        case "table":
+            session.register_table("rows", rows)
+            origin = "FROM TABLE rows"
+        case _:
+            session.create_stream("rows", lambda: iter(rows.to_batches(max_chunksize=64)))
+            origin = "FROM TABLE rows"
+    session.sql(f"CREATE STREAM made ({columns}) {origin} {clauses}")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_computed_column_of_any_source(session: Session, source: str, tmp_path: Path) -> None:
+    declare(session, source, tmp_path, LISTED, "ORDERED BY ts WITHIN 5 SECONDS")
+    expected = outcome(session.sql(asked("stored AS s", "group window", "")))
+    assert outcome(session.sql(asked("made", "group window", ""))) == expected
+    shown = session.sql("SELECT * FROM made LIMIT 1").to_arrow()
+    assert shown.column_names == ["k", "w", "ts", "v"]
+    assert shown["ts"].type == pa.timestamp("us", "UTC")
+
+
+def test_how_a_computed_column_may_be_declared_and_used(session: Session, tmp_path: Path) -> None:
+    expected = {w: outcome(session.sql(asked("stored AS s", w, ""))) for w in WINDOWS}
+    inside = f"{LISTED}, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
+    declare(session, "csv", tmp_path, inside, "MAX ADVANCE 1 DAY")
+    session.sql(
+        "CREATE STREAM behind (ts AS CAST(iso AS TIMESTAMP), twice AS v * 2) FROM TABLE raw"
+    )
+    for window in WINDOWS:
+        assert outcome(session.sql(asked("made", window, ""))) == expected[window]
+        assert outcome(session.sql(asked("behind", window))) == expected[window]
+    columns = session.sql("SELECT * FROM behind").to_arrow().column_names
+    assert columns == ["k", "v", "w", "iso", "us", "missing", "ts", "twice"]
+    told = {
+        row["column"]: row["role"] for row in session.sql("DESCRIBE made").to_arrow().to_pylist()
+    }
+    assert list(told) == ["k", "w", "ts", "v"]
+    computed = "computed AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss')"
+    assert told["ts"] == f"{computed}, progresses (WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
+    shown = {row["stream"]: row for row in session.sql("SHOW STREAMS").to_arrow().to_pylist()}
+    assert (
+        "w string, ts AS to_timestamp(w, 'dd/MM/yyyy HH:mm:ss'), v bigint"
+        in shown["made"]["columns"]
+    )
+    assert shown["made"]["progress"].startswith("ts WATERMARK FOR ts")
+    session.sql("CREATE STREAM again AS SELECT ts, k, v FROM made")
+    assert outcome(session.sql(asked("again", "range", ""))) == expected["range"]
+
+
+def test_watermark_of_a_query_over_computed_and_stored_columns(session: Session) -> None:
+    """That of the query wins, and where it names a stored time the computed one is none more."""
+    clauses = "FROM TABLE raw ORDERED BY ts WITHIN 1 SECOND"
+    session.sql(f"CREATE STREAM made (ts AS CAST(iso AS TIMESTAMP)) {clauses}")
+    expected = outcome(session.sql(asked("stored AS s", "range", "")))
+    assert outcome(session.sql(asked("made", "range"))) == expected
+    assert outcome(session.sql(asked("made", "range", ""))) != expected
+    with pytest.raises(BindError, match="ts does not progress"):
+        session.sql("SELECT count(*) AS n FROM made [RANGE 1 MINUTE SLIDE 1 MINUTE WA ts]"
+                    " WATERMARK us DELAY OF 5 GROUP BY k")  # fmt: skip
+
+
+def test_computed_times_of_nobody_are_bad_rows(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("w,k\n01/02/2024 10:00,1\nx,2\n,3\n01/02/2024 10:11,4\n")
+    session.sql(
+        "CREATE STREAM few (w STRING, ts AS to_timestamp(w, 'MM/dd/yyyy HH:mm'), k INT)"
+        f" USING csv OPTIONS (path '{tmp_path / 'a.csv'}') ORDERED BY ts ON BAD ROW KEEP"
+    )
+    query = session.sql("SELECT sum(k) AS n FROM few GROUP BY window(ts, '10 minutes')")
+    assert isinstance(query, Query)
+    assert query.to_arrow()["n"].to_pylist() == [1, 4]
+    assert sorted(row["reason"] for row in query.bad_rows().to_pylist()) == [
+        "the event time ts is NULL",
+        "to_timestamp(w, 'MM/dd/yyyy HH:mm') has no result for this value",
+    ]
+    failing = session.sql("SELECT ts FROM few ON BAD ROW FAIL")
+    assert isinstance(failing, Query)
+    with pytest.raises(cql.CqlError, match="has no result for this value"):
+        failing.to_arrow()
+
+
+REFUSED = {
+    "ts AS to_timestamp(x)": "there is no column x",
+    "a AS count(*)": "the computed column a cannot hold the aggregate count",
+    "a AS (SELECT 1)": "a scalar subquery in the computed column a is not supported",
+    "a AS row_number() OVER (ORDER BY us)": "OVER in the computed column a is not supported",
+    "a AS us + 1, b AS a + 1": "b is computed of a, which is computed, too",
+    "a AS a + 1": "a is computed of itself",
+    "k AS us + 1": "the source has a column k itself",
+    "a AS w || 'x') FROM TABLE raw ORDERED BY a --": "a is a string and cannot order a stream",
+    "a AS us) FROM TABLE raw ORDERED BY a HEARTBEAT EVERY 1 SECOND SLACK 1 SECOND --":
+    "HEARTBEAT where a, the time that progresses, is computed is not supported",
+    "a AS us) FROM TABLE raw PUNCTUATE ON a --":
+    "a is computed, and this clause takes a stored column",
+    "a AS us) FROM TABLE raw ORDERED BY a ORDERED BY us --":
+    "a second time that progresses beside a, which is computed, is not supported",
+    "a AS us) USING csv OPTIONS (path 'x') --": "a is computed of columns that are not listed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", REFUSED)
+def test_computed_columns_that_are_refused(session: Session, columns: str) -> None:
+    text = f"CREATE STREAM s ({columns}) FROM TABLE raw"
+    with pytest.raises(cql.CqlError) as caught:
+        session.sql(text)
+    assert caught.value.message == REFUSED[columns]
+    assert caught.value.position is not None
+
+
+def test_streams_over_one_with_computed_columns_are_queries(session: Session) -> None:
+    session.sql("CREATE STREAM made (ts AS CAST(iso AS TIMESTAMP)) FROM TABLE raw ORDERED BY ts")
+    refused = "reads columns as they are stored, and made computes ts"
+    for origin in ("FROM TABLE made ORDERED BY ts", "USING replay OPTIONS (table 'made')"):
+        with pytest.raises(cql.CqlError, match=refused):
+            session.sql(f"CREATE STREAM again {origin}")
+    with pytest.raises(cql.CqlError, match=refused):
+        session.create_stream("again", "made", ordered_by="ts")
+    session.sql("CREATE OR REPLACE STREAM raw FROM TABLE stored")
+    with pytest.raises(cql.CqlError, match="in stream made: there is no column iso") as caught:
+        session.sql("SELECT * FROM made")
     assert caught.value.position is not None

@@ -271,6 +271,25 @@ def test_streams_survive_that_their_table_is_made_anew(spark: Any) -> None:
         session.sql(count.format("anew_v"))
 
 
+def test_computed_columns_are_kept_with_the_table(spark: Any) -> None:
+    """For other sessions, too, with their progress."""
+    rows = "VALUES ('01/02/2024 10:00', 1), ('01/02/2024 10:12', 2) AS t (raw, k)"
+    spark.sql(f"CREATE TABLE texts USING parquet AS SELECT * FROM {rows}")
+    try:
+        cql.connect(spark).sql(
+            "CREATE STREAM timed (raw STRING, ts AS to_timestamp(raw, 'MM/dd/yyyy HH:mm'), k INT)"
+            " FROM TABLE texts ORDERED BY ts WITHIN 1 MINUTE"
+        )
+        session = cql.connect(spark)
+        query = session.sql("SELECT sum(k) AS n FROM timed GROUP BY window(ts, '10 minutes')")
+        assert query.to_arrow()["n"].to_pylist() == [1, 2]
+        assert session.sql("SELECT * FROM timed").to_arrow().column_names == ["raw", "ts", "k"]
+        roles = [row["role"] for row in session.sql("DESCRIBE timed").to_arrow().to_pylist()]
+        assert "progresses (ORDERED BY ts WITHIN 1 MINUTE)" in roles[1]
+    finally:
+        spark.sql("DROP TABLE texts")
+
+
 def test_databases_of_the_session_are_shown_and_used(spark: Any) -> None:
     session = cql.connect(spark)
     spark.sql("CREATE DATABASE IF NOT EXISTS shown_db")

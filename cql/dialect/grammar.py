@@ -46,6 +46,7 @@ _PLAIN: tuple[type[exp.Expr], ...] = (
     exp.ColumnConstraint,
     exp.ColumnDef,
     exp.CommentColumnConstraint,
+    exp.ComputedColumnConstraint,
     exp.CTE,
     exp.Cube,
     exp.DataType,

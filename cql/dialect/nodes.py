@@ -340,7 +340,8 @@ class CreateStream(exp.Expression):
     """``CREATE STREAM s (ts TIMESTAMP, a INT) ORDERED BY ts WITHIN 5 SECOND``.
 
     ``this`` is an ``exp.Table``; ``expressions`` the column list: ``exp.ColumnDef``,
-    :class:`Watermark`, :class:`PrimaryKey`. The source is one of ``from_table`` (exp.Table),
+    :class:`Watermark`, :class:`PrimaryKey`; a ColumnDef without a type is a computed column, with
+    an ``exp.ComputedColumnConstraint``. The source is one of ``from_table`` (exp.Table),
     ``format`` (Identifier) with ``options``, ``with_options``; both lists hold :class:`Option`.
     ``query`` is the SELECT behind AS. ``ordered_by``, ``watermark`` and ``punctuate`` are lists.
     """

@@ -1,10 +1,7 @@
 """What Flink declares in CREATE TABLE and this dialect elsewhere: told with the user's own names.
 
-A table holds rows. A source with its watermarks is a stream, and a query computes columns::
-
-    CREATE TABLE orders (raw STRING, ts AS to_timestamp(raw)) WITH ('connector' = 'filesystem', …)
-
-is ``CREATE STREAM orders_source (raw STRING) WITH (…)`` and a view ``orders`` over it.
+A table holds rows, as they are stored. A source with its watermarks is a stream, whose columns may
+be computed; those of a table are computed by a view over it.
 """
 
 from __future__ import annotations
@@ -41,16 +38,18 @@ def misplaced(kind: str, args: Mapping[str, Any]) -> Misplaced | None:
     """The first part of CREATE ``kind`` (TABLE or STREAM) that it does not take, if any; ``args``
     are those of the statement's node."""
     columns: Sequence[exp.Expr] = args.get("expressions") or ()
-    computed = {c.name.lower(): c for c in columns if _expression(c) is not None}
+    computed = {c.name.lower(): c for c in columns if expression_of(c) is not None}
     for column in computed.values():
-        call = _expression(column)
+        call = expression_of(column)
         if isinstance(call, exp.Anonymous) and call.name.upper() == "PROCTIME":
             message = f"{column.name} is processing time, and windows go by event time here"
             return Misplaced(column, message, f"leave {column.name} out")
+    if kind == "STREAM":
+        return None
     found, message = next(iter(computed.values()), None), ""
     if found is not None:
-        message = f"column {found.name} is computed, and CREATE {kind} takes stored columns"
-    elif kind == "TABLE":
+        message = f"column {found.name} is computed, and CREATE TABLE takes stored columns"
+    else:
         found = next((c for c in columns if isinstance(c, nodes.Watermark)), None)
         message = "a table has no watermark: CREATE STREAM declares a source"
         if found is None:
@@ -59,15 +58,15 @@ def misplaced(kind: str, args: Mapping[str, Any]) -> Misplaced | None:
             message = "a table has no connector: CREATE STREAM declares a source"
     if found is None:
         return None
-    source = kind == "STREAM" or any(isinstance(c, nodes.Watermark) for c in columns)
+    source = any(isinstance(c, nodes.Watermark) for c in columns)
     source = source or any(
         o.key_name.lower() == "connector" for o in args.get("with_options") or ()
     )
-    made = nodes.CreateStream if source else nodes.CreateTable
-    return Misplaced(found, message, f"write {_rewritten(made, args, columns, computed)}")
+    text = _as_stream(args) if source else _as_view(args, computed)
+    return Misplaced(found, message, f"write {text}")
 
 
-def _expression(column: exp.Expr) -> exp.Expr | None:
+def expression_of(column: exp.Expr) -> exp.Expr | None:
     """What computes a column, None of a stored one."""
     for constraint in column.args.get("constraints") or ():
         if isinstance(constraint.args["kind"], exp.ComputedColumnConstraint):
@@ -76,19 +75,8 @@ def _expression(column: exp.Expr) -> exp.Expr | None:
     return None
 
 
-def _rewritten(
-    made: type[nodes.CreateStream | nodes.CreateTable],
-    args: Mapping[str, Any],
-    columns: Sequence[exp.Expr],
-    computed: Mapping[str, exp.Expr],
-) -> str:
-    table: exp.Table = args["this"]
-    kept = [c for c in columns if c not in computed.values()]
-    lost = [c for c in kept if isinstance(c, nodes.Watermark) and c.this.name.lower() in computed]
-    kept = [c for c in kept if c not in lost]
-    stream = made(**{k: v for k, v in args.items() if k not in ("this", "query")})
-    stream.set("this", table.copy())
-    stream.set("expressions", [c.copy() for c in kept])
+def _as_stream(args: Mapping[str, Any]) -> str:
+    stream = _without_computed(nodes.CreateStream, args, {})
     given = [o for o in args.get("with_options") or () if o.key_name.lower() != "connector"]
     connector = {o.value.lower() for o in args.get("with_options") or () if o not in given}
     known = any(o.key_name.lower() == "format" for o in given)
@@ -99,15 +87,29 @@ def _rewritten(
         stream.set("options", [path])
     elif given:
         stream.set("with_options", [o.copy() for o in given])
-    if not computed:
-        return _text(stream)
-    stream.this.this.set("this", f"{table.name}_source")
-    items = [f"{_text(_expression(c))} AS {_text(c.this)}" for c in computed.values()]
-    view = f"CREATE VIEW {_text(table)} AS SELECT *, {', '.join(items)} FROM {_text(stream.this)}"
-    behind = "".join(
-        f" ({c.this.name} is no column of the source: it takes no WATERMARK)" for c in lost
-    )
-    return f"{_text(stream)}; {view}{behind}"
+    return _text(stream)
+
+
+def _as_view(args: Mapping[str, Any], computed: Mapping[str, exp.Expr]) -> str:
+    """A table of the stored columns, and a view over it that has the others."""
+    name: exp.Table = args["this"]
+    table = _without_computed(nodes.CreateTable, args, computed)
+    table.this.this.set("this", f"{name.name}_source")
+    items = [f"{_text(expression_of(c))} AS {_text(c.this)}" for c in computed.values()]
+    view = f"CREATE VIEW {_text(name)} AS SELECT *, {', '.join(items)} FROM {_text(table.this)}"
+    return f"{_text(table)}; {view}"
+
+
+def _without_computed(
+    made: type[nodes.CreateStream | nodes.CreateTable],
+    args: Mapping[str, Any],
+    computed: Mapping[str, exp.Expr],
+) -> nodes.CreateStream | nodes.CreateTable:
+    columns: Sequence[exp.Expr] = args.get("expressions") or ()
+    statement = made(**{k: v for k, v in args.items() if k not in ("this", "query")})
+    statement.set("this", args["this"].copy())
+    statement.set("expressions", [c.copy() for c in columns if c not in computed.values()])
+    return statement
 
 
 def _text(node: exp.Expr | None) -> str:
