@@ -83,6 +83,7 @@ class _Own:
 
 _lock = threading.RLock()
 _own: _Own | None = None
+_of_parent: _Own | None = None  # kept: what is let go here would be let go in its JVM
 _calls = threading.local()
 
 
@@ -466,3 +467,13 @@ logging.getLogger().addFilter(_is_worth_logging)
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     PySparkLogger.getLogger(_name).addFilter(_is_worth_telling)
 atexit.register(stop)
+
+
+def _in_a_child() -> None:
+    """The JVM of a forked process is its parent's, and stays: so do the objects that stand for
+    others within it."""
+    global _lock, _own, _of_parent
+    _lock, _own, _of_parent = threading.RLock(), None, _own
+
+
+os.register_at_fork(after_in_child=_in_a_child)

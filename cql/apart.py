@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -23,7 +24,20 @@ T = TypeVar("T")
 #: Held while something is done apart. The process ends after that: LLVM calls back into Python,
 #: which ends threads where they stand.
 _at_work = threading.Lock()
-atexit.register(_at_work.acquire)
+
+
+@atexit.register
+def _wait() -> None:
+    _at_work.acquire()
+
+
+def _in_a_child() -> None:
+    """A forked process has none of its parent's threads, so none of them is at work."""
+    global _at_work
+    _at_work = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_a_child)
 
 
 def apart(work: Callable[[], T]) -> T:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from cql.errors import RunError
 from cql.inside import inside
 from cql.run import Run
 
@@ -33,6 +35,7 @@ class Publisher:
         run: Run,
     ) -> None:
         self._run = run
+        self._process = os.getpid()
         self._sink = sink
         self._epoch = epoch
         self._published = published
@@ -52,11 +55,20 @@ class Publisher:
             self._thread.start()
         return self
 
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
     def _inside(self) -> AbstractContextManager[None]:
         """While the sink is at work: it must not wait for the run that it takes the rows of."""
         return inside(self._run.control)
 
     def write(self, batch: pa.RecordBatch) -> None:
+        if self._is_forked:
+            raise RunError(
+                "this INSERT belongs to the process that this one was forked from",
+                hint="run it again here, or fork before it begins",
+            )
         with self._lock, self._inside():
             if self._error is not None:
                 raise self._error
@@ -69,7 +81,9 @@ class Publisher:
             self._pending += batch.num_rows
 
     def commit(self) -> None:
-        """Publishes the open epoch, if there is one."""
+        """Publishes the open epoch, if there is one. (That of a forked process is its parent's.)"""
+        if self._is_forked:
+            return
         with self._lock, self._inside():
             if self._pending is not None:
                 rows, self._pending = self._pending, None
@@ -78,6 +92,8 @@ class Publisher:
 
     def abandon(self) -> None:
         """Drops the open epoch."""
+        if self._is_forked:
+            return
         with self._lock, self._inside():
             if self._pending is not None:
                 self._pending = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections import deque
 from collections.abc import Collection, Generator, Iterator, Mapping
@@ -118,7 +119,7 @@ class Execution:
     def _through_all(self) -> Generator[tuple[int, pa.RecordBatch]]:
         if self.started is not None:
             raise RunError("this execution has run already")
-        self.started = time.monotonic()
+        self.started, self._process = time.monotonic(), os.getpid()
         try:
             self._prepare()
             self.prepared = time.monotonic()
@@ -137,12 +138,16 @@ class Execution:
         finally:
             self.finished = time.monotonic()
             self.control.end()
-            with contextlib.ExitStack() as closing:
-                for reader in self._readers:
-                    closing.callback(reader.close)
-                if self._runtime is not None:
-                    self._runtime.close()  # what follows takes away what its threads use
-                self._release()
+            if os.getpid() == self._process:
+                self._close()  # in a forked process all of it is the parent's
+
+    def _close(self) -> None:
+        with contextlib.ExitStack() as closing:
+            for reader in self._readers:
+                closing.callback(reader.close)
+            if self._runtime is not None:
+                self._runtime.close()  # what follows takes away what its threads use
+            self._release()
 
     def _release(self) -> None:
         """A session remembers its latest queries; of their runs only what can be asked is kept."""
@@ -169,6 +174,13 @@ class Execution:
         began = self._clock()
         while self._results:
             yield self._results.popleft()
+            if os.getpid() != self._process:
+                self._results.clear()
+                raise RunError(
+                    "this run belongs to the process that this one was forked from: its threads"
+                    " stayed there",
+                    hint="run the query again here, or fork before it begins",
+                )
         self.control.away(self._clock() - began)
 
     def _prepare(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -62,9 +63,14 @@ def _stamped(begin: Callable[..., None]) -> Callable[..., None]:
 
 
 def temporary_folder() -> Path:
-    """A folder that is gone when the process has ended."""
-    folder = Path(tempfile.mkdtemp(prefix="cql-kernels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """A folder that is gone when the process has ended; one forked from it has it until then."""
+    folder, process = Path(tempfile.mkdtemp(prefix="cql-kernels-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
 
 

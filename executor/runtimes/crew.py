@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -12,9 +13,11 @@ class Crew:
     """Threads that run ``work(w)`` for w = 1, 2, … until each returns; for one time only.
 
     An interrupt (Ctrl-C) may come between any two steps of the thread that starts them, so nothing
-    here depends on what it knows of them: who comes after the end leaves at once."""
+    here depends on what it knows of them: who comes after the end leaves at once. A forked process
+    has none of these threads."""
 
     def __init__(self, work: Callable[[int], None], workers: int) -> None:
+        self._process = os.getpid()
         self._work = work
         self._changed = threading.Condition()
         self._inside = 0
@@ -43,6 +46,8 @@ class Crew:
 
     def join(self) -> None:
         """Returns when nobody is at work, nor will be. They have been told to leave."""
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._over = True
             while self._inside > 0:

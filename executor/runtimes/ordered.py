@@ -4,6 +4,7 @@ and is worker 0 itself."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -114,6 +115,7 @@ class Ordered:
         plan[sections.LEAST], plan[sections.CAPACITY] = least, capacity
         plan[sections.UNIT_WORK] = 1000 * unit_us
         plan[sections.UNIT_ROWS], plan[sections.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
+        self._process = os.getpid()
         self._address = self._sections.address
         self._bed = int(plan[sections.SLEEPING :].ctypes.data)
         self.workers = workers
@@ -241,7 +243,8 @@ class Ordered:
     def _tell(self, word: int, value: int) -> None:
         """Writes a word of the header, and wakes who waits for it."""
         self._plan[word] = value
-        sleep.wake(self._bed)
+        if os.getpid() == self._process:  # forked: a thread that is not there may hold its lock
+            sleep.wake(self._bed)
 
     def _serve(self, w: int, event: int) -> None:
         """What worker ``w`` needs. An error is not the query's yet: an earlier unit may fail."""
