@@ -6,6 +6,11 @@ output has gone (as of a program that SIGPIPE ends).
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # python -m cql: it ends there, and what follows is imported by it
+    from cql import command
+
+    command.main()
+
 import io
 import re
 import signal
@@ -434,12 +439,11 @@ def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
 
 
 def main() -> None:
-    """The entry point of the console script. A character that the terminal's encoding lacks is
-    written as ``?``."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """The command. A character that the terminal's encoding lacks is written as ``?``."""
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         sys.exit(cli.main(prog_name="cql", standalone_mode=False))
     except SettingError as error:
         raise SystemExit(str(error)) from None
@@ -449,7 +453,3 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):  # before there was a statement, or behind the last one
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()

@@ -319,6 +319,46 @@ def test_an_interrupt_anywhere(
     assert left.value.code == 130
 
 
+#: Starts the command with Ctrl-C pressed when the module of that name is looked for.
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+how, name = sys.argv.pop(1), sys.argv.pop(1)
+
+class Press:
+    def find_spec(found, path=None, target=None):
+        if found == name:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("what a module makes of it") from None
+
+sys.meta_path.insert(0, Press)
+if how == "script":
+    from cql.command import main
+    main()
+else:
+    runpy.run_module("cql", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "module"])
+@pytest.mark.parametrize("name", ["click", "cql.errors", "no module"])
+def test_an_interrupt_while_modules_are_imported(how: str, name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, how, name, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        start_new_session=True,
+    )
+    if name == "no module":
+        assert (ended.stdout.startswith("cql, version"), ended.stderr) == (True, "")
+        assert ended.returncode == 0
+    else:
+        assert (ended.stdout, ended.stderr, ended.returncode) == ("", "interrupted\n", 130)
+
+
 def closed_pipe() -> int:
     """The writing end of a pipe whose reader has gone."""
     reader, writer = os.pipe()

@@ -36,7 +36,7 @@ LAYERS = (
     ("cql.executor",),
     ("cql.catalog",),
     ("cql",),  # session, query and what they show: every other module
-    ("cql.repl", "cql.__main__"),
+    ("cql.repl", "cql.__main__", "cql.command"),
 )
 
 #: What ``import cql`` and the REPL's prompt must not pay for.
