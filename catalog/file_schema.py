@@ -95,11 +95,11 @@ def _apart(what: str, column: Field, path: str, other: str, found: str, text: bo
 
 def drifted(where: str, wanted: Field, found: str | DataType, origin: str | None) -> CatalogError:
     """A file that appeared or was opened later does not fit the stream's schema."""
-    of = f"as in file {origin}" if origin is not None else "of the stream"
+    of = f"as in file {origin}" if origin is not None else "as declared"
     what = f"it holds it as {found}" if isinstance(found, DataType) else found
     return CatalogError(
         f"{where} does not fit column {wanted.name} {wanted.type} {of}: {what}",
-        hint="the schema changed: convert the file, or declare the stream anew",
+        hint="the schema changed: convert the file, or declare the columns anew",
     )
 
 

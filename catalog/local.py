@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cql.catalog.clock import Clock
 from cql.catalog.convert import pick
+from cql.catalog.file_tables import FileTable, FirstSink
 from cql.catalog.files import FileSource
 from cql.catalog.follow import FollowSource
 from cql.catalog.formats import NAMES
@@ -23,7 +24,7 @@ from cql.catalog.generator import RateSource
 from cql.catalog.iterables import IterableSource
 from cql.catalog.options import Options
 from cql.catalog.replay import OWN_OPTIONS, ReplaySource
-from cql.catalog.sinks import FolderSink, MemorySink
+from cql.catalog.sinks import MemorySink
 from cql.catalog.sources import (
     DatasetSource,
     DataSource,
@@ -41,6 +42,7 @@ from cql.planner.catalog import (
     Statistics,
     StreamDefinition,
     StreamSpec,
+    TableFiles,
     refuse_computed,
 )
 from cql.planner.progress import is_value
@@ -56,7 +58,8 @@ def dotted(name: Name) -> str:
 @dataclass(frozen=True, slots=True)
 class StoredRelation:
     """A stream or table of this catalog. ``unsupported`` names the columns that the data has and
-    no query can use, with the reason; ``definition`` is what CREATE STREAM said, if it did."""
+    no query can use, with the reason; ``definition`` is what CREATE STREAM said, if it did;
+    ``folder`` is that of a table of files."""
 
     name: Name
     kind: str
@@ -67,6 +70,7 @@ class StoredRelation:
     count: Callable[[], Statistics] = field(repr=False, compare=False)
     unsupported: Mapping[str, str] = field(default_factory=dict)
     definition: StreamDefinition | None = None
+    folder: str | None = None
 
     @property
     def statistics(self) -> Statistics:
@@ -238,12 +242,13 @@ class LocalCatalog:
         schema: Schema | None = None,
         path: str | os.PathLike[str] | None = None,
         format: str | None = None,
+        options: Mapping[str, Any] | None = None,
         replace: bool = False,
     ) -> None:
         """A table in memory, or in the folder ``path`` (made if it is not there; its files are the
         table's rows if it is). ``format`` is parquet (the default for a new folder), csv, json
-        or arrow. ``data`` (anything of columns or rows) is its first epoch; ``schema`` is that of
-        the data, or of the files, by default."""
+        or arrow, ``options`` are those of the format. ``data`` (anything of columns or rows) is its
+        first epoch; ``schema`` is that of the data, or of the files, by default."""
         self._free(name, replace)
         what = f"table {dotted(name)}"
         rows = None if data is None else _whole(data, what, schema)
@@ -254,7 +259,8 @@ class LocalCatalog:
                 raise CatalogError(f"{what}: a format needs a path", hint="path='folder'")
             entry = self._memory_entry(name, _required(schema, what))
         else:
-            entry = _folder_entry(name, os.fspath(path), format, schema, what)
+            given = {**(options or {}), "path": path}
+            entry = _file_entry(name, FileTable(given, what=what, format=format, schema=schema))
         if rows is not None:
             assert entry.writer is not None
             _copy(rows, entry.writer(rows.schema))
@@ -264,6 +270,26 @@ class LocalCatalog:
         """What CREATE STREAM said of a stream; None for others."""
         relation = self.find(name)
         return relation.definition if isinstance(relation, StoredRelation) else None
+
+    def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:
+        """The sink of a new table of files, which exists from its first commit on."""
+        what = f"table {dotted(name)}"
+        self._free(name, False)
+        table = FileTable(
+            files.options, what=what, format=files.format, schema=files.schema or rows, empty=True
+        )
+        entry = _file_entry(name, table)
+
+        def publish(commit: Callable[[], int]) -> int:
+            with self._lock:
+                known = self._entries.get(_key(name))
+                if known is not None and known[1] is not entry:
+                    raise _made_meanwhile(what)
+                epoch = commit()
+                self._entries[_key(name)] = (name, entry)
+                return epoch
+
+        return FirstSink(table.sink(rows), publish, table.folder if table.made else None)
 
     # inside
 
@@ -388,10 +414,7 @@ class LocalCatalog:
             with self._lock:
                 known = self._entries.setdefault(_key(name), (name, entry))
                 if known[1] is not entry:
-                    raise CatalogError(
-                        f"{what} was created by somebody else meanwhile",
-                        hint="run the INSERT again: it will append to it",
-                    )
+                    raise _made_meanwhile(what)
                 return table.append(batches)
 
         return MemorySink(schema, schema, publish, what)
@@ -436,45 +459,25 @@ def _memory_table_entry(name: Name, table: MemoryTable, what: str) -> _Entry:
     )
 
 
-def _folder_entry(
-    name: Name, folder: str, format: str | None, schema: Schema | None, what: str
-) -> _Entry:
-    kind = NAMES.get((format or "parquet").lower())
-    if kind is None:
-        raise CatalogError(
-            f"{what}: unknown format {format}",
-            hint=did_you_mean(str(format), NAMES, what="formats of tables are"),
-        )
-    options: dict[str, Any] = {"path": folder}
-    if kind == "csv":
-        options["multiline"] = True  # our own values may hold line ends
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise CatalogError(
-            f"{what}: cannot make the folder {folder}: {error.strerror}", hint="choose another path"
-        ) from error
-    first = FileSource(options, what=what, format=kind, declared=schema)
-
-    def source() -> FileSource:
-        return FileSource(options, what=what, format=kind, declared=first.schema)
-
+def _file_entry(name: Name, table: FileTable) -> _Entry:
     relation = StoredRelation(
         name,
         "table",
-        first.schema,
+        table.schema,
         None,
         True,
-        source,
-        first.statistics,
-        first.unsupported,
+        table.source,
+        table.statistics,
+        table.unsupported,
+        folder=table.folder,
     )
-    if first.partitioned:
-        return _Entry(lambda: relation, "table")
-    return _Entry(
-        lambda: relation,
-        "table",
-        lambda rows: FolderSink(folder, kind, rows, first.schema, what),
+    return _Entry(lambda: relation, "table", table.sink)
+
+
+def _made_meanwhile(what: str) -> CatalogError:
+    return CatalogError(
+        f"{what} was created by somebody else meanwhile",
+        hint="run the INSERT again: it will append to it",
     )
 
 

@@ -14,8 +14,8 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import IO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -145,10 +145,20 @@ class MemorySink(_Epoch):
 
 
 class FolderSink(_Epoch):
-    """One file an epoch in ``folder``; see the module. ``commit`` returns numbers from 0."""
+    """One file an epoch in ``folder``; see the module. ``commit`` returns numbers from 0.
+    ``style``: options of CSV files (``header``, ``sep``)."""
 
-    def __init__(self, folder: str, format: str, source: Schema, target: Schema, what: str) -> None:
+    def __init__(
+        self,
+        folder: str,
+        format: str,
+        source: Schema,
+        target: Schema,
+        what: str,
+        style: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(source, target, what)
+        self._style = style or {}
         check_writable(format, target, what)
         self._folder = folder
         self._format = format
@@ -163,7 +173,8 @@ class FolderSink(_Epoch):
         self._begin()
         with self._failing():
             self._staged, self._file = open_staged(self._folder)
-            self._writer = FORMATS[self._format](self._file, self.schema.to_arrow())
+            write = FORMATS[self._format]
+            self._writer = write(self._file, self.schema.to_arrow(), self._style)
 
     def write(self, batch: pa.RecordBatch) -> None:
         cast = self._cast(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import IO, Any, Protocol, cast
 
@@ -45,24 +45,28 @@ class _ArrowWriter:
             self._writer.is_open = False
 
 
-def _parquet(file: IO[bytes], schema: pa.Schema) -> Writer:
+def _parquet(file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> Writer:
     import pyarrow.parquet as pq
 
     return _ArrowWriter(pq.ParquetWriter(file, schema))
 
 
-def _arrow(file: IO[bytes], schema: pa.Schema) -> Writer:
+def _arrow(file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> Writer:
     return _ArrowWriter(pa.ipc.new_file(cast(Any, file), schema))
 
 
-def _csv(file: IO[bytes], schema: pa.Schema) -> Writer:
+def _csv(file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> Writer:
     import pyarrow.csv as pc
 
-    return _ArrowWriter(pc.CSVWriter(file, schema))
+    options = pc.WriteOptions(
+        include_header=style.get("header", True), delimiter=style.get("sep", ",")
+    )
+    return _ArrowWriter(pc.CSVWriter(file, schema, write_options=options))
 
 
 class _JsonWriter:
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+    def __init__(self, file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> None:
+        del style
         self._file = file
         self._schema = schema
 
@@ -103,7 +107,7 @@ def _plain(value: Any) -> str:
     return str(value.isoformat() if hasattr(value, "isoformat") else value)
 
 
-FORMATS: dict[str, Callable[[IO[bytes], pa.Schema], Writer]] = {
+FORMATS: dict[str, Callable[[IO[bytes], pa.Schema, Mapping[str, Any]], Writer]] = {
     "parquet": _parquet,
     "arrow": _arrow,
     "csv": _csv,
@@ -119,6 +123,11 @@ def check_writable(format: str, schema: Schema, what: str) -> None:
             hint=did_you_mean(format, FORMATS, what="formats are"),
         )
     for field in schema:
+        if field.type.kind is Kind.ARRAY:
+            raise CatalogError(
+                f"{what}: a {format} file cannot hold column {field.name} {field.type}",
+                hint="CROSS JOIN UNNEST makes a row of each item",
+            )
         text = format in ("csv", "json") and field.type in (BINARY, INTERVAL)
         if text or (format != "arrow" and field.type.kind is Kind.NULL):
             raise CatalogError(

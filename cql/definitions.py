@@ -73,6 +73,12 @@ class Definitions:
         name = ".".join(bound.name)
         if self._taken(bound, "table"):
             return done(f"table {name} exists already")
+        if bound.replace and (kind := self.kind_of(bound.name)) not in (None, "table"):
+            raise BindError(
+                f"{name} is a {kind}", position=bound.pos, hint=f"DROP {str(kind).upper()} {name}"
+            )
+        if bound.files is not None:
+            self.catalog.check_files(bound.name, bound.files, bound.format_pos)
         if bound.query is not None:
             if bound.replace:
                 raise NotSupportedError(
@@ -80,9 +86,14 @@ class Definitions:
                     position=bound.pos,
                     hint=f"DROP TABLE IF EXISTS {name}, then CREATE TABLE {name} AS …",
                 )
-            if bound.format is not None:
+            if bound.format is not None and bound.files is None:
                 self.catalog.check_format(bound.name, bound.format)
-            return st.Insert(bound.name, bound.schema.names, bound.query, bound.pos)
+            names = bound.query.schema.names
+            return st.Insert(bound.name, names, bound.query, bound.pos, bound.files)
+        if bound.files is not None:
+            self.catalog.create_files(bound.name, bound.files, replace=bound.replace)
+            return done(f"table {name} created")
+        assert bound.schema is not None
         if bound.replace:
             self.catalog.drop(bound.name, "table")
         self.catalog.create_table(bound.name, bound.schema, format=bound.format)
@@ -125,6 +136,7 @@ class Definitions:
 
     def drop(self, bound: st.Drop) -> Result:
         name = ".".join(bound.name)
+        found = self.catalog.local.find(bound.name) if bound.kind == "table" else None
         if not self._drop_one(bound):
             if bound.if_exists:
                 return done(f"there is no {bound.kind} {name}")
@@ -136,7 +148,9 @@ class Definitions:
                 position=bound.pos,
                 hint=hint if other is None else f"it is a {other}: DROP {other.upper()} {name}",
             )
-        return done(f"{bound.kind} {name} dropped")
+        folder = getattr(found, "folder", None)
+        stay = "" if folder is None else f"; its files stay in {folder}"
+        return done(f"{bound.kind} {name} dropped{stay}")
 
     def _drop_one(self, bound: st.Drop) -> bool:
         match bound.kind:

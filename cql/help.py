@@ -128,6 +128,9 @@ results. SELECT … LATE OUTPUT INTO t keeps the rows that a window left out."""
         "send results into a table",
         """
   INSERT INTO table [(columns)] SELECT …
+  CREATE TABLE t (column TYPE, …)                            in memory (db.t: in Spark)
+  CREATE TABLE t (…) USING parquet OPTIONS (path 'folder')   files (csv, json, arrow)
+  CREATE TABLE t [USING … OPTIONS (…)] AS SELECT …           made and filled
 
 Columns go by position, or by the list behind the table's name. Over bounded input the
 statement runs to its end and publishes all rows at once; a failed or interrupted one leaves nothing

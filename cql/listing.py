@@ -162,7 +162,15 @@ def _tables(session: Session, bound: st.Show) -> Iterable[Row]:
         if isinstance(relation, CatalogError):
             yield name, f"cannot be read: {relation.message}", None
         elif relation.stream is None:
-            yield name, ", ".join(map(str, relation.schema)), relation.statistics.rows
+            yield name, ", ".join(map(str, relation.schema)), _row_count(relation)
+
+
+def _row_count(relation: Relation) -> int | None:
+    """None where it is not known, and where the files of the table cannot be read now."""
+    try:
+        return relation.statistics.rows
+    except CatalogError:
+        return None
 
 
 def _views(session: Session) -> Iterable[Row]:

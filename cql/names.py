@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cql.catalog.catalogs import Catalogs
+from cql.catalog.file_tables import table_format
 from cql.catalog.known_tables import is_unknown
 from cql.catalog.known_tables import names as registered
 from cql.errors import CatalogError
 from cql.model import Schema
-from cql.planner.catalog import Relation, StreamDefinition
+from cql.planner.catalog import Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:
     from cql.catalog.spark_session import Session as SparkSession
@@ -136,8 +137,9 @@ class SessionCatalog(Catalogs):
         """CatalogError unless a new table can be made with USING ``format``."""
         if format is not None and (self._in_memory(name) or format.lower() != "parquet"):
             raise CatalogError(
-                f"table {'.'.join(name)} cannot be made with USING {format}",
-                hint="leave it out: Spark's tables are parquet, the session's own in memory",
+                f"table {'.'.join(name)} cannot be made with USING {format} and no path",
+                hint="OPTIONS (path 'folder') behind it makes a table of files; without USING, a"
+                " table of this session is in memory, and one of Spark is parquet",
             )
 
     def close(self) -> None:
@@ -149,6 +151,41 @@ class SessionCatalog(Catalogs):
             from cql.catalog import spark_session
 
             spark_session.stop()
+
+    def check_files(self, name: Name, files: TableFiles, pos: Position | None) -> None:
+        """CatalogError unless ``name`` can be a table of files, which are of this session: Spark
+        chooses the folders of its own. ``pos`` is where the format stands."""
+        what = f"table {'.'.join(name)}"
+        if not self._in_memory(name) and (len(name) > 1 or self._is_sparks(name)):
+            raise CatalogError(
+                f"{what} is Spark's, and a table with a path is one of this session",
+                hint="name it without a database, and as no table of Spark is named",
+            )
+        try:
+            table_format(files.format, what)
+        except CatalogError as error:
+            error.position = pos
+            raise
+
+    def _is_sparks(self, name: Name) -> bool:
+        return self.local.find(name) is None and self.find(name) is not None
+
+    def new_files(self, name: Name, rows: Schema, files: TableFiles) -> Sink:
+        """The sink of a table of files that exists from its first commit on."""
+        return self.local.new_files(name, rows, files)
+
+    def create_files(self, name: Name, files: TableFiles, *, replace: bool) -> None:
+        """A table of the files in a folder."""
+        options = dict(files.options)
+        path = options.pop("path")
+        self.local.create_table(
+            name,
+            schema=files.schema,
+            path=path,
+            format=files.format,
+            options=options,
+            replace=replace,
+        )
 
     def create_table(self, name: Name, schema: Schema, *, format: str | None) -> None:
         """An empty table: in memory, or Spark's. ``format`` is Spark's word behind USING."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cql.model import Schema
     from cql.names import SessionCatalog
     from cql.planner import statements as st
+    from cql.planner.catalog import TableFiles
     from cql.planner.physical import PhysicalPlan
     from cql.types import DataType
 
@@ -101,14 +102,19 @@ def target(
     pos: Position | None,
     *,
     create: bool | None = None,
+    files: TableFiles | None = None,
 ) -> Target:
-    """Where rows of ``schema`` go; ``create`` None makes a table where there is none. What is
+    """Where rows of ``schema`` go; ``create`` None makes a table where there is none, and
+    ``files`` are those of the table that it makes. What is
     published by epochs is a table from the start: whoever looks before the first row finds it."""
 
     def sink() -> Sink:
         try:
             new = catalog.find(name) is None if create is None else create
-            made = catalog.sink(name, schema, create=new)
+            if files is not None:
+                made = catalog.new_files(name, schema, files)
+            else:
+                made = catalog.sink(name, schema, create=new)
             if new and epoch is not None:
                 made.begin()
                 made.commit()

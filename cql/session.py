@@ -320,7 +320,15 @@ class Session:
                 f" begins with columns {TIME} and {WEIGHT} takes the changes",
             )
         epoch = None if made.bounded else origin.settings.epoch_ms / 1000
-        into = target(self.catalog, bound.target, made.schema, epoch, bound.pos, create=create)
+        into = target(
+            self.catalog,
+            bound.target,
+            made.schema,
+            epoch,
+            bound.pos,
+            create=create,
+            files=bound.files,
+        )
         query = Query(made, into, f"q{next(self._numbers)}")
         self._inserts.append(query)
         return self._made(query)

@@ -20,6 +20,7 @@ from cql.planner.catalog import (
     Relation,
     StreamDefinition,
     StreamSpec,
+    TableFiles,
     refuse_computed,
 )
 from cql.planner.context import Binder, Bound, Env
@@ -354,21 +355,44 @@ def create_table(binder: Binder, node: nodes.CreateTable, query: Query | None) -
             check_names(binder, schema, node.args["query"])
         else:
             query = replace(query, plan=stored(binder, query.plan, schema, node.args["query"]))
-    assert schema is not None
-    table_format = node.args.get("format")
-    given = [*(node.args.get("options") or ()), *(node.args.get("with_options") or ())]
-    if given:
-        clause = "OPTIONS" if node.args.get("options") else "WITH"
-        raise binder.unsupported(f"{clause} of a table", given[0])
+    format_, place = _table_format(node)
     return CreateTable(
         name_of(node.this),
         schema,
-        table_format.name.lower() if table_format is not None else None,
+        format_,
         query,
         bool(node.args.get("exists")),
         bool(node.args.get("replace")),
         binder.pos(node.this),
+        _files(binder, node, format_, schema if node.expressions else None),
+        binder.pos(place),
     )
+
+
+def _table_format(node: nodes.CreateTable) -> tuple[str | None, exp.Expr]:
+    """The format that USING or WITH names, and where it does."""
+    named = node.args.get("format")
+    if named is not None:
+        return named.name.lower(), named
+    for option in node.args.get("with_options") or ():
+        if option.key_name.lower() == "format":
+            return option.value.lower(), option
+    return None, node.this
+
+
+def _files(
+    binder: Binder, node: nodes.CreateTable, format_: str | None, schema: Schema | None
+) -> TableFiles | None:
+    """What OPTIONS, WITH and LOCATION say of the files of a table; None for a table without."""
+    given = node.args.get("options") or node.args.get("with_options") or ()
+    if not given:
+        return None
+    found = {k.lower(): v for k, v in options(binder, given).items()}
+    found.pop("format", None) if node.args.get("with_options") else None
+    if "path" not in found:
+        hint = "add path 'folder': the table is then one of files, in that folder"
+        raise binder.error("these options name no path", given[0], hint=hint)
+    return TableFiles(format_, found, schema)
 
 
 def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstant:

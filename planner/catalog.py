@@ -178,6 +178,16 @@ class Catalog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files of a table: ``format`` None is the default one; ``options`` hold ``path`` and those
+    of the format. ``schema`` has the declared columns, None means those of the files."""
+
+    format: str | None
+    options: Mapping[str, Any]
+    schema: Schema | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDefinition:
     """CREATE STREAM, bound: ``schema`` None means that of the source. Exactly one of ``table`` and
     ``format`` is set; ``options`` are those of the format (``path`` among them), or say how the

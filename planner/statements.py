@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from cql.errors import Position
 from cql.model import Schema
-from cql.planner.catalog import Progress, StreamDefinition
+from cql.planner.catalog import Progress, StreamDefinition, TableFiles
 from cql.planner.expr import Literal
 from cql.planner.logical import Logical
 
@@ -57,12 +57,14 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class Insert:
     """INSERT INTO ``target``. The plan's columns are named and typed as those of the target that
-    they fill (``columns``, in this order); the sink fills the others with NULL."""
+    they fill (``columns``, in this order); the sink fills the others with NULL. ``files``: those of
+    the table that it makes."""
 
     target: Name
     columns: tuple[str, ...]
     query: Query
     pos: Position | None = field(default=None, compare=False)
+    files: TableFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +105,18 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE; with ``query``, its rows are inserted."""
+    """CREATE TABLE; with ``query``, its rows are inserted. A table has either ``files`` or a
+    ``schema``, and perhaps a ``format``, which only Spark knows."""
 
     name: Name
-    schema: Schema
+    schema: Schema | None
     format: str | None
     query: Query | None = None
     if_not_exists: bool = False
     replace: bool = False
     pos: Position | None = field(default=None, compare=False)
+    files: TableFiles | None = None
+    format_pos: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

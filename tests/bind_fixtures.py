@@ -116,6 +116,7 @@ class World:
             case CreateStream():
                 self.catalog.create_stream(made.name, made.definition, replace=False)
             case CreateTable():
+                assert made.schema is not None
                 self.catalog.relations[made.name] = FakeRelation(made.name, made.schema)
             case CreateConstant():
                 self.constants[made.name] = made.value

@@ -343,3 +343,22 @@ def test_an_unknown_or_hostile_name_starts_no_jvm(monkeypatch: pytest.MonkeyPatc
             session.sql(f"DROP TABLE {name}")
     with pytest.raises(AssertionError, match="was started"):
         session.sql("SELECT * FROM default.flights")
+
+
+def test_a_path_makes_a_table_of_the_session(spark: Any, tmp_path: Path) -> None:
+    """Without one, USING parquet makes a table of Spark."""
+    session = cql.connect(spark)
+    session.sql("CREATE TABLE in_spark (k INT) USING parquet; INSERT INTO in_spark VALUES (1)")
+    assert one(spark, "SELECT sum(k) FROM in_spark") == 1
+    path = f"USING parquet OPTIONS (path '{tmp_path}')"
+    for name in ("default.files", "in_spark"):
+        with pytest.raises(CatalogError, match=f"table {name} is Spark's") as caught:
+            session.sql(f"CREATE OR REPLACE TABLE {name} (k INT) {path}")
+        assert caught.value.position is not None
+    assert one(spark, "SELECT sum(k) FROM in_spark") == 1
+    session.sql(f"CREATE TABLE files (k INT) {path}; INSERT INTO files SELECT * FROM in_spark")
+    assert not spark.catalog.tableExists("files")
+    assert spark.read.parquet(str(tmp_path)).collect()[0][0] == 1
+    session.sql("DROP TABLE in_spark")
+    assert session.sql("SELECT * FROM files").to_arrow().to_pylist() == [{"k": 1}]
+    session.close()

@@ -354,11 +354,27 @@ class CqlParser(QueryParser):
             args["expressions"] = self._columns()
         if self._curr.token_type in (TokenType.USING, TokenType.WITH):
             self._read_source(args)
+        if self.word_is("LOCATION"):
+            self._location(args)
         args["query"] = self._query_after_as()
         self._refuse_misplaced("TABLE", args)
-        if args["query"] is None and "expressions" not in args:
+        files = args.get("options") or args.get("with_options")
+        if args["query"] is None and "expressions" not in args and not files:
             self.refuse_unexpected("expected a list of columns, or AS and a query")
         return self.expression(nodes.CreateTable(**args))
+
+    def _location(self, args: dict[str, Any]) -> None:
+        """``LOCATION '/x'``: another spelling of the option path."""
+        token = self._curr
+        self._advance()
+        options = args.setdefault("with_options" if "with_options" in args else "options", [])
+        if any(option.key_name.lower() == "path" for option in options):
+            self.refuse("this table has a path already", token, hint="leave one of them out")
+        if self._curr is None or self._curr.token_type != TokenType.STRING:
+            self.refuse("expected a path after LOCATION", hint="LOCATION 'folder'")
+        value = self._value("a path")
+        key = self.placed(exp.Literal.string("path"), token)
+        options.append(self.placed(nodes.Option(this=key, expression=value), token))
 
     def _refuse_misplaced(self, kind: str, args: dict[str, Any]) -> None:
         found = sources.misplaced(kind, args)

@@ -387,7 +387,8 @@ class CreateView(exp.Expression):
 
 
 class CreateTable(exp.Expression):
-    """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``."""
+    """``CREATE TABLE t (a INT) USING parquet`` and ``CREATE TABLE t AS SELECT …``. ``LOCATION 'x'``
+    is the option path."""
 
     arg_types: ClassVar[Args] = {
         "this": True,

@@ -1,0 +1,210 @@
+"""Tables of files: a folder whose files are the rows, each INSERT adding one file.
+
+The folder outlives the session, and may be written by others. CREATE TABLE over a folder with files
+reads what is there; DROP TABLE forgets the table and leaves the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cql.catalog.file_list import list_files
+from cql.catalog.files import FileSource
+from cql.catalog.formats import NAMES, format_of
+from cql.catalog.options import Options
+from cql.catalog.sinks import FolderSink
+from cql.catalog.writers import check_writable
+from cql.errors import CatalogError, did_you_mean
+from cql.executor.protocols import Sink
+from cql.model import Schema
+from cql.planner.catalog import Statistics
+
+#: What files are written in where nothing is said.
+DEFAULT = "parquet"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+#: Options of CSV that hold for the files that an INSERT writes as for those that are read.
+_BOTH_WAYS = ("header", "sep", "delimiter")
+
+
+def table_format(name: str | None, what: str) -> str:
+    """The format of that name; CatalogError if there is none."""
+    kind = NAMES.get((name or DEFAULT).lower())
+    if kind is None:
+        raise CatalogError(
+            f"{what}: unknown format {name}",
+            hint=did_you_mean(str(name), NAMES, what="formats of tables are"),
+        )
+    return kind
+
+
+class FileTable:
+    """``options`` are ``path`` and those of the format (None: parquet). With ``schema``, the folder
+    is made if it is not there; without, the columns are those of its files. ``empty``: no file may
+    be in it yet."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        what: str,
+        format: str | None = None,
+        schema: Schema | None = None,
+        empty: bool = False,
+    ) -> None:
+        self._what = what
+        self.format = table_format(format, what)
+        given = {k.lower(): v for k, v in options.items()}
+        path = given.pop("path", None)
+        path = os.fspath(path) if isinstance(path, os.PathLike) else path
+        self.folder = _folder(Options({"path": path}, what).text("path"), what)
+        self._style = self._checked(given)
+        self._options = {**given, "path": self.folder}
+        if self.format == "csv":
+            self._options["multiline"] = True  # our own values may hold line ends
+        if schema is not None:
+            check_writable(self.format, schema, what)
+        files = [f.path for f in list_files([self.folder], what)] if self.exists else []
+        self._check_files(files, schema, empty)
+        self.made = not self.exists
+        if self.made:
+            _make(self.folder, what)
+        first = self._source(schema)
+        self.schema = first.schema
+        self.unsupported = first.unsupported
+        self.partitioned = first.partitioned
+
+    def statistics(self) -> Statistics:
+        if not list_files([self.folder], self._what):
+            return Statistics(rows=0)
+        return self.source().statistics()
+
+    @property
+    def exists(self) -> bool:
+        return os.path.isdir(self.folder)
+
+    def _checked(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options that say how files are written; CatalogError for one that only reading
+        obeys, as the rows of an INSERT could then not be read back."""
+        for name in given:
+            if self.format != "csv" or name not in _BOTH_WAYS:
+                takes = "header and sep" if self.format == "csv" else "nothing but path"
+                raise CatalogError(
+                    f"{self._what}: {name} is no option of a table of {self.format} files",
+                    hint=f"it takes {takes}; CREATE STREAM … USING {self.format} reads files that"
+                    " are written otherwise",
+                )
+        options = Options(given, self._what)
+        sep = options.character("sep", options.character("delimiter", ","))
+        return {"header": options.flag("header", True), "sep": sep}
+
+    def _check_files(self, files: Sequence[str], schema: Schema | None, empty: bool) -> None:
+        if files and empty:
+            raise CatalogError(
+                f"{self._what}: there are files in {self.folder} already",
+                hint="without AS the table reads them, and INSERT INTO adds rows; or choose another"
+                " folder",
+            )
+        if not files and schema is None:
+            gone = "" if self.exists else ", which does not exist"
+            raise CatalogError(
+                f"{self._what}: there are no files in {self.folder}{gone}",
+                hint="declare the columns: CREATE TABLE t (column TYPE, …)",
+            )
+        for path in files:
+            found = format_of(path)
+            if found not in (None, self.format):
+                raise CatalogError(
+                    f"{self._what} is one of {self.format} files, and {path} is a {found} file by"
+                    " its name",
+                    hint=f"USING {found}, or another folder",
+                )
+
+    def _source(self, schema: Schema | None) -> FileSource:
+        return FileSource(self._options, what=self._what, format=self.format, declared=schema)
+
+    def source(self) -> FileSource:
+        """The files that there are when it is opened."""
+        return self._source(self.schema)
+
+    def sink(self, rows: Schema) -> FolderSink:
+        """Adds a file for each epoch of rows of that schema."""
+        if self.partitioned:
+            raise CatalogError(
+                f"{self._what} lies in folders named column=value, and INSERT makes none",
+                hint="make a table of Spark for rows that are stored by partition",
+            )
+        return FolderSink(self.folder, self.format, rows, self.schema, self._what, self._style)
+
+
+class FirstSink:
+    """The sink of a table that does not exist before its first commit: ``publish`` runs the commit
+    that it is given, and makes the table known. An aborted INSERT leaves no folder behind that was
+    made for it (``made``)."""
+
+    def __init__(
+        self, inner: Sink, publish: Callable[[Callable[[], int]], int], made: str | None
+    ) -> None:
+        self._inner = inner
+        self._publish = publish
+        self._made = made
+        self.schema = inner.schema
+
+    def begin(self) -> None:
+        self._inner.begin()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._inner.write(batch)
+
+    def commit(self) -> int:
+        try:
+            return self._publish(self._inner.commit)
+        except CatalogError:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        self._inner.abort()
+        if self._made is not None:
+            with contextlib.suppress(OSError):  # not empty: an earlier epoch, or somebody else's
+                os.rmdir(self._made)
+
+
+def _folder(path: str | None, what: str) -> str:
+    """The path of a folder that is there or can be made, from the root on: the session may change
+    its own folder later."""
+    if not path:
+        raise CatalogError(f"{what} needs the option path", hint="path 'folder'")
+    folder = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(folder):
+        return folder
+    if _SCHEME.match(path):
+        raise CatalogError(
+            f"{what}: {path} is not a local path", hint="give the path of a folder, or mount it"
+        )
+    if os.path.lexists(folder):
+        raise CatalogError(
+            f"{what}: {path} is a file, and a table is a folder of files",
+            hint="name its folder; CREATE STREAM … reads single files",
+        )
+    if glob.has_magic(path):
+        raise CatalogError(
+            f"{what}: {path} is a pattern, and a table is one folder of files",
+            hint="name the folder; CREATE STREAM … reads the files that a pattern finds",
+        )
+    return folder
+
+
+def _make(folder: str, what: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise CatalogError(
+            f"{what}: cannot make the folder {folder}: {error.strerror}", hint="choose another path"
+        ) from error
