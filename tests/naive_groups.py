@@ -49,7 +49,7 @@ def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
     if closing is not None:
         return _closed_by_key(node, *closing, rows, run)
     if window is not None and window.wa is not None and not _counts_rows(node):
-        rows = before_window(rows, window.wa, node.input.schema[window.wa].type, run)
+        rows = before_window(rows, node.input, window.wa, run)
     if window is not None and window.kind is WindowKind.SESSION:
         return _sessions(node, window, rows, run)
     for row in rows:
@@ -115,7 +115,7 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
     """
     groups: dict[tuple[Any, ...], list[_Member]] = defaultdict(list)
     firsts: dict[tuple[Any, ...], Row] = {}
-    for row in before_window(rows, column, node.input.schema[column].type, run):
+    for row in before_window(rows, node.input, column, run):
         try:
             member = _member(node, row)
             if member.keys[at] is None:

@@ -30,6 +30,7 @@ from cql.planner.logical import (
     Union,
     Unnest,
     Windowed,
+    inputs,
 )
 from cql.types import DataType
 from cql.window import WindowKind
@@ -57,26 +58,24 @@ def is_straggler(row: Row, column: int) -> bool:
     return mark is not None and time is not None and time < mark
 
 
-def remarked(rows: Sequence[Row], column: int, order: Order, kind: DataType) -> list[Row]:
+def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -> list[Row]:
     """The rows with the own watermarks that slack deduces from their order: of the highest time
-    before a row, less the slack, where a large advance has to be confirmed; or the highest time
-    that more than ``slack_rows`` rows reached. ``kind`` is the type of the time.
+    before a row, less the slack, where an advance above ``most`` has to be confirmed; or the
+    highest time that more than ``slack_rows`` rows reached.
 
     >>> from naive_rows import Row
-    >>> from cql.types import BIGINT
     >>> rows = [Row((t,), (None,)) for t in (10, 30, 20, 40, 15)]
-    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5), BIGINT)]
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack=5), 5000)]
     [-inf, 5, 25, 25, 35]
 
     15 comes behind 30, 20 and 40: three overtook it, two are allowed.
 
-    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2), BIGINT)]
+    >>> [row.marks[0] for row in remarked(rows, 0, Order(slack_rows=2), None)]
     [-inf, -inf, -inf, 10, 20]
     """
     found: list[Row] = []
     times: list[int] = []
-    promise = Progress("", order.slack or 0)
-    clock = Clock(promise, believed(kind, promise))
+    clock = Clock(Progress("", order.slack or 0), most)
     for row in rows:
         time = row.values[column]
         begun = order.slack_rows is None and time is not None and clock.begins(time)
@@ -221,9 +220,9 @@ def released_by(node: Sort) -> int | None:
     return key.index if isinstance(key, Column) and key.index in progressing(node.input) else None
 
 
-def before_window(rows: list[Row], wa: int, kind: DataType, run: Run) -> list[Row]:
-    """What a windowed aggregate gets to see where the settings deduce progress or enforce order.
-    ``kind`` is the type of the time.
+def before_window(rows: list[Row], below: Logical, wa: int, run: Run) -> list[Row]:
+    """What a windowed aggregate gets to see of ``below`` where the settings deduce progress or
+    enforce order.
 
     With a slack of one row, 12 comes below 15, the second highest time: it is late in [5, 15). In
     order it has no place at all.
@@ -240,8 +239,27 @@ def before_window(rows: list[Row], wa: int, kind: DataType, run: Run) -> list[Ro
     [(1, 10), (2, 15), (2, 20), (1, 25)] 0 1
     """
     if run.order.deduces:
-        rows = remarked(rows, wa, run.order, kind)
+        rows = remarked(rows, wa, run.order, _most(below, wa, run.order))
     return in_time(rows, wa, run) if run.order.sort else rows
+
+
+def _most(below: Logical, column: int, order: Order) -> int | None:
+    """The advance of a deduced progress above which a row has to be confirmed: MAX ADVANCE of a
+    stream below, for a time of that type, else the default."""
+    kind = below.schema[column].type
+    declared = [most for of, most in _declared(below) if of == kind]
+    return max(declared, default=believed(kind, Progress("", order.slack or 0)))
+
+
+def _declared(node: Logical) -> Iterator[tuple[DataType, int]]:
+    """(type of the time, MAX ADVANCE) of what the streams below declare."""
+    if isinstance(node, Scan) and node.relation.stream is not None:
+        types = {field.name: field.type for field in node.relation.schema}
+        for progress in node.relation.stream.progress:
+            if progress.max_advance is not None:
+                yield types[progress.column], progress.max_advance
+    for child in inputs(node):
+        yield from _declared(child)
 
 
 def in_time(rows: list[Row], column: int, run: Run) -> list[Row]:
@@ -264,7 +282,7 @@ def released(node: Sort, rows: list[Row], run: Run) -> list[Row]:
     if column is None:
         return rows
     if run.order.deduces:
-        rows = remarked(rows, column, run.order, node.input.schema[column].type)
+        rows = remarked(rows, column, run.order, _most(node.input, column, run.order))
     return in_time(rows, column, run)
 
 
