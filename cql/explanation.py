@@ -90,6 +90,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "out/in": lambda of, _: _figure(of["rows_out"] / of["rows_in"]) if _passes(of) else None,
     "a row": lambda of, _: _span(of["nanoseconds"] / of["rows_in"]) if _took(of) else None,
     "share": lambda of, total: f"{of['nanoseconds'] / total:.0%}" if _took(of) else None,
+    "response": lambda of, _: _span(of["response"]) if "response" in of else None,
     "queue": lambda of, _: f"{of['queue']:.1f}" if "queue" in of else None,
     "most": lambda of, _: f"{of['longest']:,}" if "longest" in of else None,
     "reorder": lambda of, _: _span(of["reorder"]) if "reorder" in of else None,
@@ -100,7 +101,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "state": lambda of, _: _size(of["peak_bytes"]) if of.get("peak_bytes") else None,
 }
 _SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
-_SHOWN |= {"nanoseconds", "queue", "longest", "reorder", "partitions", "largest"}
+_SHOWN |= {"nanoseconds", "response", "queue", "longest", "reorder", "partitions", "largest"}
 _SHOWN |= {"why_partitions"}
 
 
@@ -138,7 +139,14 @@ def _time_lines(timing: Timing) -> list[str]:
     whole = max(timing.ran, 1e-9) * 1e9
     shares = (f"{w.busy / whole:.0%} ({w.asleep / whole:.0%})" for w in timing.workers)
     line = f"time of each worker at operators (and asleep): {', '.join(shares)}"
-    return [said, f"{line}; the first also reads, and gives the results"]
+    lines = [said, f"{line}; the first also reads, and gives the results"]
+    if (marked := timing.markers) is not None:
+        mean, p50, p99 = (_span(t) for t in (marked.mean, marked.p50, marked.p99))
+        lines.append(
+            f"markers: {marked.units:,} units through all operators in {mean} on average, 50% in"
+            f" {p50}, 99% in {p99}"
+        )
+    return lines
 
 
 def _figure(number: float) -> str:

@@ -34,6 +34,7 @@ from cql.executor.operators.slab import SlabOperator
 from cql.executor.protocols import Reader, Source
 from cql.executor.query_run import QueryRun
 from cql.executor.rereading import Rereading
+from cql.executor.responses import Responses
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
@@ -95,6 +96,7 @@ class Execution:
         finds = self._driver == "ordered" and not settings["workers"]
         self.control = Control(self._driver, self._chosen.workers, clock, finds=finds)
         self.timed = False  # whether the time of operators is taken, by runs from now on
+        self.responses: Responses | None = None
         self.started: float | None = None
         self.prepared: float | None = None
         self.finished: float | None = None
@@ -125,10 +127,12 @@ class Execution:
             self.prepared = time.monotonic()
             yield from self._take_results()
             for _ in self._admissions():
+                self._note_responses()
                 yield from self._take_results()
                 self.control.attend()
             if self._runtime is not None:
                 self._runtime.drain()
+            self._note_responses()
             yield from self._take_results()
         except StoppedError:
             return  # while a kernel was compiled
@@ -156,7 +160,7 @@ class Execution:
         for operator in self.graph.running() if self.graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
-        self.graph = self._runtime = self._turns = None
+        self.graph = self._runtime = self._turns = self.responses = None
         self.feeds, self._readers = [], []
         self.rereading.end()
         self.bad.end()
@@ -216,6 +220,8 @@ class Execution:
             by_time=goes_by_arrival(*self._roots),
         )
         self.bad.begin(graph, self.users, self.feeds, self._turns)
+        if self.timed:
+            self.responses = Responses(self.feeds, self._clock, waits=waits(*self._roots))
         self._runtime = self._make_runtime(graph)
         self._looks_up = any(self._refreshing())
         self._refresh()
@@ -333,6 +339,11 @@ class Execution:
             observer=self._observer,
         )
 
+    def _note_responses(self) -> None:
+        if self.responses is not None and self._runtime is not None and self._turns is not None:
+            idle = {k for k in range(len(self.feeds)) if self.timers.is_idle(k)}
+            self.responses.note(self._turns, self._runtime, idle)
+
     def times(self) -> Times | None:
         """What the runtime has measured; None unless it was ``timed``."""
         runtime = self._runtime
@@ -448,6 +459,7 @@ class Execution:
         yield
         while self._runtime.admit_next(self._turns) and not self.control.must_stop:
             yield
+        self._note_responses()
         self.control.reach()
         k = self._turns.current
         if k is not None and not self._turns.is_open(k):

@@ -88,6 +88,7 @@ class Feed:
     ended: bool = False
     pending: Loaded | None = None
     values: Values | None = None  # of PUNCTUATE BY
+    on_block: Callable[[Loaded], None] | None = None  # is told of each that was read
     cutter: Words = field(init=False)
     _records: Words = field(init=False)
     _failure: Exception | None = None  # of reading ahead
@@ -172,6 +173,8 @@ class Feed:
         self.pending = self._convert(block)
         if self.lag and self.pending.rows and self.attributes:
             self.cutter[cut.PEEKED] = self.pending.times[0][0]
+        if self.on_block is not None:
+            self.on_block(self.pending)
         return True
 
     def _convert(self, block: Block) -> Loaded:

@@ -16,7 +16,7 @@ from cql.executor.ingest import Feed
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
-from cql.executor.runtimes.times import WorkerTime
+from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.executor.unit import INFINITY
 from cql.planner.choose import duration
 from cql.planner.panes_together import own_windows
@@ -44,11 +44,13 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds that a run was prepared for (its kernels made, its inputs opened), and that it took
-    from then on; what its workers did meanwhile (none where it has only the one that reads)."""
+    from then on; what its workers did meanwhile (none where it has only the one that reads), and
+    how long markers took through the operators (None where it has no workers)."""
 
     prepared: float
     ran: float
     workers: tuple[WorkerTime, ...]
+    markers: MarkerTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,9 @@ class QueryRun:
     def metrics(self) -> list[dict[str, Any]]:
         """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
         state; its ``partitions``, with the share of the rows that the ``largest`` had. Of a run
-        that is ``timed``, ``nanoseconds`` at it (of an input: reading it), and of the ordered
-        runtime what ``OperatorTime`` says."""
+        that is ``timed``, ``nanoseconds`` at it (of an input: reading it), of an input the mean
+        ``response`` time of its rows in nanoseconds (``responses``), and of the ordered runtime
+        what ``OperatorTime`` says."""
         if self._over is not None:
             return self._over.metrics
         run = self._execution
@@ -171,8 +174,9 @@ class QueryRun:
                 **({"marks": f.marks} if f.marks else {}),
                 **({"far_ahead": f.far_rows} if f.far_rows else {}),
                 **({"nanoseconds": f.nanoseconds} if times is not None else {}),
+                **self._response(k),
             }
-            for f in self._feeds().values()
+            for k, f in self._feeds().items()
         ]
         for k, op in self._numbered():
             peak = run.workspace.peaks.get(op.name, 0)
@@ -180,6 +184,11 @@ class QueryRun:
             if times is not None:
                 rows[-1] |= ledger.timed(times.operators[k])
         return rows
+
+    def _response(self, k: int) -> dict[str, float]:
+        responses = self._execution.responses
+        mean = responses.mean(k) if responses is not None else None
+        return {} if mean is None else {"response": mean}
 
     def timing(self) -> Timing | None:
         """None unless the run is ``timed`` and has begun."""
@@ -190,7 +199,7 @@ class QueryRun:
         if times is None or run.started is None or run.prepared is None:
             return None
         end = run.finished or time.monotonic()
-        return Timing(run.prepared - run.started, end - run.prepared, times.workers)
+        return Timing(run.prepared - run.started, end - run.prepared, times.workers, times.markers)
 
     def held_back(self) -> str | None:
         """Which of several inputs was furthest behind for longest, as a sentence."""

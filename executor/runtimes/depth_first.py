@@ -119,6 +119,9 @@ class DepthFirst(Alone):
             waiting += event in (drive.SINK, drive.COLLECTED)
         return True
 
+    def is_through(self, serial: int) -> bool:
+        return not self._control[drive.TOP] and not any(self._queued)
+
     def settle(self) -> None:
         """The unit at hand goes through to the end; nothing else waits between admissions."""
         while self.go_on():

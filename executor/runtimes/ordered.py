@@ -162,6 +162,9 @@ class Ordered:
             if event in (workers.DELIVER, workers.LOOK):
                 return True
 
+    def is_through(self, serial: int) -> bool:
+        return bool(handing.all_through(self._address, serial))
+
     def settle(self) -> None:
         while self.go_on():
             pass

@@ -108,6 +108,10 @@ class Runtime(Protocol):
         input whose turn it is has no block (any more), or no unit is cut for now (``turns``)."""
         ...
 
+    def is_through(self, serial: int) -> bool:
+        """Whether no operator has work to do with what was admitted up to that serial number."""
+        ...
+
     def settle(self) -> None:
         """Returns when no operator has work to do; results may still be gathered."""
         ...

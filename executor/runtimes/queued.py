@@ -99,6 +99,9 @@ class Queued(Alone):
             self.admit(unit, turns.edge)
         return True
 
+    def is_through(self, serial: int) -> bool:
+        return self._control[queues.OPERATOR] < 0 and bool((self._head == self._tail).all())
+
     def settle(self) -> None:
         self._run(0)
         self._shrink()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import handing, reorder, rings, sections, sleep
+from cql.executor.kernels import handing, markers, reorder, rings, sections, sleep
 from cql.executor.operators.instances import (
     Instances,
     PartedOperator,
@@ -21,7 +21,7 @@ from cql.executor.operators.instances import (
 from cql.executor.operators.native import BUFFERS, StageOperator
 from cql.executor.operators.split import LISTS
 from cql.executor.runtimes.paths import feeders, paths_of, topological
-from cql.executor.runtimes.times import OperatorTime, Times, WorkerTime
+from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
 from cql.executor.scaling import cores
 from cql.executor.unit import (
     CAPACITY,
@@ -53,6 +53,8 @@ _LEAST_PLACES = 2
 _LOOKS, _FEW_LOOKS = 400, 50
 #: Words that are made at once, and of an array that is a part of them at most.
 _WHOLE, _PART = 1 << 15, 1 << 12
+#: Units that are markers, at the most: the first ones.
+_MARKED = 1 << 14
 
 
 def looks(workers: int, cores: int, *, live: bool) -> int:
@@ -165,6 +167,9 @@ class Sections:
         for s in range(count):
             self._section(s)
         self._connect(inputs)
+        self._marks: Words = np.zeros(0, np.int64)
+        if timed and self.entries:
+            self._mark()
         self.change(workers)
 
     @property
@@ -187,7 +192,28 @@ class Sections:
         return Times(
             tuple(self._time_of(self.place[k]) for k in range(len(self.order))),
             tuple(WorkerTime(int(w[sections.BUSY]), int(w[sections.ASLEEP])) for w in workers),
+            self._marker_time(),
         )
+
+    def _mark(self) -> None:
+        """Units of the first input are markers (ordered-multicore paper, section 7), from the
+        operator that takes them to the last one."""
+        first, last = self.place[self.entries[0].target], len(self.order) - 1
+        self._marks = self._table.words(markers.MARK * _MARKED)
+        plan = self.plan
+        plan[sections.MARKS], plan[sections.MARKED] = self._marks.ctypes.data, _MARKED
+        plan[sections.MARKED_FROM] = self.section(first).ctypes.data
+        plan[sections.MARKED_TO] = self.section(last).ctypes.data
+
+    def _marker_time(self) -> MarkerTime | None:
+        """None if no marker has gone all the way."""
+        marks = self._marks.reshape(-1, markers.MARK)
+        entered, left = marks[:, markers.ENTERED], marks[:, markers.LEFT]
+        times = (left - entered)[(entered > 0) & (left > 0)]
+        if not len(times):
+            return None
+        p50, p99 = np.percentile(times, (50, 99))
+        return MarkerTime(len(times), float(times.mean()), float(p50), float(p99))
 
     def _time_of(self, s: int) -> OperatorTime:
         words = self.section(s)

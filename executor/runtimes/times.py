@@ -33,11 +33,24 @@ class WorkerTime:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkerTime:
+    """Nanoseconds from when an operator began with a unit until all that came of it had left the
+    last one (ordered-multicore paper, section 7): of ``units`` that were marked, on average, and
+    of the longest of 50% and 99% of them."""
+
+    units: int
+    mean: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """``operators`` are in the order of the graph."""
 
     operators: tuple[OperatorTime, ...]
     workers: tuple[WorkerTime, ...] = ()
+    markers: MarkerTime | None = None
 
 
 class OperatorClock:

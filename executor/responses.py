@@ -1,0 +1,114 @@
+"""Response times of rows (in-order join paper, section 7.1): how long each took from when it was
+read until it was processed completely. That includes its waiting for rows of other inputs, its
+processing, and the making of the output that it has a part in."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from cql.executor.ingest import Feed, Loaded
+from cql.executor.kernels import cut
+from cql.executor.runtimes.protocol import Runtime
+from cql.executor.timers import Clock
+from cql.executor.turns import Turns
+from cql.executor.unit import INFINITY
+
+
+@dataclass(slots=True)
+class _Block:
+    """Rows that were read at ``came``, with their ``times`` if anybody waits for other inputs.
+    ``cuts``: how many of them were cut when units had which serial number; the first ``through`` of
+    them have left all operators. ``waiting``: rows that are not done."""
+
+    came: float
+    rows: int
+    times: npt.NDArray[np.int64] | None
+    waiting: npt.NDArray[np.bool_]
+    cuts: deque[tuple[int, int]] = field(default_factory=deque)
+    cut: int = 0
+    through: int = 0
+
+
+class Responses:
+    """Of a run that is timed. A row is done when all that came of it is through and, where rows of
+    one input wait for those of others (``waits``), these have passed its time. Looks between two
+    units, at whole blocks: a row's time ends with the first look behind that at which it is
+    done."""
+
+    def __init__(self, feeds: Sequence[Feed], clock: Clock, *, waits: bool) -> None:
+        self._feeds = feeds
+        self._clock = clock
+        self._waits = waits and len(feeds) > 1
+        self._blocks: list[deque[_Block]] = [deque() for _ in feeds]
+        self._rows = [0 for _ in feeds]
+        self._seconds = [0.0 for _ in feeds]
+        for k, feed in enumerate(feeds):
+            feed.on_block = lambda loaded, k=k: self._came(k, loaded)
+
+    def mean(self, k: int) -> float | None:
+        """Nanoseconds of a row of input ``k`` on average; None if none is done."""
+        return 1e9 * self._seconds[k] / self._rows[k] if self._rows[k] else None
+
+    def _came(self, k: int, loaded: Loaded) -> None:
+        times = loaded.times[0] if self._waits and loaded.times else None
+        waiting = np.ones(loaded.rows, np.bool_)
+        self._blocks[k].append(_Block(self._clock(), loaded.rows, times, waiting))
+
+    def note(self, turns: Turns, runtime: Runtime, idle: Collection[int]) -> None:
+        """A look. ``idle`` inputs are waited for by nobody."""
+        now = self._clock()
+        for k, blocks in enumerate(self._blocks):
+            if not blocks:
+                continue
+            bound = min((self._reached(j, turns) for j in self._others(k, idle)), default=INFINITY)
+            for n, block in enumerate(blocks):
+                behind = len(blocks) - 1 - n - (self._feeds[k].pending is not None)
+                self._goes_through(block, self._cut(k, block, behind, turns), turns, runtime)
+                done = self._done(block, bound)
+                self._rows[k] += done
+                self._seconds[k] += done * (now - block.came)
+            while blocks and blocks[0].through == blocks[0].rows and not blocks[0].waiting.any():
+                blocks.popleft()
+
+    def _others(self, k: int, idle: Collection[int]) -> list[int]:
+        if not self._waits:
+            return []
+        feeds = enumerate(self._feeds)
+        return [j for j, feed in feeds if j != k and feed.attributes and j not in idle]
+
+    def _reached(self, k: int, turns: Turns) -> int:
+        """Below this no row of input ``k`` comes any more."""
+        feed = self._feeds[k]
+        if feed.ended and feed.pending is None and not turns.is_open(k):
+            return INFINITY
+        return feed.attributes[0].watermark()
+
+    def _cut(self, k: int, block: _Block, behind: int, turns: Turns) -> int:
+        """How many rows of a block have become units; so many blocks ``behind`` it have begun."""
+        if behind < 0:
+            return 0
+        if behind > 0 or not turns.is_open(k):
+            return block.rows
+        return min(int(self._feeds[k].cutter[cut.NEXT]), block.rows)
+
+    def _goes_through(self, block: _Block, rows: int, turns: Turns, runtime: Runtime) -> None:
+        if rows > block.cut:
+            block.cut = rows
+            block.cuts.append((rows, turns.serial - 1))
+        while block.cuts and runtime.is_through(block.cuts[0][1]):
+            block.through, _ = block.cuts.popleft()
+
+    @staticmethod
+    def _done(block: _Block, bound: int) -> int:
+        """How many rows are done, and were not before."""
+        done = block.waiting[: block.through]
+        if block.times is not None and bound != INFINITY:
+            done = done & (block.times[: block.through] < bound)
+        count = int(done.sum())
+        block.waiting[: block.through] &= ~done
+        return count
