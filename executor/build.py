@@ -42,6 +42,7 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
     NumberExec,
@@ -82,6 +83,7 @@ from cql.window import WindowKind
 #: Nodes over one input that keep rows of it.
 Rows: TypeAlias = (
     SortExec
+    | KeyWindowsExec
     | RelationExec
     | ChangeAggregateExec
     | SetOperationExec
@@ -256,6 +258,7 @@ class _Builder:
                 return self._join(node)
             case (
                 SortExec()
+                | KeyWindowsExec()
                 | RelationExec()
                 | ChangeAggregateExec()
                 | SetOperationExec()
@@ -284,6 +287,11 @@ class _Builder:
                 from cql.executor.operators.sort import SortOperator
 
                 return SortOperator(name, node, self.workspace)
+            case KeyWindowsExec():
+                load_module("cql.executor.operators.key_windows")
+                from cql.executor.operators.key_windows import KeyWindowsOperator
+
+                return KeyWindowsOperator(name, node, self.workspace)
             case RelationExec():
                 self.windows[id(node)] = relation_operator(name, node, self.workspace)
                 return self.windows[id(node)]

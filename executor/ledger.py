@@ -5,10 +5,11 @@ and where progress releases them + late_rows + bad. Dupelim: in = out + duplicat
 purged (the rows that it still knows, and not any more). Rows that are repeated for each of their
 windows: pairs = out + filtered_pairs + bad_pairs. Aggregate: rows that are neither
 filtered nor bad make (row, window) pairs, of which some are late; groups_out (of windows_closed) =
-out + filtered_after + bad_results + over_limit (what a LIMIT above would leave out). A relation:
-in = entered + waiting, entered = left + held, out = entered + left. A join of streams in order: in
-= held (in windows) + queued (not yet joined) + purged + those with a NULL key or too late. What
-rows would have to pay for is derived when it is asked for.
+out + filtered_after + bad_results + over_limit (what a LIMIT above would leave out). Windows over
+the rows of each key: in = held + purged + between_windows. A relation: in = entered + waiting,
+entered = left + held, out = entered + left. A join of streams in order: in = held (in windows) +
+queued (not yet joined) + purged + those with a NULL key or too late. What rows would have to pay
+for is derived when it is asked for.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ from cql.planner.scope import (
     Scope,
     ScopeColumn,
     Source,
+    bracket_window,
     column_of,
-    window_columns,
 )
 from cql.planner.statements import Name
 from cql.window import Window, WindowKind
@@ -518,13 +518,15 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
     find = item_lookup(binder, item)
     text, pos = printed(node), binder.pos(node)
     if bind_window.counts_rows(node):
-        item = replace(item, plan=numbered(binder, item.plan, node), hidden=item.hidden + 1)
+        plan = numbered(binder, item.plan, node, find)
+        more = len(plan.schema) - len(item.plan.schema)
+        item = replace(item, plan=plan, hidden=item.hidden + more)
     window = bind_window.bracket(binder, node, item.plan, find)
-    return replace(item, window=_query_window(item.plan, window, text, pos))
+    return replace(item, window=bracket_window(item.plan, window, text, pos))
 
 
-def numbered(binder: Binder, plan: Logical, node: StreamWindow) -> Number:
-    """``plan`` with the number of each row as its last column."""
+def numbered(binder: Binder, plan: Logical, node: StreamWindow, find: bind_window.Lookup) -> Number:
+    """``plan`` with the number of each row, or of each window of its key, as its last column."""
     if not _has_order(plan):
         raise binder.error(
             "a window of ROWS with SLIDE counts rows in their order, and the rows of this query"
@@ -532,7 +534,7 @@ def numbered(binder: Binder, plan: Logical, node: StreamWindow) -> Number:
             node,
             hint="end the subquery with ORDER BY ts, a time that progresses",
         )
-    return Number(plan, binder.pos(node))
+    return Number(plan, binder.pos(node), bind_window.key_windows(binder, node, find))
 
 
 def _has_order(plan: Logical) -> bool:
@@ -549,11 +551,6 @@ def _has_order(plan: Logical) -> bool:
             return plan.window_end is None
         case _:
             return False
-
-
-def _query_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
-    wa = plan.schema[window.wa].type if window.wa is not None else plan.schema[0].type
-    return QueryWindow(window, window_columns(wa), text, pos=pos)
 
 
 def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
@@ -574,7 +571,7 @@ def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:
     item = replace(item, source=source)
     window = bind_window.table_window(binder, node, item.plan, item_lookup(binder, item))
     text, pos = f"{node.window_kind}(…)", binder.pos(node)
-    found = _query_window(item.plan, window, text, pos)
+    found = bracket_window(item.plan, window, text, pos)
     return replace(item, window=replace(found, origin="table"))
 
 
@@ -606,4 +603,4 @@ def _under_join_window(binder: Binder, item: Item, node: exp.Expr) -> Item:
     if range_ <= 0:
         raise binder.error("WINDOW must be longer than zero", node.this)
     window = Window(WindowKind.RANGE, wa.index, range_)
-    return replace(item, window=_query_window(item.plan, window, printed(node), binder.pos(node)))
+    return replace(item, window=bracket_window(item.plan, window, printed(node), binder.pos(node)))

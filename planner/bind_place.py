@@ -14,8 +14,9 @@ from cql.planner import bind_partition
 from cql.planner.bind_correlated import columns_around, joined
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Column, Expr, columns_of, rebuild, walk
+from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.logical import (
+    FIRST_ROW,
     WINDOW_COLUMNS,
     Aggregate,
     AggregateCall,
@@ -44,7 +45,8 @@ from cql.planner.scope import (
     column_of,
 )
 from cql.planner.trees import replace
-from cql.window import WindowKind
+from cql.types import BIGINT
+from cql.window import Window, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +317,8 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     if window is not None and (window.origin == "bracket" or parts.by_window):
         _check_window_columns(parts)
         _check_partition(window, parts)
+        if window.first is not None:  # of a window of one key all rows have the same
+            parts.keys, parts.key_names = [*parts.keys, window.first], [*parts.key_names, FIRST_ROW]
     moves: Moves = {}
     inside = [*parts.keys, *(e for call in parts.row.calls for e in _inputs_of(call))]
     where = [parts.where] if parts.where is not None else []
@@ -335,6 +339,8 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         node = replace(node, partitioning=split)
     lift = _Lift(binder, parts, node)
     result: Logical = node
+    if window is not None and window.first is not None:
+        result = _windows_of_keys(node, window.rows)
     items = [lift.lifted(i.expr, i.node) for i in parts.items]
     order = [lift.lifted(o.expr, o.node) for o in parts.order]
     having = None
@@ -351,8 +357,25 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         tuple(_move(e, above) for e in items),
         tuple(_move(e, above) for e in order),
         lift.window_columns() if in_windows else (),
-        in_windows and kept is not None and kept.kind is not WindowKind.SESSION,
+        in_windows and kept is not None and _shared(kept, window),
     )
+
+
+def _shared(window: Window, written: QueryWindow | None) -> bool:
+    """Whether all groups have the same windows."""
+    own = written is not None and written.first is not None
+    return window.kind is not WindowKind.SESSION and not own
+
+
+def _windows_of_keys(node: Aggregate, rows: int) -> Project:
+    """``node`` with the bounds of its windows among the rows of their key, of which its last key is
+    the first one."""
+    schema = node.schema
+    columns: list[Expr] = [column_of(node, k) for k in range(len(schema))]
+    first = columns[len(node.keys) - 1]
+    ends = [Literal(rows, BIGINT), Literal(rows - 1, BIGINT)]
+    bounds: list[Expr] = [first, *(Call("add", (first, n), BIGINT, False) for n in ends)]
+    return Project(node, (*columns[: -len(bounds)], *bounds), schema.names)
 
 
 def _check_partition(window: QueryWindow, parts: Parts) -> None:

@@ -16,7 +16,6 @@ from sqlglot import exp
 from cql.dialect import nodes, to_duration
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
-from cql.errors import Position
 from cql.planner import bind_partition, bind_window
 from cql.planner.bind_expr import AUXILIARY, ExprBinder, before_over, direction, parameter
 from cql.planner.bind_expr import printed as column_name
@@ -34,7 +33,7 @@ from cql.planner.scope import (
     QueryWindow,
     Row,
     Scope,
-    window_columns,
+    bracket_window,
 )
 from cql.planner.signature import check_ordered
 from cql.types import BIGINT
@@ -114,16 +113,11 @@ def _select_window(
         return found.index
 
     if bind_window.counts_rows(node):
-        plan = numbered(binder, plan, node)
+        plan = numbered(binder, plan, node, find)
     window = bind_window.bracket(binder, node, plan, find)
     if not window.has_bounds:
         return Windowed(plan, window, binder.pos(node)), None
-    return plan, _bounded(plan, window, printed(node), binder.pos(node))
-
-
-def _bounded(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
-    assert window.wa is not None
-    return QueryWindow(window, window_columns(plan.schema[window.wa].type), text, pos=pos)
+    return plan, bracket_window(plan, window, printed(node), binder.pos(node))
 
 
 def _group_windows(node: exp.Select) -> Iterator[GroupWindow]:
@@ -188,7 +182,7 @@ def _function_window(
         if found[-1] != found[0]:
             raise binder.error("this query has two different windows", call)
     text, pos = printed(first), binder.pos(first)
-    return plan, replace(_bounded(plan, found[0], text, pos), origin="function")
+    return plan, replace(bracket_window(plan, found[0], text, pos), origin="function")
 
 
 # ------------------------------------------------------------------ the clauses

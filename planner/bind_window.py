@@ -33,8 +33,11 @@ from cql.planner.catalog import TimeUnit
 from cql.planner.context import Binder, Env
 from cql.planner.expr import Column, Literal
 from cql.planner.logical import (
+    FIRST_ROW,
     WINDOW_COLUMNS,
+    Aggregate,
     Filter,
+    KeyWindows,
     Logical,
     Project,
     Scan,
@@ -252,6 +255,8 @@ def _lost(plan: Logical) -> str | None:
     """The column that progresses below the select list of a subquery, and is not in it."""
     while isinstance(plan, Filter | Windowed | Project | Union):
         plan = plan.inputs[0] if isinstance(plan, Union) else plan.input
+        if isinstance(plan, Aggregate) and FIRST_ROW in plan.schema.names:
+            return "windows of the rows of each key end at no common time: take one of time inside"
         names = [plan.schema[i].name for i in progressing(plan)]
         if names:
             return f"select {names[0]} in the subquery, too"
@@ -337,7 +342,9 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
         first = find(named) if named is not None else next(iter(progressing(plan)), None)
         return Window(WindowKind.UNBOUNDED, first, partition_by=partition)
     if counts_rows(node):
-        return _rows_that_slide(binder, node, plan)
+        window = _rows_that_slide(binder, node, plan)
+        # of keys apart each is a number of its own
+        return replace(window, range=1, slide=1) if partition else window
     if kind == "ROWS":
         return _rows_window(binder, node, plan, find, partition)
     wa = _wa(binder, node, plan, find)
@@ -366,10 +373,20 @@ def bracket(binder: Binder, node: StreamWindow, plan: Logical, find: Lookup) -> 
 
 
 def counts_rows(node: StreamWindow) -> bool:
-    """Whether it is ``[ROWS n SLIDE m]``: windows over the numbers of rows."""
+    """Whether it is ``[ROWS n SLIDE m]``: windows over the numbers of rows, of all or of each key
+    apart."""
     args = node.args
-    alone = args.get("range") is None and not args.get("partition")
+    alone = args.get("range") is None and args.get("rows") is not None
     return node.window_kind == "ROWS" and args.get("slide") is not None and alone
+
+
+def key_windows(binder: Binder, node: StreamWindow, find: Lookup) -> KeyWindows | None:
+    """What ``counts_rows`` has where it has PARTITION BY."""
+    by = tuple(find(column) for column in node.args.get("partition") or ())
+    if not by or isinstance(node.args["rows"], exp.Var):
+        return None
+    rows, slide = (_count(binder, node.args[key], key.upper()) for key in ("rows", "slide"))
+    return KeyWindows(by, rows, slide)
 
 
 def _rows_that_slide(binder: Binder, node: StreamWindow, plan: Logical) -> Window:

@@ -19,6 +19,7 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
     NumberExec,
@@ -144,6 +145,7 @@ _OTHERS: dict[type, float] = {
     WindowJoinExec: 60.0,
     RelationJoinExec: 60.0,
     SortExec: 180.0,
+    KeyWindowsExec: 60.0,
     RelationExec: 50.0,
     ChangeAggregateExec: 60.0,
     SetOperationExec: 100.0,
@@ -157,6 +159,7 @@ _IN_PYTHON = (
     LookupExec
     | AsofJoinExec
     | RelationJoinExec
+    | KeyWindowsExec
     | RelationExec
     | ChangeAggregateExec
     | SetOperationExec
@@ -270,6 +273,8 @@ class _Estimate:
                 rows = sum(self.rows_of(child) for child in inputs(node))
                 share = Share.PYTHON if isinstance(node, _IN_PYTHON) else Share.ALONE
                 self._add(rows, _OTHERS[type(node)], share)
+                if isinstance(node, KeyWindowsExec):
+                    return rows * node.windows.rows / node.windows.slide
                 return rows * _ELEMENTS if isinstance(node, UnnestExec) else rows
 
     def _join(self, node: OopJoinExec) -> float:

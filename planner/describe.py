@@ -21,6 +21,7 @@ from cql.planner.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
     NumberExec,
@@ -114,7 +115,7 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return _each(node, [{node.window.wa: None} if node.window.wa is not None else {}])
         case ArrivalExec():
             return _each(node, [{node.wa: None}])
-        case SlackExec():  # takes progress from the rows alone
+        case SlackExec() | KeyWindowsExec():  # take progress from the rows alone
             return _each(node, [{}])
         case WindowJoinExec() | AsofJoinExec():  # rows wait for each value of the other times
             return _each(node, [{time: None} for time in node.times])

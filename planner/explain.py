@@ -184,7 +184,8 @@ def _logical_line(node: Node) -> Line:
             kind = "left " if node.outer else ""
             return Line("Unnest", f"{kind}{show(node.array)} AS {node.name}")
         case lg.Number():
-            return Line("Number", "")
+            windows = node.windows
+            return Line("Number", "" if windows is None else windows.text(node.input.schema))
         case lg.Watermark():
             return Line("Watermark", node.progress.declared)
         case lg.Sort():
@@ -235,6 +236,8 @@ def window_text(window: Window, schema: Schema) -> str:
         parts.append(window.kind.name)
     if wa is not None and wa.name == lg.SEQUENCE:
         return f"[ROWS {window.range} SLIDE {window.slide}]"
+    if wa is not None and wa.name == lg.KEY_WINDOW:
+        return "each of these windows"
     if window.rows is not None:
         parts.append(f"ROWS {window.rows}")
     if window.gap is not None:
@@ -303,6 +306,9 @@ def _physical_line(node: Node) -> Line:
             )
         case ph.WidAggregateExec():
             return _wid_line(node)
+        case ph.KeyWindowsExec():
+            state = f"state: the last {node.windows.rows:,} rows of each key"
+            return Line("KeyWindows", node.windows.text(node.input.schema), (node.why, state))
         case ph.NumberExec():
             return Line("Number", "", (node.why, "state: one number"))
         case ph.ArrivalExec():

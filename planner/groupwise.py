@@ -14,6 +14,7 @@ from cql.planner.choose import duration
 from cql.planner.expr import Column
 from cql.planner.physical import (
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
     NumberExec,
@@ -52,6 +53,7 @@ _CONSUMERS = {
     TopExec: "ORDER BY … LIMIT",
     SlackExec: "SET slack or WATERMARK behind a query",
     NumberExec: "a window of ROWS",
+    KeyWindowsExec: "a window of ROWS",
     SubqueryJoinExec: "a subquery",
     LookupExec: "a subquery",
     OopJoinExec: "a join",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from cql.planner import functions
 from cql.planner.expr import Column
 from cql.planner.logical import (
-    SEQUENCE,
+    NUMBERED,
     Aggregate,
     Bucket,
     Filter,
@@ -54,7 +54,7 @@ def _by_time(node: Aggregate) -> bool:
     """Whether its rows have the order of their times, whatever the one in which they come."""
     if node.window is None:
         return is_relation(node.input)
-    return node.input.schema[node.window.wa or 0].name != SEQUENCE
+    return node.input.schema[node.window.wa or 0].name not in NUMBERED
 
 
 def _unordered(node: Logical) -> Logical:

@@ -180,17 +180,52 @@ class Aggregate:
 
 #: The place of a row in its stream, from 0.
 SEQUENCE = "_sequence"
+#: Of a window over the rows of a key: its first row among these, and its place among the windows of
+#: all keys.
+FIRST_ROW = "_first_row"
+KEY_WINDOW = "_key_window"
+#: What numbers rows, or windows of them, as they come: no row of theirs is late.
+NUMBERED = frozenset((SEQUENCE, KEY_WINDOW))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWindows:
+    """``[PARTITION BY k ROWS n SLIDE m]``: windows over the numbers of the rows of each key, the
+    values of the columns ``by``."""
+
+    by: tuple[int, ...]
+    rows: int
+    slide: int
+
+    @property
+    def overlap(self) -> int:
+        """How many of them a row falls into at most."""
+        return -(-self.rows // self.slide)
+
+    def text(self, schema: Schema) -> str:
+        by = ", ".join(schema[c].name for c in self.by)
+        return f"[PARTITION BY {by} ROWS {self.rows} SLIDE {self.slide}]"
+
+    def fields(self) -> tuple[Field, Field]:
+        """The columns that a row gets: the number of the first row of its window among those of
+        its key, and the number of the window among those of all keys, which rises."""
+        return Field(FIRST_ROW, BIGINT, False), Field(KEY_WINDOW, BIGINT, False)
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The input with each row's place in it appended: what windows of rows with SLIDE count."""
+    """The input with each row's place in it appended: what windows of rows with SLIDE count. With
+    ``windows`` of each key apart, a row comes once for each of them that holds it: the rows of a
+    window together, when its last one has come or the input has ended."""
 
     input: Logical
     pos: Position | None = field(default=None, compare=False)
+    windows: KeyWindows | None = None
 
     @property
     def schema(self) -> Schema:
+        if self.windows is not None:
+            return Schema((*self.input.schema, *self.windows.fields()))
         return Schema((*self.input.schema, Field(SEQUENCE, BIGINT, False)))
 
 

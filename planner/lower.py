@@ -17,7 +17,7 @@ from cql.planner.describe import describe
 from cql.planner.expr import Cast, Column, Expr
 from cql.planner.logical import (
     ASOF,
-    SEQUENCE,
+    NUMBERED,
     Aggregate,
     Bucket,
     Filter,
@@ -58,6 +58,7 @@ from cql.planner.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     NumberExec,
     OnTimeExec,
     Physical,
@@ -291,6 +292,9 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return _unnest(node, _lower(node.input, settings))
         case Watermark():
             return order.declared(_lower(node.input, settings), node)
+        case Number() if node.windows is not None:
+            why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
+            return KeyWindowsExec(_lower(node.input, settings), node.windows, why)
         case Number():
             why = "windows of rows count the stream as it came"
             return NumberExec(_lower(node.input, settings), why)
@@ -353,7 +357,7 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
             if any(isinstance(n, WindowJoinExec) for n in walk(child))
             else "declare ORDERED BY or WATERMARK on every input of the query",
         )
-    elif node.input.schema[node.window.wa].name != SEQUENCE:
+    elif node.input.schema[node.window.wa].name not in NUMBERED:
         unit = logical_progress(node.input)[node.window.wa].unit
         child = order.before_window(child, node.window.wa, unit, settings, node.pos)
         child = order.late_rows(child, node)

@@ -21,6 +21,7 @@ from cql.planner.logical import (
     WEIGHT,
     WINDOW_COLUMNS,
     AggregateCall,
+    KeyWindows,
     Partitioning,
     SortKey,
 )
@@ -300,6 +301,21 @@ class NumberExec:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyWindowsExec:
+    """Windows over the numbers of the rows of each key: WID's Bucket for a window that is
+    partitioned, which has a state (out-of-order paper A.2.2). The rows of a window leave together,
+    with the columns of ``KeyWindows.fields``, when its last one has come."""
+
+    input: Physical
+    windows: KeyWindows
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((*self.input.schema, *self.windows.fields()))
+
+
+@dataclass(frozen=True, slots=True)
 class LateRowsExec:
     """Passes rows on, and gives those to LATE OUTPUT that ``window``, right above, leaves out for
     being late."""
@@ -510,6 +526,7 @@ Physical: TypeAlias = (
     | WidAggregateExec
     | SortExec
     | NumberExec
+    | KeyWindowsExec
     | LateRowsExec
     | OnTimeExec
     | DupelimExec

@@ -10,6 +10,7 @@ from cql.planner.physical import (
     ChangeAggregateExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
     NumberExec,
@@ -91,6 +92,8 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return (node.attribute,)
         case NumberExec():
             return (*progressing(node.input), len(node.input.schema))
+        case KeyWindowsExec():  # rows wait for their windows
+            return (len(node.schema) - 1,)
         case BucketExec():
             live = progressing(node.input)
             width = len(node.input.schema)

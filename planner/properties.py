@@ -76,6 +76,8 @@ def progressing(node: Logical) -> Progressing:
                 return below
             # rows leave in the order of one time: that of the instants
             return dict([*below.items()][:1])
+        case Number() if node.windows is not None:
+            return {len(node.schema) - 1: ProgressInfo(None, "the order of windows")}
         case Number():
             live = progressing(node.input)
             return {**live, len(node.input.schema): ProgressInfo(None, "the order of arrival")}

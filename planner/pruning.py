@@ -85,9 +85,7 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             below, places = _pruned(node.input, wanted | {node.column})
             return replace(node, input=below, column=places[node.column]), places
         case Number():
-            width = len(node.input.schema)
-            below, places = _pruned(node.input, wanted - {width})
-            return replace(node, input=below), {**places, width: len(below.schema)}
+            return _number(node, wanted)
         case Sort():
             return _sort(node, wanted)
         case RowNumber():
@@ -229,6 +227,18 @@ def _sort(node: Sort, wanted: frozenset[int]) -> tuple[Logical, Places]:
     keys = tuple(replace(k, expr=moved(k.expr, places)) for k in node.keys)
     end = None if node.window_end is None else places[node.window_end]
     return replace(node, input=below, keys=keys, window_end=end), places
+
+
+def _number(node: Number, wanted: frozenset[int]) -> tuple[Logical, Places]:
+    width = len(node.input.schema)
+    made = range(width, len(node.schema))
+    windows = node.windows
+    keys = frozenset(windows.by) if windows is not None else frozenset()
+    below, places = _pruned(node.input, (wanted - {*made}) | keys)
+    if windows is not None:
+        windows = replace(windows, by=tuple(places[c] for c in windows.by))
+    moved = {c: len(below.schema) + c - width for c in made}
+    return replace(node, input=below, windows=windows), {**places, **moved}
 
 
 def _row_number(node: RowNumber, wanted: frozenset[int]) -> tuple[Logical, Places]:

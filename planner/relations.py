@@ -12,6 +12,7 @@ from cql.planner.expr import Column, Expr, substitute
 from cql.planner.join_condition import Sides, take_apart
 from cql.planner.logical import (
     ASOF,
+    KEY_WINDOW,
     WINDOW_COLUMNS,
     Aggregate,
     Bucket,
@@ -203,6 +204,8 @@ def only_complete(node: Logical) -> str | None:
             return first or only_complete(node.input)
         case Aggregate() if node.window is not None and node.window.kind is WindowKind.SESSION:
             return "a session window"
+        case Aggregate() if KEY_WINDOW in node.input.schema.names:
+            return "a window of PARTITION BY and ROWS with SLIDE"
         case _:
             return None
 

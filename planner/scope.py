@@ -17,7 +17,7 @@ from cql.errors import Position, did_you_mean
 from cql.planner.context import Binder, Env, match_name
 from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.literals import from_python
-from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, SortKey
+from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
 from cql.planner.trees import replace
 from cql.types import BIGINT, DataType
 from cql.window import Window
@@ -76,17 +76,31 @@ class QueryWindow:
     row.
 
     ``origin`` is "bracket"; "table" for a window table function, whose columns are ordinary columns
-    of its FROM item; "function" for ``window(ts, …)`` and ``TUMBLE(ts, …)`` in an expression."""
+    of its FROM item; "function" for ``window(ts, …)`` and ``TUMBLE(ts, …)`` in an expression.
+    ``first``: of windows over the rows of each key, the column with the number of the first row;
+    ``rows``: how many they have."""
 
     window: Window
     columns: tuple[Column, Column, Column]
     text: str
     origin: str = "bracket"
     pos: Position | None = field(default=None, compare=False)
+    first: Column | None = None
+    rows: int = 0
 
     @property
     def is_table(self) -> bool:
         return self.origin == "table"
+
+
+def bracket_window(plan: Logical, window: Window, text: str, pos: Position | None) -> QueryWindow:
+    """A window in brackets over ``plan``."""
+    wa = plan.schema[window.wa].type if window.wa is not None else plan.schema[0].type
+    columns = window_columns(wa)
+    if isinstance(plan, Number) and plan.windows is not None:
+        first = column_of(plan, len(plan.schema) - 2)
+        return QueryWindow(window, columns, text, "bracket", pos, first, plan.windows.rows)
+    return QueryWindow(window, columns, text, pos=pos)
 
 
 def window_columns(wa: DataType) -> tuple[Column, Column, Column]:

@@ -28,13 +28,14 @@ from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_constant, is_relation
 from naive_rows import Answer, Inputs, Row, Run, moved_mark
 from naive_sort import compare_rows, numbered, sorted_rows
-from naive_values import BadRowError
+from naive_values import BadRowError, group_key
 
 from cql.planner.logical import (
     Aggregate,
     Bucket,
     Filter,
     Join,
+    KeyWindows,
     Logical,
     Number,
     Project,
@@ -90,6 +91,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
+        case Number() if node.windows is not None:
+            return _windows_of_keys(node.windows, _rows(node.input, run))
         case Number():
             return [
                 replace(row, values=(*row.values, k), marks=(*row.marks, k))
@@ -109,6 +112,36 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return _joined(node, run)
         case SetOperation() | Unsupported():
             raise NotImplementedError(f"the reference does not evaluate {type(node).__name__} yet")
+
+
+def _windows_of_keys(windows: KeyWindows, rows: list[Row]) -> list[Row]:
+    """Each row once for each window of its key that holds it, with the number of the window's first
+    row in its key, and the number of the window: in the order in which they become complete, then
+    those that do not.
+
+    >>> rows = [Row((k, v), (0, 0)) for k, v in ((1, "a"), (2, "b"), (1, "c"), (1, "d"))]
+    >>> [row.values for row in _windows_of_keys(KeyWindows((0,), 2, 1), rows)]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [(1, 'a', -1, 0), (2, 'b', -1, 1), (1, 'a', 0, 2), (1, 'c', 0, 2), (1, 'c', 1, 3),
+     (1, 'd', 1, 3), (1, 'd', 2, 4), (2, 'b', 0, 5)]
+    """
+    of_key: dict[object, list[Row]] = {}
+    found: list[tuple[int, list[Row]]] = []
+    n, m = windows.rows, windows.slide
+    for row in rows:
+        own = of_key.setdefault(tuple(group_key(row.values[c]) for c in windows.by), [])
+        own.append(row)
+        start = len(own) - n
+        if start % m == 0:
+            found.append((start, own[max(start, 0) :]))
+    for own in of_key.values():
+        starts = range(len(own) - n + 1, len(own))
+        found += [(start, own[max(start, 0) :]) for start in starts if start % m == 0]
+    return [
+        replace(row, values=(*row.values, start, k), marks=(*row.marks, start, k))
+        for k, (start, held) in enumerate(found)
+        for row in held
+    ]
 
 
 def _joined(node: Join, run: Run) -> list[Row]:

@@ -384,6 +384,9 @@ def conserved(metrics: list[dict[str, Any]]) -> None:
         elif kind == "dupelim":
             assert m["rows_in"] == m["rows_out"] + m["duplicates"], m
             assert m["rows_out"] == m["held"] + m["purged"], m
+        elif kind == "keywindows":
+            assert m["rows_in"] == m["held"] + m["purged"] + m["between_windows"], m
+            assert m["rows_out"] >= m["purged"], m
         elif kind == "windowjoin":
             left_out = m["null_keys"] + sum(m[f"too_late_{port}"] for port in range(9))
             assert m["rows_in"] == m["held"] + m["queued"] + m["purged"] + left_out, m

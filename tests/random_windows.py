@@ -100,10 +100,12 @@ def cumulate(writer: _Writer) -> str:
 
 
 def rows_that_slide(writer: _Writer) -> str:
-    """Windows of rows, of a stream or of a selection in order."""
+    """Windows of rows, of all or of each key, of a stream or of a selection in order."""
     name = writer.stream()
     rows, slide = writer.rng.choice(((1, 1), (5, 5), (30, 7), (4, 10), (100, 1)))
-    window = f"[ROWS {rows} SLIDE {slide}]"
+    by = writer.rng.sample(("k", "s", "b", "x"), writer.rng.choice((0, 0, 1, 1, 2)))
+    partition = f"PARTITION BY {', '.join(by)} " if by else ""
+    window = f"[{partition}ROWS {rows} SLIDE {slide}]"
     if writer.rng.random() < 0.2:
         return writer.grouped(f"(SELECT * FROM {name} ORDER BY t) AS o {window}", writer.keys(), "")
     return writer.grouped(f"{name} {window}", writer.keys(), writer.where())

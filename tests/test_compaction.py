@@ -98,6 +98,9 @@ QUERIES = {
     "groups one by one": """
         SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
         FROM c [RANGE 20 SLIDE 10] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
+    "windows of rows of each key": """
+        SELECT k, i, count(*) AS n, first(x) AS f, last(x) AS l, max(x) AS high, window_end
+        FROM a [PARTITION BY i ROWS 12 SLIDE 5] WHERE x IS NOT NULL GROUP BY i, k""",
     "windows over windows": """
         SELECT min(high) AS low, max(upper(k)) AS k, count(*) AS n, window_end FROM (
             SELECT k, max(x) AS high, window_time FROM a [RANGE 20 SLIDE 10] GROUP BY k) AS w
