@@ -28,8 +28,19 @@ def guarded(path: str, place: str = "") -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError) as error:
         raise CatalogError(
             f"file {path}{place} cannot be read: {_first_line(error)}",
-            hint="the file is damaged or of another format: restore it or take it away",
+            hint=remedy(error, "restore it or take it away"),
         ) from error
+
+
+def remedy(error: BaseException, damaged: str) -> str:
+    """What to do about a file that cannot be read; ``damaged``: where its bytes are at fault."""
+    text = str(error)
+    if "timestamp[" in text and ("lose data" in text or "out of bounds" in text):
+        return (
+            "its times are finer than the microseconds that the engine keeps, or outside of the "
+            "years that these hold: write the column rounded"
+        )
+    return f"the file is damaged or of another format: {damaged}"
 
 
 def _first_line(error: BaseException) -> str:

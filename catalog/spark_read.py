@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import _create_local_socket
 
 from cql.catalog.parquet_footer import row_groups
+from cql.catalog.reading import remedy
 from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
 from cql.catalog.spark_files import DataFile, Files, frame_of
 from cql.catalog.spark_session import spark_call
@@ -226,7 +227,7 @@ def _unreadable(files: Files, file: DataFile, error: Exception) -> CatalogError:
     reason = str(error).split("\n")[0]
     return CatalogError(
         f"table {files.table}: its {files.format} file {file.path} cannot be read: {reason}",
-        hint="the file is damaged or of another format: restore it, or remove it from the table",
+        hint=remedy(error, "restore it, or remove it from the table"),
     )
 
 

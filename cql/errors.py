@@ -161,17 +161,20 @@ class SettingError(CqlError):
     """An unknown setting, or a value that it does not take."""
 
 
-def did_you_mean(word: str, candidates: Iterable[str], *, what: str = "one of") -> str | None:
-    """A hint that names the closest candidates of ``word``, or all of them when they are few.
+def did_you_mean(
+    word: str, candidates: Iterable[str], *, what: str = "one of", few: int = 12
+) -> str | None:
+    """A hint that names the closest candidates of ``word``, or all of them when they are ``few``.
 
-    ``word`` itself is never among them: it is what was refused.
+    ``word`` itself, in whatever case, is never among them: it is what was refused.
     """
-    known = sorted(set(candidates) - {word})
-    close = difflib.get_close_matches(word.lower(), [k.lower() for k in known], n=3, cutoff=0.6)
+    folded = word.lower()
+    known = sorted(name for name in set(candidates) if name.lower() != folded)
+    close = difflib.get_close_matches(folded, [k.lower() for k in known], n=3, cutoff=0.6)
     named = [k for c in close for k in known if k.lower() == c]
     if named:
         return "did you mean " + " or ".join(dict.fromkeys(named)) + "?"
-    if known and len(known) <= 12:
+    if known and len(known) <= few:
         return f"{what}: " + ", ".join(known)
     return None
 

@@ -43,7 +43,8 @@ _LATER = """
     bit_and bit_or bit_xor grouping
     grouping_id product geometric_mean try_sum try_avg histogram
 """
-_BITS = frozenset(("bit_and", "bit_or", "bit_xor"))
+#: Aggregates elsewhere, and functions of two numbers here.
+BITS = frozenset(("bit_and", "bit_or", "bit_xor"))
 _KEEPS_TYPE = frozenset(("min", "max", "first", "last"))
 _PICKS = frozenset(("max_by", "min_by"))
 #: DISTINCT changes nothing: the same value again is no other value.
@@ -75,7 +76,16 @@ def is_aggregate(name: str) -> bool:
     """Whether ``name`` is an aggregate function, be it one that this version refuses."""
     folded = name.lower()
     known = folded in AGGREGATES
-    return known or (folded in _LATER.split() and folded not in _BITS)
+    return known or (folded in _LATER.split() and folded not in BITS)
+
+
+def later(name: str, pos: Position | None) -> NotSupportedError:
+    """The refusal of an aggregate of other engines."""
+    return NotSupportedError(
+        f"the aggregate {name} is not supported yet",
+        position=pos,
+        hint="there are " + ", ".join((*_USAGE, *holistic.USAGE)),
+    )
 
 
 def resolve_aggregate(
@@ -94,11 +104,7 @@ def resolve_aggregate(
     NotSupportedError for the aggregates that come later."""
     fn = _ALIASES.get(name.lower(), name.lower())
     if fn in _LATER.split():
-        raise NotSupportedError(
-            f"the aggregate {name} is not supported yet",
-            position=pos,
-            hint="there are " + ", ".join(_USAGE),
-        )
+        raise later(name, pos)
     if fn not in AGGREGATES:
         raise BindError(f"{name} is not an aggregate function", position=pos)
     if where is not None:

@@ -562,7 +562,9 @@ class ExprBinder:
                 raise self.binder.error(f"{name}() needs an argument", node)
             return args[0].type.without_length
         if not self._is_aggregate(name):
-            raise self.binder.error(f"{name} cannot stand before OVER", node)
+            known = (*_OVER_ONLY, *aggregates.AGGREGATES)
+            hint = did_you_mean(name, known, few=0) or f"window functions: {', '.join(_OVER_ONLY)}"
+            raise self.binder.error(f"{name} cannot stand before OVER", node, hint)
         pos = self.binder.pos(node)
         mine = self.binder.context.aggregate(name)
         if mine is not None:

@@ -218,7 +218,7 @@ def _date_trunc(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 def _whole_units(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     """``timestampdiff(unit, start, end)``: whole units, towards zero, as in Spark and Flink."""
     usage = "timestampdiff(unit, start, end)"
-    unit = _unit(args[0], "timestampdiff", pos)
+    unit = _unit(args[0], "timestampdiff (datediff)", pos)
     start, end = (_zoned(a, usage, k, pos) for k, a in enumerate(args[1:], 2))
     if unit in MONTHS:
         apart, size = strict("whole_months", (start, end), BIGINT, pos), MONTHS[unit]
@@ -231,7 +231,7 @@ def _whole_units(args: tuple[Expr, ...], pos: Position | None) -> Expr:
 def _moved(args: tuple[Expr, ...], pos: Position | None) -> Expr:
     """``timestampadd(unit, n, timestamp)``; a date becomes a timestamp, as in Spark."""
     usage = "timestampadd(unit, n, timestamp)"
-    unit = _unit(args[0], "timestampadd", pos)
+    unit = _unit(args[0], "timestampadd (dateadd)", pos)
     count = argument(args[1], BIGINT, usage, 2, pos)
     at = _zoned(args[2], usage, 3, pos)
     if unit in MONTHS:

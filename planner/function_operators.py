@@ -212,7 +212,10 @@ def bitwise(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
         to = common_type_of(args)
         to = INT if to == NULL else to
         if to is None or not to.is_integer:
-            raise wrong(f"{_symbol(fn)}(whole number, …)", args, pos)
+            given = " and ".join(str(a.type) for a in args)
+            raise BindError(
+                f"{_symbol(fn)} does not take {given}", position=pos, hint="it takes whole numbers"
+            )
         return strict(fn, [cast(a, to, pos) for a in args], to, pos)
 
     return build

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
+from cql.planner.aggregates import AGGREGATES, BITS, later
 from cql.planner.char_padding import forget_length
 from cql.planner.coercion import cast, common_type, unify
 from cql.planner.expr import Expr
@@ -76,6 +77,8 @@ def resolve(
     if signature is None:
         raise _unknown(name, pos, own)
     least, most = signature.arity
+    if len(args) == 1 and least > 1 and folded in BITS:
+        raise later(name, pos)
     if len(args) < least or (most is not None and len(args) > most):
         wanted = (
             str(least) if least == most else f"{least} to {most}" if most else f"{least} or more"
@@ -111,5 +114,6 @@ def _unknown(
     return BindError(
         f"unknown function {name}",
         position=pos,
-        hint=did_you_mean(folded, (*FUNCTIONS, *own)) or "SHOW FUNCTIONS lists them",
+        hint=did_you_mean(folded, (*FUNCTIONS, *AGGREGATES, *own), few=0)
+        or "SHOW FUNCTIONS lists them",
     )

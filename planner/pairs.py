@@ -11,6 +11,7 @@ from cql.planner.physical import OnTimeExec, Physical, ProjectExec
 from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
 from cql.planner.physical_progress import progressing
 from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.show import show
 from cql.planner.trees import replace
 from cql.types import DataType
 
@@ -83,7 +84,7 @@ def with_columns(
         places.append(own.index(expr))
     if len(own) == width:
         return child, places
-    made, names = (f"_{k}" for k in range(width, len(own))), child.schema.names
+    made, names = (show(expr) for expr in own[width:]), child.schema.names
     names = (*names[:width], *made, *names[width:])
     exprs = (*own, *columns[width:])
     return ProjectExec(child, exprs, names, "what rows are looked up by"), places

@@ -23,6 +23,15 @@ def refused(text: str, **parameters: object) -> CqlError:
 
 
 CASES = [
+    # functions
+    ("SELECT ^medan(a) FROM s", "unknown function medan", "did you mean median"),
+    ("SELECT ^cuont(a) FROM s", "unknown function cuont", "did you mean count"),
+    ("SELECT ^zzz(a) FROM s", "unknown function zzz", "SHOW FUNCTIONS"),
+    ("SELECT ^row_numbr() OVER (ORDER BY ts) FROM s", "before OVER", "did you mean row_number?"),
+    ("SELECT ^zzz() OVER (ORDER BY ts) FROM s", "before OVER", "window functions: row_number"),
+    ("SELECT ^corr(a, x) FROM s", "the aggregate corr is not supported", "count, sum"),
+    ("SELECT ^bit_and(a) FROM s", "the aggregate bit_and is not supported", "median, percentile"),
+    ("SELECT ^bit_and(a, ts) FROM s", "& does not take int and timestamp", "whole numbers"),
     # names
     ("SELECT a FROM ^st", "there is no stream or table st", "did you mean s?"),
     ("SELECT a FROM ^db.fligts", "there is no stream or table db.fligts", "db.flights"),

@@ -33,7 +33,13 @@ CASES = [
     ("SHOW ¦STRAEMS", "after SHOW", "STREAMS"),
     ("SELECT a FROM S EMIT ¦CHANGS", "after EMIT", "did you mean CHANGES?"),
     ("SELECT a FROM S EMIT ¦SOON", "after EMIT", "CHANGES"),
-    ("SELECT a FROM S ON BAD ROW ¦SKIP", "after ON BAD ROW", "one of: FAIL, KEEP"),
+    ("SELECT a FROM S ON BAD ROW ¦SKIP", "after ON BAD ROW", "write ON BAD ROW FAIL or ON BAD ROW KEEP"),
+    ("SELECT a FROM S ON BAD ¦COLUMN FAIL", "expected ON BAD ROW", "write ON BAD ROW KEEP"),
+    ("CREATE STREAM s (a INT) UPDATE ¦ON (a)", "expected UPDATE KEY", "write UPDATE KEY (column, …)"),
+    ("CREATE STREAM s (a INT) ORDERED ¦a", "expected ORDERED BY", "write ORDERED BY column"),
+    ("CREATE STREAM s (a INT) IDLE ¦5 s", "expected IDLE AFTER", "write IDLE AFTER 5 SECONDS"),
+    ("CREATE STREAM s (a INT) MAX ¦5 s", "expected MAX ADVANCE", "write MAX ADVANCE 1 HOUR"),
+    ("STOP ¦q1", "expected QUERY after STOP", "write STOP QUERY q1"),
     ("SELECT a FROM S GROUP ¦a", "unexpected 'a'", "did you mean GROUP BY?"),
     ("SELECT a count¦(*) FROM S", "unexpected '('", "comma is probably missing before 'count'"),
     # windows
@@ -101,7 +107,7 @@ CASES = [
     ("SELECT arr[1¦, 2]", "expected ]", ""),
     ("SELECT ¦[1, 2]", "a list starts with its name", "ARRAY"),
     ("EXPLAIN¦", "a statement is missing", ""),
-    ("SET a ¦1", "expected =", ""),
+    ("SET a ¦1", "expected =", "SET a = value"),
     # characters
     ("SELECT ¦'abc FROM S", "this string is not closed", "add '"),
     ('SELECT ¦"abc FROM S', "this name is not closed", 'add "'),

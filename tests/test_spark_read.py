@@ -212,6 +212,12 @@ def test_int96_and_nanoseconds_become_microseconds_in_utc(
     assert found.schema.field("ts").type == pa.timestamp("us", "UTC")
     expected = [value.replace(tzinfo=dt.UTC) for value in [*values, MOMENT]]
     assert found["ts"].to_pylist() == expected
+    finer = pa.table({"ts": pa.array([1], pa.timestamp("ns", "UTC"))})
+    pq.write_table(finer, folder / "b.parquet")
+    files = files_of(spark, tables("finer", schema, folder, "parquet"))
+    with pytest.raises(CatalogError, match="would lose data") as caught:
+        list(read_batches(files))
+    assert (caught.value.hint or "").startswith("its times are finer than the microseconds")
 
 
 @pytest.mark.spark

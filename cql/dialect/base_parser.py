@@ -294,12 +294,13 @@ class BaseParser(parser.Parser):
         self._advance(len(words))
         return True
 
-    def require(self, *words: str, after: str) -> None:
+    def require(self, *words: str, after: str, whole: str) -> None:
+        """The next words must be these; the hint is the ``whole`` clause unless one is misspelt."""
         for word in words:
             if not self.accept(word):
                 shown = " ".join(words)
-                hint = did_you_mean(self._curr.text, [word]) if self._curr else None
-                self.refuse(f"expected {shown} after {after}", hint=hint)
+                close = did_you_mean(self._curr.text, [word], few=0) if self._curr else None
+                self.refuse(f"expected {shown} after {after}", hint=close or f"write {whole}")
 
     def one_of(self, words: Collection[str], after: str) -> str:
         """The next word, which must be one of these."""
@@ -308,7 +309,9 @@ class BaseParser(parser.Parser):
             if self.accept(*parts):
                 return word
         shown = ", ".join(sorted(words))
-        hint = did_you_mean(self._curr.text, words) if self._curr else None
+        hint = did_you_mean(self._curr.text, words, few=0) if self._curr else None
+        if hint is None and len(words) <= 4:
+            hint = "write " + " or ".join(f"{after} {word}" for word in words)
         raise self.refusal(f"expected one of {shown} after {after}", hint=hint)
 
     def name(self, what: str = "a name") -> exp.Identifier:

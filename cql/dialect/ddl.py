@@ -240,7 +240,7 @@ class CqlParser(QueryParser):
     def _if(self, *words: str) -> bool:
         if not self.accept("IF"):
             return False
-        self.require(*words[1:], after="IF")
+        self.require(*words[1:], after="IF", whole=" ".join(words))
         return True
 
     def _constant(self, replace: bool) -> exp.Expr:
@@ -270,7 +270,7 @@ class CqlParser(QueryParser):
         if token.token_type == TokenType.FROM:
             self._one_source(args, token)
             self._advance()
-            self.require("TABLE", after="FROM")
+            self.require("TABLE", after="FROM", whole="FROM TABLE name")
             args["from_table"] = self.object_name("the name of a table")
             if self.accept("OPTIONS"):
                 args["options"] = self._options(equals=False)
@@ -441,7 +441,8 @@ class CqlParser(QueryParser):
     # ----------------------------------------------------------------- clauses of a stream
 
     def _ordered_by(self) -> exp.Expr:
-        self.require("ORDERED", "BY", after="the name of the stream")
+        whole = "ORDERED BY column [WITHIN 5 SECONDS]"
+        self.require("ORDERED", "BY", after="the name of the stream", whole=whole)
         column = self.name("a column")
         unit = None
         if self._match(TokenType.IN):
@@ -462,11 +463,13 @@ class CqlParser(QueryParser):
         self._advance()
         if not self.accept("FOR"):
             column = self.name("a column")
-            self.require("DELAY", after="WATERMARK <column>")
+            whole = "WATERMARK column DELAY OF INTERVAL 5 SECONDS"
+            self.require("DELAY", after="WATERMARK <column>", whole=whole)
             self.accept("OF")
             return nodes.Watermark(this=column, delay=self.parse_duration("DELAY"))
         column = self.name("a column")
-        self.require("AS", after="WATERMARK FOR <column>")
+        whole = "WATERMARK FOR column AS column - INTERVAL '5' SECOND"
+        self.require("AS", after="WATERMARK FOR <column>", whole=whole)
         expression = self._parse_disjunction()
         if expression is None:
             self.refuse_unexpected("an expression is missing after AS")
@@ -490,7 +493,8 @@ class CqlParser(QueryParser):
         return nodes.Watermark(this=column, expression=expression)
 
     def _update_key(self) -> exp.Expr:
-        self.require("UPDATE", "KEY", after="the name of the stream")
+        whole = "UPDATE KEY (column, …)"
+        self.require("UPDATE", "KEY", after="the name of the stream", whole=whole)
         if self._curr.token_type == TokenType.L_PAREN:
             return nodes.UpdateKey(expressions=self.names("a column"))
         if self.at_name() and self._curr.text.upper() not in self.CLAUSES:
@@ -523,17 +527,20 @@ class CqlParser(QueryParser):
         return nodes.Rate(this=number, unit=self.one_of(("HZ", "KHZ", "MHZ"), "RATE …"))
 
     def _idle_after(self) -> exp.Expr:
-        self.require("IDLE", "AFTER", after="the name of the stream")
+        whole = "IDLE AFTER 5 SECONDS"
+        self.require("IDLE", "AFTER", after="the name of the stream", whole=whole)
         return nodes.IdleAfter(this=self.parse_duration("IDLE AFTER"))
 
     def _heartbeat(self) -> exp.Expr:
-        self.require("HEARTBEAT", "EVERY", after="the name of the stream")
+        whole = "HEARTBEAT EVERY 1 SECOND SLACK 2 SECONDS"
+        self.require("HEARTBEAT", "EVERY", after="the name of the stream", whole=whole)
         every = self.parse_duration("EVERY")
-        self.require("SLACK", after="HEARTBEAT EVERY …")
+        self.require("SLACK", after="HEARTBEAT EVERY …", whole=whole)
         return nodes.Heartbeat(every=every, slack=self.parse_duration("SLACK"))
 
     def _max_advance(self) -> exp.Expr:
-        self.require("MAX", "ADVANCE", after="the name of the stream")
+        whole = "MAX ADVANCE 1 HOUR"
+        self.require("MAX", "ADVANCE", after="the name of the stream", whole=whole)
         return nodes.MaxAdvance(this=self.parse_duration("MAX ADVANCE"))
 
     def _punctuate(self) -> exp.Expr:
@@ -543,7 +550,7 @@ class CqlParser(QueryParser):
             if self.accept("WITHIN"):
                 made.set("within", self.parse_duration("WITHIN"))
             return made
-        self.require("ON", after="PUNCTUATE")
+        self.require("ON", after="PUNCTUATE", whole="PUNCTUATE ON column")
         made = nodes.Punctuate(this=self.name("a column"))
         if self.accept("WHEN"):
             made.set("when", self.name("a column"))
@@ -554,7 +561,7 @@ class CqlParser(QueryParser):
     # ----------------------------------------------------------------- the short statements
 
     def insert(self) -> exp.Expr:
-        self.require("INTO", after="INSERT")
+        self.require("INTO", after="INSERT", whole="INSERT INTO table SELECT …")
         self._match(TokenType.TABLE)
         table = self.object_name("the name of a table")
         columns: list[exp.Expr] = []
@@ -578,7 +585,8 @@ class CqlParser(QueryParser):
         if not self._curr:
             return nodes.SetSetting(this=name)
         if not self._match(TokenType.EQ) and not self.accept("TO"):
-            self.refuse_unexpected("expected = after the name of the setting")
+            hint = f"SET {name.name} = value"
+            self.refuse("expected = after the name of the setting", hint=hint)
         return nodes.SetSetting(this=name, expression=self._value("a value"))
 
     def reset_(self) -> exp.Expr:
@@ -655,7 +663,7 @@ class CqlParser(QueryParser):
         return nodes.DropObject(this=name, kind=kind, exists=exists or None)
 
     def stop(self) -> exp.Expr:
-        self.require("QUERY", after="STOP")
+        self.require("QUERY", after="STOP", whole="STOP QUERY q1")
         token = self._curr
         if self._match(TokenType.NUMBER):
             return nodes.StopQuery(this=self.placed(exp.Literal.number(token.text), token))

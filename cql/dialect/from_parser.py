@@ -523,7 +523,8 @@ class FromParser(BaseParser):
             self.refuse("this item has two watermarks", hint="remove one of them")
         self._advance()
         column = self.name("a column")
-        self.require("DELAY", after="WATERMARK …")
+        whole = "WATERMARK column DELAY OF INTERVAL 5 SECONDS"
+        self.require("DELAY", after="WATERMARK …", whole=whole)
         self.accept("OF")
         delay = self.parse_duration("DELAY OF")
         node = nodes.FromWatermark(this=column, delay=delay)
@@ -615,7 +616,7 @@ class FromParser(BaseParser):
             return None
         token = self._curr
         self._advance(2)
-        self.require("AS", "OF", after=f"FOR {word}")
+        self.require("AS", "OF", after=f"FOR {word}", whole=f"FOR {word} AS OF time")
         at = self._parse_bitwise()
         if at is None:
             self.refuse("an expression is missing after AS OF")

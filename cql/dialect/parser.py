@@ -321,7 +321,8 @@ class QueryParser(FromParser):
             self.close_paren()
         elif scheme == "RANGE":
             self.refuse("RANGE needs its key in parentheses", hint="PARTITION BY RANGE(k) INTO 8")
-        self.require("INTO", after=f"PARTITION BY {scheme}{'(…)' if keys else ''}")
+        partition = f"PARTITION BY {scheme}{'(…)' if keys else ''}"
+        self.require("INTO", after=partition, whole=f"{partition} INTO 8")
         number = self._parse_unary()
         if number is None:
             self.refuse_unexpected("a number of partitions is missing after INTO")
@@ -354,12 +355,13 @@ class QueryParser(FromParser):
 
     def on_bad_row(self) -> exp.Expr:
         token = self._curr
-        self.require("ON", "BAD", "ROW", after="the query")
+        self.require("ON", "BAD", "ROW", after="the query", whole="ON BAD ROW KEEP")
         return self.placed(nodes.OnBadRow(this=self.one_of(("FAIL", "KEEP"), "ON BAD ROW")), token)
 
     def late_output(self) -> exp.Expr:
         token = self._curr
-        self.require("LATE", "OUTPUT", "INTO", after="the query")
+        whole = "LATE OUTPUT INTO table"
+        self.require("LATE", "OUTPUT", "INTO", after="the query", whole=whole)
         return self.placed(nodes.LateOutput(this=self.object_name("the name of a table")), token)
 
     # ----------------------------------------------------------------- hints
