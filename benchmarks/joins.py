@@ -1,4 +1,4 @@
-"""Figures 5, 8, 10, 11 and 12 of the out-of-order paper: joins in order and out of order.
+"""Figures 5, 6, 8, 10, 11 and 12 of the out-of-order paper: joins in order and out of order.
 
 The inputs are replayed as their rows would arrive. In order is what such a system has to do: unions
 merge, and a join's result is sorted before it is aggregated.
@@ -51,6 +51,15 @@ _FIGURE_5 = (
     '"Overall, the OOP evaluation of the join query maintains 3 minutes fewer of S0 tuples, and'
     ' produces most join results earlier than the IOP evaluation." (§5.3)'
 )
+#: Figure 6: the band, in seconds below and above S0.ts, and by how much it is larger.
+BELOW, ABOVE, WIDER = 3, 2, (1, 2, 4, 8)
+_FIGURE_6 = (
+    '"As the figure shows, when both S0 and S1 progress to time 6, the join needs to buffer results'
+    " produced by S0 tuples with ts values between 4 and 6. In general, the required buffering for"
+    " ordering join output in IOP systems increases with the band size of the join predicate. […] In"
+    " OOP systems, join results can be released on the fly, without any delay or buffering, and"
+    ' processed immediately by a subsequent operator." (§5.3)'
+)
 _FIGURE_8 = (
     '"Joint punctuation is independent of band size, and therefore can be produced earlier than'
     " individual punctuation. This difference may be significant for joins where band size is large"
@@ -77,6 +86,7 @@ def figures(rows: int | None = None) -> Iterator[Figure]:
     """``rows``: of each link, instead of those of RATE."""
     rate = RATE if rows is None else rows / SECONDS
     yield _held(rate)
+    yield buffered(rate)
     yield _joint(rate)
     yield _tumbling(rate)
     yield from _bands(rate)
@@ -229,6 +239,89 @@ def _held_rows(
                 most[side] = max(most[side], m.get(f"peak_{side}", 0))
     columns = [np.concatenate([integers(b.column(c)) for b in batches]) for c in (0, 1)]
     return most, checksum(*columns)
+
+
+def buffered(rate: float) -> Figure:
+    """Figure 6. The streams have so many rows each in every second, and come a second at a time."""
+    a_second = max(1, round(rate / 100))
+    area = "the area of the figure"
+    series: dict[str, list[float]] = {IN_ORDER: [], OUT_OF_ORDER: [], area: []}
+    seconds: dict[str, list[float]] = {IN_ORDER: [], OUT_OF_ORDER: []}
+    right = True
+    for wider in WIDER:
+        below, above = BELOW * wider, ABOVE * wider
+        sorted_, answer = _results_held(a_second, below, above, " ORDER BY S0.ts")
+        passed, same = _results_held(a_second, below, above, "")
+        right &= answer == same
+        series[IN_ORDER].append(sorted_.held)
+        series[OUT_OF_ORDER].append(passed.held)
+        # those of S0 tuples of the last ``above`` seconds, each with S1 tuples from ``below`` before
+        # it up to now; the second before these is over, as no S1 tuple of its band is to come
+        pairs = sum(below + 1 + behind for behind in range(above))
+        series[area].append(pairs * a_second**2)
+        for name, held in ((IN_ORDER, sorted_), (OUT_OF_ORDER, passed)):
+            seconds[name].append(held.behind)
+    exact = series[IN_ORDER] == series[area]
+    goals = [ABOVE * wider for wider in WIDER]
+    checks = [
+        Check(f"seconds of S0 that wait at a band of -{BELOW}/+{ABOVE}", seconds[IN_ORDER][0],
+              "the paper: 2, from 4 to 6", seconds[IN_ORDER] == goals),
+        Check("results in order : the area", series[IN_ORDER][-1] / series[area][-1], "1", exact),
+        Check("results that wait out of order", max(series[OUT_OF_ORDER]),
+              "the paper: no buffering", not any(series[OUT_OF_ORDER])),
+        Check("seconds that results wait out of order", max(seconds[OUT_OF_ORDER]),
+              "the paper: no delay", not any(seconds[OUT_OF_ORDER])),
+    ]  # fmt: skip
+    return Figure(
+        "figure6",
+        f"Figure 6: results of a band join that wait for others before them, {a_second} rows a"
+        " second in each input",
+        (_FIGURE_6,),
+        f"how many times a band of -{BELOW}/+{ABOVE} seconds", WIDER, "results that wait", series,
+        checks, right,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Results that wait at most, and seconds of event time that they are behind when they leave,
+    beyond the later of their own two."""
+
+    held: int
+    behind: int
+
+
+def _results_held(a_second: int, below: int, above: int, order: str) -> tuple[_Held, Answer]:
+    """What waits between the join and whoever takes its results."""
+    import pyarrow as pa
+
+    length = 4 * (below + above) + 20
+    times = np.repeat(np.arange(length), a_second) * SECOND + T0
+    held = behind = 0
+    with cql.connect(spark=False, join_operator="oop_join", runtime="depth_first") as session:
+        ts = pa.array(times).view(pa.timestamp("us", "UTC"))
+        for name in ("S0", "S1"):
+            session.create_stream(f"{name}_rows", pa.table({"ts": ts}), "ts")
+            session.sql(f"""
+                CREATE STREAM {name} (ts timestamp) ORDERED BY ts USING replay OPTIONS
+                (table '{name}_rows', time 'ts', step '1 second')""")
+        asked: Any = session.sql(f"""
+            SELECT S0.ts, S1.ts AS other FROM S0, S1 WHERE S1.ts
+            BETWEEN S0.ts - INTERVAL {below} SECONDS AND S0.ts + INTERVAL {above} SECONDS{order}""")
+        batches = []
+        for batch in asked:
+            batches.append(batch)
+            reached = asked.progress().event_time
+            if reached is None or reached >= times[-1]:
+                continue  # what the end of the inputs releases
+            own = integers(batch.column(0))
+            if not order:
+                own = np.maximum(own, integers(batch.column(1)))
+            behind = max(behind, int((reached - own.max()) // SECOND))
+            waiting = [m["held"] for m in asked.metrics() if m["operator"].startswith("sort")]
+            held = max(held, sum(waiting))
+    columns = [np.concatenate([integers(b.column(c)) for b in batches]) for c in (0, 1)]
+    return _Held(held, behind), checksum(*columns)
 
 
 def _joint(rate: float) -> Figure:

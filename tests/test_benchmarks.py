@@ -196,8 +196,23 @@ def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in {"BANDS": (1, 5), "SKEWS": (1, 5), "SECONDS": 30, "SLOWLY": 100}.items():
         monkeypatch.setattr(joins, name, value)
     made = [drawn(one, options) for one in joins.figures(1_000)]
-    assert [one.name for one in made][:3] == ["figure5", "figure8", "figure10"]
-    assert made[1].checks[0].met
+    assert [one.name for one in made][:4] == ["figure5", "figure6", "figure8", "figure10"]
+    assert made[2].checks[0].met
+
+
+def test_figure_6(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When both inputs are at 6, results of S0 at 5 and 6 wait: with S1 from 2 and from 3 to 6. Of
+    two rows a second there are four times as many."""
+    monkeypatch.setattr(joins, "WIDER", (1, 2))
+    for rate, times in ((100, 1), (200, 4)):
+        made = drawn(joins.buffered(rate), options)
+        assert made.series == {
+            "in order": [9 * times, 34 * times],
+            "out of order": [0, 0],
+            "the area of the figure": [9 * times, 34 * times],
+        }
+        assert [check.value for check in made.checks] == [2, 1, 0, 0]
+        assert all(check.met for check in made.checks)
 
 
 def test_skewed_joins(options: Options) -> None:
