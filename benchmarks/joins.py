@@ -56,8 +56,8 @@ BELOW, ABOVE, WIDER = 3, 2, (1, 2, 4, 8)
 _FIGURE_6 = (
     '"As the figure shows, when both S0 and S1 progress to time 6, the join needs to buffer results'
     " produced by S0 tuples with ts values between 4 and 6. In general, the required buffering for"
-    " ordering join output in IOP systems increases with the band size of the join predicate. […] In"
-    " OOP systems, join results can be released on the fly, without any delay or buffering, and"
+    " ordering join output in IOP systems increases with the band size of the join predicate. […]"
+    " In OOP systems, join results can be released on the fly, without any delay or buffering, and"
     ' processed immediately by a subsequent operator." (§5.3)'
 )
 _FIGURE_8 = (
@@ -255,8 +255,8 @@ def buffered(rate: float) -> Figure:
         right &= answer == same
         series[IN_ORDER].append(sorted_.held)
         series[OUT_OF_ORDER].append(passed.held)
-        # those of S0 tuples of the last ``above`` seconds, each with S1 tuples from ``below`` before
-        # it up to now; the second before these is over, as no S1 tuple of its band is to come
+        # S0 tuples of the last ``above`` seconds wait, each with S1 tuples from ``below`` seconds
+        # before it up to now. For those before them no S1 tuple of the band is to come.
         pairs = sum(below + 1 + behind for behind in range(above))
         series[area].append(pairs * a_second**2)
         for name, held in ((IN_ORDER, sorted_), (OUT_OF_ORDER, passed)):

@@ -195,6 +195,7 @@ def test_figure_3(options: Options) -> None:
 def test_figures_of_joins(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"BANDS": (1, 5), "SKEWS": (1, 5), "SECONDS": 30, "SLOWLY": 100}.items():
         monkeypatch.setattr(joins, name, value)
+    monkeypatch.setattr(joins, "WIDER", (1,))
     made = [drawn(one, options) for one in joins.figures(1_000)]
     assert [one.name for one in made][:4] == ["figure5", "figure6", "figure8", "figure10"]
     assert made[2].checks[0].met
