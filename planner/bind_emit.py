@@ -74,7 +74,7 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
         return replace(plan, input=held(binder, plan.input, emit))
     if isinstance(plan, Union) and not progressing(plan):
         return replace(plan, inputs=tuple(held(binder, i, emit) for i in plan.inputs))
-    time = _time(plan)
+    time = time_of(plan)
     if time is None:
         raise binder.error(
             f"{CLAUSE} waits until event time has passed a row, and no time progresses here",
@@ -114,7 +114,7 @@ def _closes(plan: Logical) -> bool:
             return False
 
 
-def _time(plan: Logical) -> Expr | None:
+def time_of(plan: Logical) -> Expr | None:
     """The time of a row; None where none progresses."""
     fields = plan.schema.fields
     live = progressing(plan)

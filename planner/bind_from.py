@@ -16,6 +16,7 @@ from cql.model import Field, Schema
 from cql.planner import bind_window
 from cql.planner.bind_computed import computed_above, is_computed
 from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
+from cql.planner.bind_numbers import numbered
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
 from cql.planner.catalog import Progress, Relation, Statistics, StreamSpec
@@ -23,12 +24,9 @@ from cql.planner.context import Binder, Bound, Env, fold
 from cql.planner.expr import Column
 from cql.planner.logical import (
     Bucket,
-    Filter,
     Logical,
-    Number,
     Project,
     Scan,
-    Sort,
     Union,
     Values,
     Watermark,
@@ -523,34 +521,6 @@ def _with_bracket(binder: Binder, item: Item, node: StreamWindow) -> Item:
         item = replace(item, plan=plan, hidden=item.hidden + more)
     window = bind_window.bracket(binder, node, item.plan, find)
     return replace(item, window=bracket_window(item.plan, window, text, pos))
-
-
-def numbered(binder: Binder, plan: Logical, node: StreamWindow, find: bind_window.Lookup) -> Number:
-    """``plan`` with the number of each row, or of each window of its key, as its last column."""
-    if not _has_order(plan):
-        raise binder.error(
-            "a window of ROWS with SLIDE counts rows in their order, and the rows of this query"
-            " have none",
-            node,
-            hint="end the subquery with ORDER BY ts, a time that progresses",
-        )
-    return Number(plan, binder.pos(node), bind_window.key_windows(binder, node, find))
-
-
-def _has_order(plan: Logical) -> bool:
-    """Whether rows come in an order that no choice of operators changes: that of arrival, of a
-    replay, or of ORDER BY."""
-    match plan:
-        case Scan() | Values():
-            return True
-        case Filter() | Project():
-            return _has_order(plan.input)
-        case Union():
-            return all(isinstance(i, Scan) for i in plan.inputs)
-        case Sort():
-            return plan.window_end is None
-        case _:
-            return False
 
 
 def _window_table(binder: Binder, node: WindowTable, env: Env) -> Item:

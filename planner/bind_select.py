@@ -19,7 +19,8 @@ from cql.dialect.nodes import GroupWindow
 from cql.planner import bind_partition, bind_window
 from cql.planner.bind_expr import AUXILIARY, ExprBinder, before_over, direction, parameter
 from cql.planner.bind_expr import printed as column_name
-from cql.planner.bind_from import From, as_column, bind_from, numbered
+from cql.planner.bind_from import From, as_column, bind_from
+from cql.planner.bind_numbers import numbered
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr, Literal, columns_of

@@ -21,8 +21,10 @@ from cql.planner.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,
+    KeyWindowsExec,
     LateRowsExec,
     MergeUnionExec,
+    NumberExec,
     OnTimeExec,
     Physical,
     ProjectExec,
@@ -292,6 +294,10 @@ def _through(node: Physical, wanted: int | None) -> int | None:
             return node.window_end
         case SlackExec():
             return node.attribute
+        case KeyWindowsExec():
+            return None
+        case NumberExec() if wanted is not None and wanted >= len(node.input.schema):
+            return None  # numbers rise with the rows
         case DupelimExec():
             return node.by if wanted is None else wanted
         case BucketExec() if wanted is not None and wanted >= len(node.input.schema):

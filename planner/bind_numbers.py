@@ -1,0 +1,113 @@
+"""The rows that windows of ROWS with SLIDE count, in an order that no choice of operators, runtimes
+or morsels changes: that in which they come, that of ORDER BY, or, of a join of streams, that of
+their times.
+
+Pairs of a join come as its operator finds them, and those of one time in any order. They are sorted
+then: by the time of a pair, the later of its members' (as an in-order join gives them, in-order
+paper §2), or as ORDER BY says, and at one time by their columns. Rows that are equal in all of them
+are the same to a window.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from cql.dialect.nodes import StreamWindow
+from cql.planner.bind_emit import time_of
+from cql.planner.bind_window import Lookup, key_windows
+from cql.planner.context import Binder
+from cql.planner.expr import Column
+from cql.planner.logical import (
+    Filter,
+    Join,
+    Logical,
+    Number,
+    Project,
+    Scan,
+    Sort,
+    SortKey,
+    SubqueryJoin,
+    Union,
+    Unnest,
+    Values,
+    Watermark,
+)
+from cql.planner.properties import is_constant, looks_up
+from cql.planner.relations import is_append_only
+from cql.planner.scope import column_of
+from cql.planner.trees import replace
+
+CLAUSE = "a window of ROWS with SLIDE"
+
+
+def numbered(binder: Binder, plan: Logical, node: StreamWindow, find: Lookup) -> Number:
+    """``plan`` with the number of each row, or of each window of its key, as its last column."""
+    ordered = _in_order(binder, plan, node)
+    return Number(ordered, binder.pos(node), key_windows(binder, node, find))
+
+
+def _in_order(binder: Binder, plan: Logical, node: exp.Expr) -> Logical:
+    if _comes_in_order(plan):
+        return plan
+    match plan:
+        case Sort() if plan.window_end is None:
+            return plan if _comes_in_order(plan.input) else _told_apart(plan)
+        case Filter() | Project() if not _is_joined(plan):
+            return replace(plan, input=_in_order(binder, plan.input, node))
+        case Join(kind="inner" | "cross", condition=None):
+            raise binder.error(
+                f"{CLAUSE} counts rows before WHERE, and here those are all pairs of rows",
+                node,
+                hint="join by ON, or in a subquery: FROM (SELECT … FROM a, b WHERE …) AS j […]",
+            )
+        case _ if _is_joined(plan) and is_append_only(plan):
+            time = time_of(plan)
+            if time is not None:
+                key = SortKey(time, False, True)
+                sort = Sort(plan, (key,), None, 0, None, binder.pos(node), CLAUSE)
+                return _told_apart(sort)
+            raise binder.error(
+                f"{CLAUSE} counts rows in their order, and the rows of this join have none: no time"
+                " of theirs progresses",
+                node,
+                hint="end a subquery with ORDER BY; or declare ORDERED BY or WATERMARK on the"
+                " inputs of the join, and select their times",
+            )
+        case _:
+            raise binder.error(
+                f"{CLAUSE} counts rows in their order, and the rows of this query have none",
+                node,
+                hint="end the subquery with ORDER BY ts, a time that progresses",
+            )
+
+
+def _comes_in_order(plan: Logical) -> bool:
+    """Whether it is the order of arrival, or of a replay."""
+    match plan:
+        case Scan() | Values():
+            return True
+        case Filter() | Project() | Unnest() | Watermark():
+            return _comes_in_order(plan.input)
+        case SubqueryJoin():
+            return is_constant(plan.query) and _comes_in_order(plan.input)
+        case Union():
+            return all(isinstance(i, Scan) for i in plan.inputs)
+        case Join(kind="semi" | "anti"):  # each row of the stream once at most, as it comes
+            return looks_up(plan) and _comes_in_order(plan.left)
+        case _:
+            return False
+
+
+def _is_joined(plan: Logical) -> bool:
+    """Whether it is a join, behind filters and projections at the most."""
+    while isinstance(plan, Filter | Project):
+        plan = plan.input
+    return isinstance(plan, Join)
+
+
+def _told_apart(sort: Sort) -> Sort:
+    """A sort by all columns, after its own keys."""
+    known = {key.expr.index for key in sort.keys if isinstance(key.expr, Column)}
+    others = (column_of(sort, k) for k in range(len(sort.schema)) if k not in known)
+    more = tuple(SortKey(column, False, True) for column in others)
+    return replace(sort, keys=(*sort.keys, *more))
