@@ -30,7 +30,7 @@ from cql.catalog.convert import (
     read_schema,
 )
 from cql.catalog.punctuation import PutBack, first_rows, marks_of
-from cql.catalog.rows import SHOWN, TOGETHER, Rows, bad_input, salvage
+from cql.catalog.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, shape
 from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
@@ -448,6 +448,43 @@ def _one_by_one(values: list[Any], field: Field, what: str, row: int) -> Column:
         target = field.type.to_arrow()
         parts.append(cast(array, target, column=field.name, where=what, row=row + i))
     return pa.concat_arrays(parts)
+
+
+def whole_rows(data: Any, schema: Schema, what: str) -> list[Rows]:
+    """The rows of ``data`` (an iterable of items, or one of columns) in the types of ``schema``,
+    and the punctuation between them; CatalogError for the first that does not fit."""
+    table = as_table(data, what)
+    if table is not None:
+        items: list[Any] = [table]
+    elif hasattr(data, "__iter__") and not isinstance(data, str | bytes):
+        items = list(guarded(iter(data), what))
+    else:
+        raise CatalogError(
+            f"{what}: cannot read a {type_name(data)} as rows",
+            hint="give a list of tuples or mappings, an Arrow table or a frame",
+        )
+    for item in items:
+        _check_columns(item, schema, what)
+    rows = _Rows(schema, schema.fields, what, frozenset(schema.names))
+    shaper = Shaper(schema.fields)
+    found = []
+    for piece in rows.take(items):
+        if piece.rows.bad:
+            first = piece.rows.bad[0]
+            raise CatalogError(first.reason, hint=first.hint)
+        found.append(shape(shaper, piece.rows, row=piece.first, where=what))
+    return found
+
+
+def _check_columns(item: Any, schema: Schema, what: str) -> None:
+    """CatalogError for columns of an item that the schema lacks."""
+    table = None if _is_row(item) else as_table(item, what)
+    for name in () if table is None else table.column_names:
+        if schema.find(name) is None:
+            raise CatalogError(
+                f"{what}: unknown column {name}",
+                hint=did_you_mean(name, schema.names, what="columns are"),
+            )
 
 
 class _LiveFeed:

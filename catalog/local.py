@@ -23,6 +23,7 @@ from cql.catalog.formats import NAMES
 from cql.catalog.generator import RateSource
 from cql.catalog.iterables import IterableSource
 from cql.catalog.options import Options
+from cql.catalog.pushed import PushedSource
 from cql.catalog.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.sinks import MemorySink
 from cql.catalog.sources import (
@@ -38,6 +39,7 @@ from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
 from cql.planner.catalog import (
+    PUSH,
     Relation,
     Statistics,
     StreamDefinition,
@@ -116,6 +118,12 @@ class _Entry:
     relation: Callable[[], Relation]
     kind: str
     writer: Callable[[Schema], Sink] | None = None
+    pushed: PushedSource | None = None
+
+    def end(self) -> None:
+        """The name stands for it no longer: nothing can be pushed into it any more."""
+        if self.pushed is not None:
+            self.pushed.finish()
 
 
 class LocalCatalog:
@@ -155,6 +163,9 @@ class LocalCatalog:
             self._add(name, self._over_table(name, definition.table, definition, what), replace)
             return
         assert definition.format is not None
+        if definition.format.lower() == PUSH:
+            self._add(name, _pushed_entry(name, definition, what), replace)
+            return
         source = self._source_of_format(
             definition.format, definition.options, definition.schema, what
         )
@@ -165,8 +176,14 @@ class LocalCatalog:
             known = self._entries.get(_key(name))
             if known is None or known[1].kind != kind.lower():
                 return False
+            known[1].end()
             del self._entries[_key(name)]
             return True
+
+    def pushed(self, name: Name) -> PushedSource | None:
+        """The stream that rows are pushed into, None if it is no such one."""
+        known = self._entries.get(_key(name))
+        return None if known is None else known[1].pushed
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> Sink:
         known = self._entries.get(_key(name))
@@ -174,7 +191,8 @@ class LocalCatalog:
             if known[1].writer is None:
                 raise CatalogError(
                     f"{known[1].kind} {dotted(name)} takes no rows",
-                    hint="rows go into a table: CREATE TABLE name AS SELECT … makes one",
+                    hint="rows go into a table, CREATE TABLE name AS SELECT … makes one, or into a"
+                    " stream without a source",
                 )
             return known[1].writer(schema)
         if not create:
@@ -306,6 +324,8 @@ class LocalCatalog:
     def _add(self, name: Name, entry: _Entry, replace: bool) -> None:
         with self._lock:
             self._free(name, replace)
+            if (old := self._entries.get(_key(name))) is not None:
+                old[1].end()
             self._entries[_key(name)] = (name, entry)
 
     def _over_table(
@@ -362,7 +382,7 @@ class LocalCatalog:
                 return self._files(known, options, schema, what)
         raise CatalogError(
             f"{what}: unknown format {format}",
-            hint=did_you_mean(format, [*NAMES, "rate", "replay"], what="formats are"),
+            hint=did_you_mean(format, [*NAMES, PUSH, "rate", "replay"], what="formats are"),
         )
 
     def _files(
@@ -446,6 +466,27 @@ def _fixed(
         definition,
     )
     return _Entry(lambda: relation, kind)
+
+
+def _pushed_entry(name: Name, definition: StreamDefinition, what: str) -> _Entry:
+    spec = definition.spec
+    source = PushedSource(definition.options, what=what, declared=definition.schema, spec=spec)
+    check_spec(spec, source.schema, what)
+
+    def relation() -> Relation:
+        return StoredRelation(
+            name,
+            "stream",
+            source.schema,
+            spec,
+            source.bounded,
+            lambda: source,
+            source.statistics,
+            {},
+            definition,
+        )
+
+    return _Entry(relation, "stream", source.sink, source)
 
 
 def _memory_table_entry(name: Name, table: MemoryTable, what: str) -> _Entry:

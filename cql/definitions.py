@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.errors import BindError, NotSupportedError, did_you_mean
 from cql.names import SessionCatalog
+from cql.planner.catalog import PUSH
 from cql.result import Result, done
 
 if TYPE_CHECKING:
@@ -46,15 +48,19 @@ class Definitions:
         return None if relation is None else relation.kind
 
     def create_stream(self, bound: st.CreateStream) -> Result:
-        if bound.definition.table is None and bound.definition.format is None:
+        definition = bound.definition
+        if definition.table is None and definition.format is None and definition.schema is not None:
+            definition = replace(definition, format=PUSH)
+        elif definition.table is None and definition.format is None:
             raise BindError(
                 "CREATE STREAM needs to know where its rows come from",
                 position=bound.pos,
-                hint="FROM TABLE t, USING csv OPTIONS (path '…'), or WITH ('connector' = …)",
+                hint="FROM TABLE t, USING csv OPTIONS (path '…'), WITH ('connector' = …), or a list"
+                " of columns, for rows that INSERT and session.push give",
             )
         if self._taken(bound, "stream"):
             return done(f"stream {'.'.join(bound.name)} exists already")
-        self.catalog.create_stream(bound.name, bound.definition, replace=bound.replace)
+        self.catalog.create_stream(bound.name, definition, replace=bound.replace)
         return done(f"stream {'.'.join(bound.name)} created")
 
     def create_view(self, bound: st.CreateView) -> Result:

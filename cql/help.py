@@ -92,6 +92,7 @@ integer ts means, so that durations may be used. A Spark table that is followed 
 stream gives the rows that it has, then those that it gets. From Python:
 session.create_stream('flights', table, ordered_by='ts', slack='5 minutes').
 
+Without a source, CREATE STREAM s (columns) takes rows from INSERT INTO s and session.push("s", …).
 To try something without data: USING rate makes rows (ts, key, value), rows_per_second of them until
 you stop it; or, with rows '1000', a thousand at once.""",
         (

@@ -45,6 +45,7 @@ from cql.executor.scaling import cores
 from cql.foreign import error_text
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
+from cql.pushing import Pushing
 from cql.pyspark_names import pyspark_names
 from cql.query import Query, Recipe
 from cql.recipes import Origin, RunPlan, recipe, target
@@ -90,7 +91,7 @@ def connect(spark: Any = None, *, functions: Functions | None = None, **settings
 
 
 @pyspark_names
-class Session:
+class Session(Pushing):
     """Made by ``connect``; a context manager that closes itself. Methods may be called from any
     thread. ``on_notice`` takes the text of a notice, once each; by default a CqlWarning is issued.
     """
@@ -264,6 +265,8 @@ class Session:
             case st.Insert():
                 return self._insert(bound, origin)
             case st.CreateStream():
+                if bound.replace:
+                    self._not_written(bound.name, bound.pos)
                 return self._definitions.create_stream(bound)
             case st.CreateView():
                 return self._definitions.create_view(bound)

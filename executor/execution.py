@@ -429,6 +429,7 @@ class Execution:
                 if timers.heard(k):
                     told = told_idle(feed, turns.serial, turns.sequence, idle=False)
                     yield from self._admit(k, told)
+                self._tell_notices(feed)  # of where the source begins, before its first rows
                 yield from self._open(k)
             yield from self._units()
 

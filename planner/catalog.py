@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink, Source
 
 
+#: The format of a stream that has no source of its own: rows are pushed into it.
+PUSH = "push"
+
+
 class TimeUnit(Enum):
     """What one step of an integer event time means, in microseconds (nanoseconds: 1000 a step)."""
 

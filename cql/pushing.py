@@ -1,0 +1,83 @@
+"""The methods of a session for streams that rows are pushed into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cql.declare import as_columns, is_spark_frame, parts_of
+from cql.errors import BindError, did_you_mean
+from cql.model import Punctuation
+
+if TYPE_CHECKING:
+    from cql.catalog.pushed import PushedSource
+    from cql.names import SessionCatalog
+
+
+class Pushing:
+    """What ``Session`` inherits. Any thread may push; each push is taken as a whole, behind those
+    before it."""
+
+    catalog: SessionCatalog
+
+    def _check_open(self) -> None:
+        raise NotImplementedError
+
+    def push(self, name: str, rows: Any, *, timeout: float | None = None) -> int:
+        """Rows for a stream that was created without a source: a list (or other iterable) of
+        tuples, mappings, Arrow batches or ``cql.Punctuation``, an Arrow table, a frame, a query
+        that ends. Gives their number. All are taken, or none: CatalogError says which does not fit
+        the columns, and that queries have not read enough of the rows before for ``timeout``
+        seconds (30)."""
+        self._check_open()
+        source, what = self._pushed(name), f"rows for {name}"
+        if is_spark_frame(rows):
+            from cql.catalog.spark_frame import BatchFrame
+
+            rows = BatchFrame(rows, what).table()
+        return source.push(as_columns(rows, what), timeout)
+
+    def punctuate(self, name: str, value: Any, column: str | None = None) -> None:
+        """Promises that no later row of the stream has a time before ``value``; those that come
+        nevertheless are late. ``column`` may be left out where one alone progresses."""
+        self._check_open()
+        source = self._pushed(name)
+        if column is None:
+            relation = self.catalog.find(parts_of(name))
+            spec = None if relation is None else relation.stream
+            columns = list(dict.fromkeys(p.column for p in (spec.progress if spec else ())))
+            computed = None if spec is None else spec.computed_progress
+            if computed is not None and not columns:
+                raise BindError(
+                    f"stream {name} computes {computed.column}, and promises are on stored ones",
+                    hint=f"declare {computed.column} as a stored column, and push its values",
+                )
+            if len(columns) != 1:
+                raise BindError(
+                    f"stream {name} has {len(columns) or 'no'} columns that progress",
+                    hint="name one: session.punctuate(name, value, column)"
+                    if columns
+                    else "ORDERED BY ts, or PUNCTUATE ON ts, in CREATE STREAM",
+                )
+            column = columns[0]
+        source.push([Punctuation(column, value)])
+
+    def end(self, name: str) -> None:
+        """No row of the stream follows: the queries that read it end, and those that start later
+        read the rows that are kept."""
+        self._check_open()
+        self._pushed(name).finish()
+
+    def _pushed(self, name: str) -> PushedSource:
+        found = self.catalog.local.pushed(parts_of(name))
+        if found is None:
+            relation = self.catalog.find(parts_of(name))
+            if relation is not None:
+                raise BindError(
+                    f"{relation.kind} {name} takes no pushed rows",
+                    hint="CREATE STREAM s (columns) without a source does",
+                )
+            known = [".".join(n) for n in self.catalog.local.names()]
+            raise BindError(
+                f"there is no stream {name}", hint=did_you_mean(name, known, what="there are")
+            )
+        return found
