@@ -39,6 +39,8 @@ CASES = [
     ("CREATE STREAM s (a INT) ORDERED ¦a", "expected ORDERED BY", "write ORDERED BY column"),
     ("CREATE STREAM s (a INT) IDLE ¦5 s", "expected IDLE AFTER", "write IDLE AFTER 5 SECONDS"),
     ("CREATE STREAM s (a INT) MAX ¦5 s", "expected MAX ADVANCE", "write MAX ADVANCE 1 HOUR"),
+    ("CREATE STREAM ¦ORDERED BY a", "a name is missing before ORDERED BY", ""),
+    ("CREATE STREAM s FROM TABLE db.¦IDLE AFTER 5 s", "a name is missing before IDLE AFTER", ""),
     ("STOP ¦q1", "expected QUERY after STOP", "write STOP QUERY q1"),
     ("SELECT a FROM S GROUP ¦a", "unexpected 'a'", "did you mean GROUP BY?"),
     ("SELECT a count¦(*) FROM S", "unexpected '('", "comma is probably missing before 'count'"),

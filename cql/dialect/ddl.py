@@ -280,6 +280,9 @@ class CqlParser(QueryParser):
         else:
             key, parse = self.CLAUSES.get(token.text.upper(), ("", None))
             if parse is None or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+                clause = f"{self._prev.text} {token.text}".upper()
+                if clause in _STREAM_CLAUSES:  # its first word was read as a name
+                    self.refuse(f"a name is missing before {clause}", self._prev)
                 hint = did_you_mean(token.text, _STREAM_CLAUSES)
                 self.refuse(
                     f"{token.text!r} starts no clause of CREATE STREAM",
@@ -287,11 +290,11 @@ class CqlParser(QueryParser):
                 )
             if key in args and key not in _LISTS:
                 self.refuse(f"this stream has two {key.replace('_', ' ').upper()} clauses", token)
-            clause = self.placed(parse(self), token)
+            made = self.placed(parse(self), token)
             if key in _LISTS:
-                args.setdefault(key, []).append(clause)
+                args.setdefault(key, []).append(made)
             else:
-                args[key] = clause
+                args[key] = made
 
     def _one_source(self, args: dict[str, Any], token: Token) -> None:
         if any(key in args for key in ("from_table", "format", "with_options")):
