@@ -44,6 +44,7 @@ from cql.planner.scope import (
     Scope,
     column_of,
 )
+from cql.planner.text_keys import closed_by_text
 from cql.planner.trees import replace
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
@@ -338,7 +339,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
         split = bind_partition.of_aggregate(binder, clause, wanted, parts.partitions, node)
         node = replace(node, partitioning=split)
     lift = _Lift(binder, parts, node)
-    result: Logical = node
+    result = closed_by_text(node)
     if window is not None and window.first is not None:
         result = _windows_of_keys(node, window.rows)
     items = [lift.lifted(i.expr, i.node) for i in parts.items]

@@ -12,6 +12,7 @@ from cql.planner.expr import Column, Expr
 from cql.planner.logical import Aggregate, Logical, Project, Union
 from cql.planner.properties import progressing
 from cql.planner.scope import column_of
+from cql.planner.text_keys import closed_by_text
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:
@@ -102,4 +103,5 @@ def distinct(binder: Binder, bound: Bound, node: exp.Expr) -> Bound:
     shown = bound.plan.schema.fields[: bound.width]
     keys = tuple(Column(k, f.name, f.type, f.nullable) for k, f in enumerate(shown))
     names = tuple(f.name for f in shown)
-    return Bound(Aggregate(bound.plan, None, keys, (), names, binder.pos(node), distinct=True))
+    made = Aggregate(bound.plan, None, keys, (), names, binder.pos(node), distinct=True)
+    return Bound(closed_by_text(made))

@@ -180,6 +180,96 @@ def compile_pattern(pattern: str) -> tuple[PatternField, ...]:
     return tuple(fields)
 
 
+_UNITS = (
+    "year",
+    "quarter",
+    "month",
+    "day",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+)
+#: The letters that make a unit of what is known already, each group enough for it.
+_MAKES = (
+    ("quarter", "year", ("Q", "q")),
+    ("month", "year", ("M", "L")),
+    ("day", "month", ("d",)),
+    ("day", "year", ("D",)),
+    ("hour", "day", ("H", "ha")),
+    ("minute", "hour", ("m",)),
+    ("second", "minute", ("s",)),
+    ("millisecond", "second", ("3",)),
+    ("microsecond", "second", ("6",)),
+)
+#: The unit in which a letter is the same throughout.
+_OF = {
+    **{letter: unit for unit, _, groups in _MAKES for group in groups for letter in group},
+    "y": "year",
+    "u": "year",
+    "E": "day",
+    "1": "millisecond",
+    "4": "microsecond",
+    "X": "year",
+    "Z": "year",
+    "": "year",
+}
+
+
+def unit_of(pattern: str) -> str | None:
+    """The unit of ``date_trunc`` of which each value, and nothing finer, has a text of its own by
+    the pattern; None where there is none: ``dd`` alone is the same in every month, ``d.M`` leaves
+    the year out."""
+    fields = compile_pattern(pattern)
+    written = {_letter(f) for f in fields}
+    if not any(f.letter in ("y", "u") and f.width != 2 for f in fields) or not _tells_apart(fields):
+        return None
+    known = {"year"}
+    for unit, needed, groups in _MAKES:
+        if needed in known and any(written.issuperset(group) for group in groups):
+            known.add(unit)
+    finest = max(map(_UNITS.index, known))
+    return None if any(_UNITS.index(_OF[c]) > finest for c in written) else _UNITS[finest]
+
+
+def _letter(field: PatternField) -> str:
+    """Its letter; of a fraction how many digits are whole milliseconds or microseconds, or the next
+    smaller number of them."""
+    if field.letter != "S":
+        return field.letter
+    return next(str(n) for n in (6, 4, 3, 1) if field.width >= n)
+
+
+def _tells_apart(fields: tuple[PatternField, ...]) -> bool:
+    """Whether a text shows where each of its fields ends: one whose width varies stands beside
+    numbers of a fixed width only, up to what is neither a digit nor a letter."""
+    run: list[PatternField] = []
+    for field in (*fields, PatternField("", 0, ".")):
+        if field.letter:
+            run.append(field)
+            continue
+        loose = [f for f in run if _varies(f)]
+        numbers = all(_is_number(f) for f in run)
+        if loose and (len(loose) > 1 or field.text[0].isalnum() or (len(run) > 1 and not numbers)):
+            return False
+        run = []
+    return True
+
+
+def _is_number(field: PatternField) -> bool:
+    return not (field.letter in "EaXZ" or (field.letter in "ML" and field.width >= 3))
+
+
+def _varies(field: PatternField) -> bool:
+    """Whether its texts differ in length."""
+    if field.letter in "yu":
+        return field.width != 2
+    if not _is_number(field):
+        return field.letter in "MLE" and field.width == 4
+    return field.width < {"D": 3, "Q": 1, "q": 1, "S": 1}.get(field.letter, 2)
+
+
 def date_format(micros: int, pattern: str) -> str:
     days, rest = divmod(micros, DAY)
     return "".join(f.text or _written(f, days, rest) for f in compile_pattern(pattern))
