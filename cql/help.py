@@ -59,12 +59,14 @@ endless stream, too; other orders need an end. See also WINDOW, FUNCTIONS, TYPES
   [RANGE 1 day CUMULATE 1 hour]           grows by an hour, up to a day
   [RANGE 10000 SLIDE 10000]               over an integer attribute: in its own units
   [SESSION 5 minutes]                     rows of a group at most 5 minutes apart
+  [ROWS 100 SLIDE 10]                     over the numbers of the rows, as they come
+  [PARTITION BY k ROWS 100 SLIDE 10]      over those of each k
 
 Windows are [k * slide, k * slide + range), aligned to 1970-01-01 UTC. A window gives its rows when
 the stream has passed its end (see WATERMARK). The columns window_start, window_end and window_time
 belong to every windowed result. A window may also stand after the select list, as in the papers.
 Flink's and Spark's spellings mean the same: TUMBLE, HOP, and window(ts, '10 minutes').
-RANGE without SLIDE, ROWS and NOW are parsed; what cannot run yet is refused by name.""",
+Without SLIDE, [RANGE …], [ROWS …] and [NOW] are relations, whose rows also leave.""",
         (
             "SELECT count(*) FROM flights [RANGE 1 hour SLIDE 10 minutes]",
             "SELECT origin, max(dep_delay), window_start\n"

@@ -159,6 +159,25 @@ def test_groups_that_leave_make_room(
     assert found == expected
 
 
+def test_the_state_of_groups_that_have_left_is_given_back(session: Session) -> None:
+    """However long the stream is, and though one value holds its windows open far behind."""
+    session.set("morsel_rows", 64)
+    peaks = []
+    for n in (20_000, 80_000):
+        i = np.arange(n)
+        p, k = i % 40, i // 40 % 7
+        t = np.where(p == 0, np.maximum(i // 20 - 200, 0), i // 20)
+        data, clauses = pa.table({"t": t, "p": p, "k": k}), {"ordered_by": "t", "replace": True}
+        session.create_stream("s", data, punctuated_by=("p", 500), **clauses)
+        query = session.sql(
+            "SELECT p, k, count(*), window_end FROM s [RANGE 30 SLIDE 10] GROUP BY k, p"
+        )
+        assert isinstance(query, Query)
+        assert query.to_arrow().num_rows > n // 20
+        peaks.append(query.metrics()[-1]["peak_bytes"])
+    assert peaks[0] == peaks[1]
+
+
 def test_values_that_tell_nothing_are_forgotten(session: Session, small_blocks: None) -> None:
     """New values forever: memory is that of the ones that are not 10 behind yet."""
     rows = [(i // 4, f"value {i}") for i in range(4_000)]
