@@ -20,6 +20,8 @@ PART = 80
 LEVELS = 20
 #: What the call of a part weighs, in nodes.
 CALL = 6
+#: What a text function weighs, in nodes.
+TEXT = 5
 #: Calls whose arguments can be taken together in groups.
 _GROUPED = frozenset(("and", "or", "least", "greatest"))
 
@@ -51,6 +53,12 @@ def divide(expr: Expr) -> Divided:
         return Divided(expr, {})
     divider.parts.pop(id(found.expr), None)
     return Divided(found.expr, divider.parts)
+
+
+def size(expr: Expr) -> int:
+    """How much of it is compiled, in nodes: a table of constants counts as the value that is looked
+    up."""
+    return TEXT if is_text_node(expr) else _Divider().of(expr).all_nodes
 
 
 @dataclass(slots=True)

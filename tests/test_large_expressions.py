@@ -16,6 +16,7 @@ from cql.errors import CqlError, RunError
 from cql.executor import codegen, compiler_process, expression_parts, written
 from cql.executor.expression_lookup import choice, membership
 from cql.executor.expression_parts import divide
+from cql.executor.operators import rowscope
 from cql.memo import Memo
 from cql.planner.expr import Call, Case, Column, Expr, Literal, walk
 from cql.session import Session
@@ -213,6 +214,111 @@ def test_how_expressions_are_cut() -> None:
         leaves = [e for e in walk(expr) if not _children(e)]
         assert [e for e in walk(whole) if not _children(e)] == leaves
     assert divide(less(1)).parts == {}
+
+
+# --------------------------------------------------------------------------- many small ones
+
+SMALL = [
+    "v + w",
+    "CASE WHEN v > w THEN v * 2 ELSE w END",
+    "s",
+    "v / w",
+    "upper(s)",
+    "x * 2 > v",
+    "coalesce(v, w, 3)",
+    "concat_ws('-', s, v + w)",
+    "TRY_CAST(x AS INT) % 3",
+    "7",
+    "v IS NULL OR s < 't2'",
+    "CASE s WHEN 't3' THEN 'x' ELSE s END",
+]
+SUMS = [
+    "sum(v + w)",
+    "min(CASE WHEN v > 3 THEN x END)",
+    "count(nullif(v, w))",
+    "max(w * w)",
+    "avg(x)",
+    "sum(v * x)",
+]
+GROUPED = [
+    f"SELECT {', '.join(f'{e} AS c{k}' for k, e in enumerate(SMALL))} FROM a WHERE w > 0",
+    f"SELECT {', '.join(f'{e} AS c{k}' for k, e in enumerate(SUMS))}, window_end"
+    " FROM a [RANGE 20 SLIDE 20 WA ts] GROUP BY w",
+]
+
+
+def group_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few small expressions are computed together as many are."""
+    monkeypatch.setattr(rowscope, "MANY", 8)
+    monkeypatch.setattr(rowscope, "GROUP", 12)
+    monkeypatch.setattr(written, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+
+
+def test_groups_give_what_each_gives(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several workers are in the same functions, each with words of its own."""
+    session.set("morsel_rows", 16)
+    session.set("partitions", 3)
+    session.set("workers", 2)
+    whole = [session.sql(text).to_arrow() for text in GROUPED]
+    group_small(monkeypatch)
+    session.set("runtime", "ordered")
+    for text, expected in zip(GROUPED, whole, strict=True):
+        query = session.sql(text)
+        found = query.to_arrow()
+        assert str(query.explain("kernel")).count("def part") > 1
+        for name in expected.column_names:
+            assert _same(expected[name].to_pylist(), found[name].to_pylist()), name
+
+
+def test_a_row_that_fails_in_a_group(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It alone, and for the expression that failed first."""
+    group_small(monkeypatch)
+    text = (
+        "SELECT v + w AS a, w * 2 AS b, 100 / (v - 3) AS c, 10 % (v - 3) AS d, upper(s) AS e FROM a"
+    )
+    with pytest.raises(CqlError, match="division by zero") as caught:
+        session.sql(text).to_arrow()
+    assert (caught.value.line, caught.value.column) == (1, text.index("100 /") + 1)
+    kept = session.sql(f"{text} ON BAD ROW KEEP")
+    assert kept.to_arrow().num_rows == N - 1
+    assert kept.progress().bad == 1
+
+
+def _functions(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> list[int]:
+    """Lines of each function of the kernel, which is not compiled."""
+    texts: list[str] = []
+
+    def load(text: str, *_: Any) -> Any:
+        texts.append(text)
+        raise compiler_process.StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(codegen, "load", load)
+        assert session.sql(text).to_arrow().num_rows == 0
+    (written_,) = texts
+    return [part.count("\n") for part in written_.split("\ndef ")[1:]]
+
+
+def test_no_function_computes_many_expressions(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of the largest one hardly grows with them; as many as people write stay whole."""
+
+    def columns(n: int) -> str:
+        cases = (f"CASE WHEN v > {i} THEN w + {i} ELSE v * {i} END AS c{i}" for i in range(n))
+        return f"SELECT {', '.join(cases)} FROM a"
+
+    def sums(n: int) -> str:
+        calls = (f"sum(CASE WHEN v > {i} THEN w ELSE v * {i} END) AS c{i}" for i in range(n))
+        return f"SELECT {', '.join(calls)}, window_end FROM a [RANGE 10 SLIDE 10 WA ts] GROUP BY w"
+
+    for few in (columns(40), sums(40)):
+        assert len(_functions(session, monkeypatch, few)) == 1
+    for many, a_column in ((columns, 8), (sums, 30)):
+        sizes = {n: _functions(session, monkeypatch, many(n)) for n in (100, 200)}
+        assert max(sizes[200][:-1]) <= max(sizes[100][:-1]) + 10 < 800
+        assert len(sizes[200]) - 1 > 1.8 * (len(sizes[100]) - 1)
+        assert sizes[200][-1] - sizes[100][-1] < 100 * a_column
 
 
 def _children(expr: Expr) -> list[Expr]:

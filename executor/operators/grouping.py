@@ -26,7 +26,7 @@ from cql.executor.operators.aggregates import AggregateCode, aggregate_code, arg
 from cql.executor.operators.logs import Log, append, holistic_code, logs_of
 from cql.executor.operators.packing import WORD, KeyPart, key_expression, pack_keys
 from cql.executor.operators.row_terminal import RowTerminal
-from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS
+from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS, are_many
 from cql.executor.operators.stage_scope import StageScope
 from cql.executor.operators.stage_spec import Table, columns_at
 from cql.executor.operators.unit_text import row_at
@@ -264,6 +264,7 @@ class GroupingTerminal(RowTerminal):
         leaves no trace; returns the condition under which each call sees the row."""
         body = self.writer.kernel.body
         found: list[str | None] = []
+        known = self._known_arguments(scope)
         for k, call in enumerate(self.node.calls):
             where: str | None = None
             if any(k in log.calls[1:] for log in self.logs):
@@ -273,9 +274,11 @@ class GroupingTerminal(RowTerminal):
                 code, where = emit(call.where, scope), f"filter{k}"
                 seen = code.value if code.valid is None else f"({code.valid} and {code.value})"
                 body.line(f"{where} = {seen}")
-            flags = [self._argument(k, n, where, scope) for n in range(len(call.args))]
-            known = [flag for flag in flags if flag is not None]
-            condition = " and ".join(known) if known else where
+            flags = [
+                self._argument(k, n, where, scope, known.get((k, n))) for n in range(len(call.args))
+            ]
+            conditions = [flag for flag in flags if flag is not None]
+            condition = " and ".join(conditions) if conditions else where
             ranked = self._codes[k].ranked
             if ranked is not None:
                 rank, x = self.writer.kernel.rank(), argument(k, ranked)
@@ -284,13 +287,24 @@ class GroupingTerminal(RowTerminal):
             found.append(condition)
         return found
 
-    def _argument(self, k: int, n: int, where: str | None, scope: StageScope) -> str | None:
-        """Sets an argument and its flag; FILTER guards it, as it does in Spark. Returns the flag if
-        the call does not see the row where that is false."""
+    def _known_arguments(self, scope: StageScope) -> dict[tuple[int, int], Code]:
+        """Those of many calls, none of which has a FILTER that may guard one, together."""
+        calls = self.node.calls
+        places = [(k, n) for k, call in enumerate(calls) for n in range(len(call.args))]
+        exprs = [calls[k].args[n] for k, n in places]
+        if self.logs or any(call.where is not None for call in calls) or not are_many(exprs):
+            return {}
+        return dict(zip(places, scope.emit_all(exprs), strict=True))
+
+    def _argument(
+        self, k: int, n: int, where: str | None, scope: StageScope, known: Code | None
+    ) -> str | None:
+        """Sets an argument (``known`` if it is computed already) and its flag; FILTER guards it, as
+        it does in Spark. Returns the flag if the call does not see the row where that is false."""
         body, arg, x = self.writer.kernel.body, self.node.calls[k].args[n], argument(k, n)
         seen = n in self._codes[k].sees_null
         if where is None:
-            value = emit(arg, scope)
+            value = emit(arg, scope) if known is None else known
             body.line(f"{x} = {value.value}")
             if seen:
                 body.line(f"{x}_ok = {value.valid or 'True'}")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.codegen import OPERATOR, Layout, Text, module_text
-from cql.executor.expression_parts import divide
+from cql.executor.expression_parts import divide, size
 from cql.executor.expression_scope import Called, of_word, word
 from cql.executor.expression_text import is_text_node
-from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite
+from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite, emit
 from cql.executor.kernels.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
 from cql.executor.written import Kernel
@@ -29,6 +29,11 @@ NEED_WINDOWS = 4 << 20
 NEED_RANK = 6 << 20
 NEED_RESULTS = 7 << 20  # of the holistic calls, for the window in slot DETAIL_ROW
 NEED_KIND = ~((1 << 20) - 1)
+
+#: The compiler takes time that grows with the square of a function's size: expressions that have
+#: more than MANY nodes together are computed by functions of their own, of about GROUP nodes each.
+MANY = 600
+GROUP = 200
 
 
 @dataclass(slots=True)
@@ -331,6 +336,12 @@ class RowScope:
         if not parts:
             return expr
         nodes = [node for part in parts.values() for node in walk(part)]
+        frame = self._give(nodes)
+        self._parts |= {key: Part(part, frame) for key, part in parts.items()}
+        return whole
+
+    def _give(self, nodes: Sequence[Expr]) -> Frame:
+        """Leaves the columns that these nodes read where functions find them."""
         types = {node.index: node.type for node in nodes if isinstance(node, Column)}
         first = self.kernel.words(5 + 2 * len(types))
         frame = Frame(first, {c: first + 5 + 2 * k for k, c in enumerate(sorted(types))}, types)
@@ -341,8 +352,72 @@ class RowScope:
             self.line(f"d[{slot}] = {word(code.value, types[column])}")
             if code.valid is not None:
                 self.line(f"d[{slot + 1}] = int64({code.valid})")
-        self._parts |= {key: Part(part, frame) for key, part in parts.items()}
-        return whole
+        return frame
+
+    def emit_all(self, exprs: Sequence[Expr]) -> list[Code]:
+        """Emits them one after the other; if they ``are_many``, several as one function."""
+        if not are_many(exprs):
+            return [emit(expr, self) for expr in exprs]
+        codes: dict[int, Code] = {}
+        group: list[int] = []
+        nodes = 0
+
+        def end_group() -> None:
+            nonlocal nodes
+            found = self._together([exprs[k] for k in group]) if group else []
+            codes.update(zip(group, found, strict=True))
+            group.clear()
+            nodes = 0
+
+        for k, expr in enumerate(exprs):
+            if isinstance(expr, Column | Literal):
+                codes[k] = emit(expr, self)
+            elif divide(expr).parts:  # it has functions of its own
+                end_group()
+                codes[k] = emit(expr, self)
+            else:
+                if nodes + size(expr) > GROUP:
+                    end_group()
+                group.append(k)
+                nodes += size(expr)
+        end_group()
+        return [codes[k] for k in range(len(exprs))]
+
+    def _together(self, exprs: Sequence[Expr]) -> list[Code]:
+        """A function computes them, from left to right, and leaves each value, and behind it its
+        flag, in words of the kernel's own."""
+        frame = self._give([node for expr in exprs for node in walk(expr)])
+        first = self.kernel.words(2 * len(exprs))
+        nullable = []
+        with self.kernel.part() as number:
+            inner = self._inside(frozenset(frame.columns), frame)
+            for k, expr in enumerate(exprs):
+                code = emit(expr, inner)
+                inner.line(f"d[{first + 2 * k}] = {word(code.value, expr.type)}")
+                if code.valid is not None:
+                    inner.line(f"d[{first + 2 * k + 1}] = int64({code.valid})")
+                nullable.append(code.valid is not None)
+            inner.line("return 0")
+        self._call(number, frame)
+        codes = []
+        for k, expr in enumerate(exprs):
+            value, valid = self.temp("x"), self.temp("v") if nullable[k] else None
+            self.line(f"{value} = {of_word(f'd[{first + 2 * k}]', expr.type)}")
+            if valid is not None:
+                self.line(f"{valid} = d[{first + 2 * k + 1}] != 0")
+            codes.append(Code(value, valid))
+        return codes
+
+    def _call(self, number: int, frame: Frame) -> None:
+        """Calls a part; a row that it fails for, or cannot go on with, leaves the loop."""
+        status = self.temp("p")
+        address = self.kernel.word(f"part {number}")
+        self.line(f"{status} = call_operator({address}, desc, 0)")
+        if self._frame is not None:
+            self._block(f"if {status} != 0:", f"return {status}")
+        else:
+            self._block(f"if {status} == 3:", self._failed(frame.detail))
+            self._block(f"if {status} == 2:", self._need(frame.detail, frame.row))
 
     def part(self, expr: Expr, emit: Callable[[Expr, RowScope], Code]) -> Code | None:
         part = self._parts.get(id(expr))
@@ -351,7 +426,8 @@ class RowScope:
         frame = part.frame
         if part.number < 0:
             with self.kernel.part() as part.number:
-                inner = self._inside(part)
+                inner = self._inside(columns_of(expr), frame)
+                inner._parts = {key: p for key, p in self._parts.items() if p is not part}
                 code = emit(expr, inner)
                 inner.line(f"{frame.value} = {word(code.value, expr.type)}")
                 inner.line(
@@ -359,14 +435,8 @@ class RowScope:
                 )
                 inner.line("return 0")
             part.nullable = code.valid is not None
-        status, value = self.temp("p"), self.temp("x")
-        address = self.kernel.word(f"part {part.number}")
-        self.line(f"{status} = call_operator({address}, desc, 0)")
-        if self._frame is not None:
-            self._block(f"if {status} != 0:", f"return {status}")
-        else:
-            self._block(f"if {status} == 3:", self._failed(frame.detail))
-            self._block(f"if {status} == 2:", self._need(frame.detail, frame.row))
+        self._call(part.number, frame)
+        value = self.temp("x")
         self.line(f"{value} = {of_word(frame.value, expr.type)}")
         if not part.nullable:
             return Code(value, None)
@@ -374,14 +444,14 @@ class RowScope:
         self.line(f"{valid} = {frame.valid} != 0")
         return Code(value, valid)
 
-    def _inside(self, part: Part) -> RowScope:
-        """The scope of a part's function, whose parameter is the descriptor."""
-        inner, frame = copy.copy(self), part.frame
+    def _inside(self, columns: Collection[int], frame: Frame) -> RowScope:
+        """The scope of a part's function, whose parameter is the descriptor; it reads these
+        columns."""
+        inner = copy.copy(self)
         inner._frame = frame
-        inner._parts = {key: p for key, p in self._parts.items() if p is not part}
         inner.place = f"uint64({frame.place})"
         inner.columns = [*self.columns]
-        for column in columns_of(part.expr):
+        for column in columns:
             slot, given = frame.columns[column], self.columns[column]
             assert isinstance(given, Code)
             value = self.kernel.declare(f"a{column}", of_word(f"d[{slot}]", frame.types[column]))
@@ -447,6 +517,11 @@ class Part:
     frame: Frame
     number: int = -1
     nullable: bool = True
+
+
+def are_many(exprs: Sequence[Expr]) -> bool:
+    """Whether one function should not compute them all."""
+    return sum(map(size, exprs)) > MANY
 
 
 def _words_from(first: int) -> Callable[[str], str]:

@@ -266,7 +266,7 @@ class StageWriter:
                         body.line("continue")
                     scope = scope.next(scope.columns)
                 case ProjectExec():
-                    scope = scope.next([emit(e, scope) for e in step.exprs])
+                    scope = scope.next([*scope.emit_all(step.exprs)])
                 case NumberExec():
                     counted = f"d[{self.kernel.layout.slot(self.kernel.counter('numbered'))}]"
                     base = self.kernel.declare("numbers", counted)
