@@ -57,7 +57,8 @@ class Recipe:
     ``source`` the text that it stands in (and that positions refer to). ``windowed``: late rows
     are left out of windows. ``event_time_type`` is the type of the first progressing column among
     its inputs. ``changelog``: the rows are the changes of a relation, and ``order`` is that of the
-    relation itself. ``late`` is where LATE OUTPUT goes."""
+    relation itself. ``late`` is where LATE OUTPUT goes. ``bounded``: it ends by itself; ``live``:
+    some input does not (None: unless it is bounded), so that what comes is waited for."""
 
     text: str
     source: str
@@ -71,6 +72,7 @@ class Recipe:
     changelog: bool = False
     order: tuple[SortKey, ...] = ()
     late: Target | None = None
+    live: bool | None = None
 
 
 EXPLAIN_MODES = ("physical", "logical", "analyze", "mermaid", "kernel")
@@ -112,8 +114,15 @@ class Query(LifeCycle):
 
     @property
     def bounded(self) -> bool:
-        """Whether the query ends by itself."""
+        """Whether the query ends by itself: when its input does, or by a LIMIT."""
         return self._recipe.bounded
+
+    @property
+    def live(self) -> bool:
+        """Whether some input has no end, so that the query waits for what comes (even if a LIMIT
+        ends it). Such an INSERT runs in the background, and publishes as it goes."""
+        live = self._recipe.live
+        return not self.bounded if live is None else live
 
     @property
     def target_name(self) -> str | None:
@@ -144,7 +153,7 @@ class Query(LifeCycle):
             how = "an INSERT into " + self._target.name
         elif not self.bounded:
             how = "it does not end by itself: show(n) gives its first rows"
-        elif self._recipe.late is not None or not notebook.can_be_read_again(self.plan):
+        elif self.live or self._recipe.late or not notebook.can_be_read_again(self.plan):
             how = "show() and to_arrow() give its rows"
         else:
             return notebook.query_html(self, Query(self._recipe, name=self.name), "")

@@ -60,19 +60,19 @@ def recipe(
         cores=cores(),
     )
 
-    bounded, kept = physical.bounded(plan.root), None
+    live, kept = physical.live(plan.root), None
     late, rows = bound.late_output, physical.late_rows(plan.root)
     planned = Planned(
         (logical,),
         (plan,),
         origin.settings,
         says_bad_rows=bound.keep_bad_rows is not None,
-        publishes=not bounded and (inserts or late is not None),
+        publishes=live and (inserts or late is not None),
     )
     own = [name for name in RULES if not (origin.member and name in OF_ALL)]
     plan = replace(plan, notes=not_applied(planned, own, bound.hints))
     if late is not None and rows is not None:
-        epoch = None if bounded else origin.settings.epoch_ms / 1000
+        epoch = origin.settings.epoch_ms / 1000 if live else None
         kept = target(catalog, late.name, rows.schema, epoch, late.pos)
 
     def run() -> Run:
@@ -83,7 +83,7 @@ def recipe(
         source=origin.source,
         plan=plan,
         schema=plan.root.schema,
-        bounded=bounded,
+        bounded=physical.bounded(plan.root),
         windowed=physical.windowed(plan.root),
         run=run,
         explain=lambda mode, latest: explanation(mode, logical, plan, latest, run),
@@ -91,6 +91,7 @@ def recipe(
         changelog=plan.changelog and not plan.emits_changes,
         order=plan.order,
         late=kept,
+        live=live,
     )
 
 

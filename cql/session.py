@@ -132,10 +132,10 @@ class Session(Pushing):
         last: Query | Result | None = None
         for item in self.statements(text, parameters):
             if isinstance(item, Query | StatementSet) and item.is_insert:
-                if item.bounded:
-                    item.insert()
-                else:
+                if item.live:
                     item.start()
+                else:
+                    item.insert()
             last = item.result() if isinstance(item, StatementSet) else item
         if last is None:
             raise ParseError("there is no statement in this text", text=text)
@@ -322,7 +322,7 @@ class Session(Pushing):
                 hint="INSERT INTO … ISTREAM(SELECT …) gives the rows that enter; a table that"
                 f" begins with columns {TIME} and {WEIGHT} takes the changes",
             )
-        epoch = None if made.bounded else origin.settings.epoch_ms / 1000
+        epoch = origin.settings.epoch_ms / 1000 if made.live else None
         into = target(
             self.catalog,
             bound.target,

@@ -57,6 +57,11 @@ class StatementSet:
         return all(q.bounded for q in self.queries)
 
     @property
+    def live(self) -> bool:
+        """Whether some input of it has no end."""
+        return any(q.live for q in self.queries)
+
+    @property
     def windowed(self) -> bool:
         """Whether some of it leaves late rows out."""
         return any(q.windowed for q in self.queries)

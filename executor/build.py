@@ -16,6 +16,7 @@ from cql.executor.operators.change_aggregate import ChangeAggregateOperator
 from cql.executor.operators.dupelim import DupelimOperator
 from cql.executor.operators.instances import ReplicatedOperator, can_replicate
 from cql.executor.operators.late_rows import LateRowsOperator
+from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
 from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
@@ -44,6 +45,7 @@ from cql.planner.physical import (
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -135,7 +137,7 @@ def build(
 
 
 #: What gives no unit that a sink could take.
-_FED = SourceExec | ValuesExec | UnionExec | SlackExec | LookupExec
+_FED = SourceExec | ValuesExec | UnionExec | LimitExec | SlackExec | LookupExec
 
 
 def _ways(roots: Sequence[Physical]) -> dict[int, int]:
@@ -230,6 +232,14 @@ class _Builder:
                 below = self.operator_below(node.input)
                 late = LateRowsOperator(self.name("laterows"), node, self.workspace)
                 index = self.add(late, node.schema, node.schema, owned=frozenset())
+                self.edge(node.input, below, index, 0)
+                return index
+            case LimitExec():
+                below = self.operator_below(node.input)
+                limit = LimitOperator(self.name("limit"), node)
+                index = self.add(
+                    limit, node.schema, node.schema, owned=frozenset(), stragglers=True
+                )
                 self.edge(node.input, below, index, 0)
                 return index
             case LookupExec():
@@ -370,8 +380,6 @@ class _Builder:
                 node.order,
                 workspace,
                 keys=node.keys,
-                limit=node.limit,
-                offset=node.offset,
                 refuses_null=True,
             )
         index = self.add(merge, node.schema, node.schema)
@@ -493,7 +501,7 @@ class _Builder:
         match node:
             case SourceExec():
                 return [(self.order[id(node)], column)]
-            case SlackExec() | LateRowsExec():
+            case SlackExec() | LateRowsExec() | LimitExec():
                 return self._places(node.input, column)
             case UnionExec():
                 parts = [self._places(child, column) for child in node.inputs]

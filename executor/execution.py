@@ -29,6 +29,7 @@ from cql.executor.ingest import Feed, narrow_schema, told_at
 from cql.executor.kernels import cut
 from cql.executor.marks import columns_read
 from cql.executor.operators.late_rows import LateRowsOperator
+from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.slab import SlabOperator
 from cql.executor.protocols import Reader, Source
@@ -108,6 +109,8 @@ class Execution:
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
         self.rereading = Rereading()
+        self._limits: list[LimitOperator] = []
+        self._limits_over = 0  # of these, when inputs were last looked at
         self._silent: set[int] = set()
         self._told: set[str] = set()  # inputs of which a notice was given
 
@@ -198,7 +201,7 @@ class Execution:
         text = text_columns.analyse(self._roots)
         found = self._open_sources(text.encoded)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
-        self.users = graph.users()
+        self.users, self._limits = graph.users(), graph.limits()
         ones = self.workspace.ones
         base = int(ones.ctypes.data)
         for q, sink in enumerate(graph.sinks):
@@ -404,7 +407,11 @@ class Execution:
         timers = self.timers = Timers(self.feeds, self._clock)
         holding = self.holding = Holding(self.feeds, self._clock)
         turns.among(alive)
-        while alive and not self.control.must_stop:
+        while not self.control.must_stop:
+            if self._limits and self._limit_is_reached:
+                yield from self._leave(alive)
+            if not alive:
+                return
             if is_due(self.workspace):
                 self._compact()
             for table, source in self.rereading.due():
@@ -433,6 +440,31 @@ class Execution:
                 yield from self._open(k)
             yield from self._units()
 
+    @property
+    def _limit_is_reached(self) -> bool:
+        """Whether a LIMIT is over since ``_leave``."""
+        return sum(limit.is_over for limit in self._limits) > self._limits_over
+
+    def _leave(self, alive: set[int]) -> Iterator[None]:
+        """Inputs that only feed a LIMIT that is over are read no further."""
+        assert self.graph is not None
+        assert self._runtime is not None
+        assert self._turns is not None
+        turns = self._turns
+        self._runtime.settle()
+        self._limits_over = sum(limit.is_over for limit in self._limits)
+        for k in sorted(alive - self.graph.asked()):
+            alive.discard(k)
+            feed = self.feeds[k]
+            if not all(limit.has_ended for limit in self._limits if limit.is_over):
+                # LIMIT 0 has seen no unit in which it could say that it is over
+                yield from self._admit(k, feed.end(turns.serial, turns.sequence))
+            self._readers.remove(feed.reader)
+            with told_at(feed.source):
+                feed.reader.close()
+        turns.give_up(alive)
+        yield
+
     def _read_again(self, k: int, source: Source) -> Iterator[None]:
         """Reads a table anew, between two turns of the stream that is joined with it."""
         assert self._runtime is not None
@@ -457,8 +489,11 @@ class Execution:
         """Admits the units of the blocks that are open, until one is needed that is not."""
         assert self._runtime is not None
         assert self._turns is not None
+        limits, control = self._limits, self.control
         yield
-        while self._runtime.admit_next(self._turns) and not self.control.must_stop:
+        while self._runtime.admit_next(self._turns):
+            if control.must_stop or (limits and self._limit_is_reached):
+                break
             yield
         self._note_responses()
         self.control.reach()

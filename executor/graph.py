@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cql.executor.operators.instances import Instances, ReplicatedOperator, first_of
+from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.split import Bounds
 from cql.executor.unit import Unit
@@ -66,6 +67,35 @@ class Graph:
                     found[k].add(query)
                     waiting += above[k]
         return found
+
+    def limits(self) -> list[LimitOperator]:
+        return [op for op in self.operators if isinstance(op, LimitOperator)]
+
+    def asked(self) -> set[int]:
+        """The feeds that lead to a result, with no LIMIT between them that is over."""
+        wanted = {SINK}
+        for k in self._backwards():
+            operator = self.operators[k]
+            over = isinstance(operator, LimitOperator) and operator.is_over
+            if not over and any(edge.target in wanted for edge in self.edges[k]):
+                wanted.add(k)
+        entries = enumerate(self.entries)
+        return {k for k, edge in entries if edge is not None and edge.target in wanted}
+
+    def _backwards(self) -> list[int]:
+        """The operators, each before all that feed it (one of a loop, before some of them)."""
+        order: list[int] = []
+        seen: set[int] = set()
+        waiting = [(k, False) for k in range(len(self.operators))]
+        while waiting:
+            k, left = waiting.pop()
+            if left:
+                order.append(k)
+            elif k not in seen:
+                seen.add(k)
+                waiting.append((k, True))
+                waiting += [(e.target, False) for e in self.edges[k] if e.target != SINK]
+        return order
 
     def contradicted(self, nulls: list[set[int]]) -> dict[int, set[int]]:
         """Operators whose kernels assume a column without NULLs in which one was seen; which."""

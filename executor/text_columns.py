@@ -17,6 +17,7 @@ from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -86,7 +87,7 @@ def _origin(node: Physical, column: int, order: dict[int, int]) -> set[Place] | 
     match node:
         case SourceExec():
             return {(order[id(node)], column)}
-        case FilterExec() | SlackExec() | OnTimeExec():
+        case FilterExec() | SlackExec() | OnTimeExec() | LimitExec():
             return _origin(node.input, column, order)
         case ProjectExec():
             expr = node.exprs[column]
@@ -126,7 +127,7 @@ def _demand(node: Physical, needed: set[int], order: dict[int, int], encoded: se
             passed = {e.index for i in needed if isinstance(e := node.exprs[i], Column)}
             used = _text_of(computed, node.input.schema)
             _demand(node.input, passed | used, order, encoded)
-        case ArrivalExec() | BucketExec() | NumberExec() | SlackExec() | OnTimeExec():
+        case ArrivalExec() | BucketExec() | NumberExec() | SlackExec() | OnTimeExec() | LimitExec():
             _demand(node.input, needed, order, encoded)
         case UnionExec():
             for child in node.inputs:

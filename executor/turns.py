@@ -68,6 +68,11 @@ class Turns:
         self.words[turns.ANY] = endless
         self.words[turns.BY_TIME] = self._by_time and not endless and len(alive) > 1
 
+    def give_up(self, alive: set[int]) -> None:
+        """The turn at hand ends, and only these inputs have any from now on; nothing is inside."""
+        self.words[turns.LEFT] = 0
+        self.among(alive)
+
     def open(self, k: int) -> Loaded:
         """The pending block of an input is cut from now on; what ``leaving`` tells is through."""
         blocks, loaded = self._blocks[k], self.feeds[k].begin()

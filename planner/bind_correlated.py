@@ -19,7 +19,16 @@ from cql.errors import Position
 from cql.planner import functions
 from cql.planner.context import Binder
 from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
-from cql.planner.logical import Aggregate, AggregateCall, Filter, Join, Logical, Project, Sort
+from cql.planner.logical import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Join,
+    Limit,
+    Logical,
+    Project,
+    Sort,
+)
 from cql.planner.properties import is_constant
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
@@ -70,7 +79,7 @@ def _aggregate_of(binder: Binder, plan: Logical, node: exp.Expr) -> tuple[Expr, 
                 value, *having = (_through(e, plan.exprs) for e in (value, *having))
             case Filter():
                 having += conjuncts(plan.condition)
-            case Sort():
+            case Sort() | Limit():
                 raise _refused(binder, "with ORDER BY or LIMIT", node, "leave them out")
             case _:
                 raise _refused(binder, "that is no aggregate", node, "write max(…), or first(…)")

@@ -23,6 +23,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Number,
     Project,
@@ -70,7 +71,7 @@ def held(binder: Binder, plan: Logical, emit: exp.Expr) -> Logical:
     plan = _grouped(plan)
     if _closes(plan):
         return plan
-    if isinstance(plan, Project):
+    if isinstance(plan, Project | Limit):
         return replace(plan, input=held(binder, plan.input, emit))
     if isinstance(plan, Union) and not progressing(plan):
         return replace(plan, inputs=tuple(held(binder, i, emit) for i in plan.inputs))
@@ -105,6 +106,8 @@ def _closes(plan: Logical) -> bool:
         case Aggregate() | RowNumber() | SetOperation() | RelationToStream() | Sort() | Values():
             return True
         case Filter() | Project() | Unnest() | Windowed() | SubqueryJoin() | Number() | Watermark():
+            return _closes(plan.input)
+        case Limit():
             return _closes(plan.input)
         case Join():
             return _closes(plan.left) and (looks_up(plan) or _closes(plan.right))

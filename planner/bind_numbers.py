@@ -20,6 +20,7 @@ from cql.planner.expr import Column
 from cql.planner.logical import (
     Filter,
     Join,
+    Limit,
     Logical,
     Number,
     Project,
@@ -86,7 +87,7 @@ def _comes_in_order(plan: Logical) -> bool:
     match plan:
         case Scan() | Values():
             return True
-        case Filter() | Project() | Unnest() | Watermark():
+        case Filter() | Limit() | Project() | Unnest() | Watermark():
             return _comes_in_order(plan.input)
         case SubqueryJoin():
             return is_constant(plan.query) and _comes_in_order(plan.input)

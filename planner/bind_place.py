@@ -22,6 +22,7 @@ from cql.planner.logical import (
     AggregateCall,
     Bucket,
     Filter,
+    Limit,
     Logical,
     Project,
     RowNumber,
@@ -48,6 +49,12 @@ from cql.planner.text_keys import closed_by_text
 from cql.planner.trees import replace
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
+
+#: What to write where LIMIT … PER WINDOW has no window.
+PER_WINDOW = (
+    "SELECT … FROM s [RANGE 10 MINUTES SLIDE 10 MINUTES] GROUP BY … LIMIT 3 PER WINDOW; LIMIT 3 by"
+    " itself is the first 3 rows of the whole result"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class Parts:
     order: list[OrderItem] = field(default_factory=list)
     order_node: exp.Expr | None = None
     limit: int | None = None
+    per_window: exp.Expr | None = None  # LIMIT … PER WINDOW
     offset: int = 0
 
     @property
@@ -495,8 +503,17 @@ def _finished(binder: Binder, parts: Parts, output: Output) -> Bound:
     bound = Bound(plan, len(output.hidden))
     if parts.distinct:
         bound = distinct(binder, bound, parts.node)
+    in_windows = output.in_windows and not parts.distinct
+    if parts.per_window is not None and not in_windows:
+        raise binder.error(
+            "LIMIT … PER WINDOW needs an aggregate over windows that all groups share",
+            parts.per_window.expression,
+            PER_WINDOW,
+        )
+    if parts.has_sort and not keys and parts.per_window is None:
+        place = binder.pos(parts.order_node or parts.node)
+        return replace(bound, plan=Limit(bound.plan, parts.limit, parts.offset, place))
     if parts.has_sort:
-        in_windows = output.in_windows and not parts.distinct
         if in_windows and parts.limit is None:
             in_windows = not is_bounded(bound.plan)
         end = len(parts.items) + WINDOW_COLUMNS.index("window_end") if in_windows else None

@@ -11,12 +11,13 @@ from cql.dialect import nodes
 from cql.planner import functions
 from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_close
 from cql.planner.bind_expr import ExprBinder
+from cql.planner.bind_place import PER_WINDOW
 from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.expr import Column, Expr
-from cql.planner.logical import SetOperation, Sort, SortKey, Union
+from cql.planner.logical import Limit, SetOperation, Sort, SortKey, Union
 from cql.planner.relations import as_relation, clock
 from cql.planner.scope import Scope, ScopeColumn
 
@@ -170,6 +171,12 @@ def _ordered(binder: Binder, node: exp.Expr, bound: Bound, env: Env) -> Bound:
     """ORDER BY, LIMIT and OFFSET over the output of a whole query."""
     order, limit = node.args.get("order"), node.args.get("limit")
     offset = node.args.get("offset")
+    if limit is not None and limit.args.get(nodes.PER_WINDOW):
+        raise binder.error(
+            "LIMIT … PER WINDOW stands in the SELECT that groups by a window",
+            limit.expression,
+            PER_WINDOW,
+        )
     first = next((clause for clause in (order, limit, offset) if clause is not None), None)
     if first is None:
         return bound
@@ -182,14 +189,10 @@ def _ordered(binder: Binder, node: exp.Expr, bound: Bound, env: Env) -> Bound:
     for ordered in order.expressions if order is not None else ():
         item = order_item(ordered, _key(binder, ordered.this, scope, bound))
         keys.append(SortKey(item.expr, item.descending, item.nulls_first))
-    plan = Sort(
-        bound.plan,
-        tuple(keys),
-        count_of(binder, limit, "LIMIT"),
-        count_of(binder, offset, "OFFSET") or 0,
-        None,
-        binder.pos(first),
-    )
+    most, skipped = count_of(binder, limit, "LIMIT"), count_of(binder, offset, "OFFSET") or 0
+    if not keys:
+        return replace(bound, plan=Limit(bound.plan, most, skipped, binder.pos(first)))
+    plan = Sort(bound.plan, tuple(keys), most, skipped, None, binder.pos(first))
     return replace(bound, plan=plan)
 
 

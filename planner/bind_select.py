@@ -362,7 +362,10 @@ def _order_by(block: Block) -> None:
             else block.clause("ORDER BY", aggregates=True, aliases="first").bind(ordered.this)
         )
         parts.order.append(order_item(ordered, expr))
-    parts.limit = count_of(block.binder, node.args.get("limit"), "LIMIT")
+    limit = node.args.get("limit")
+    parts.limit = count_of(block.binder, limit, "LIMIT")
+    if limit is not None and limit.args.get(nodes.PER_WINDOW):
+        parts.per_window = limit
     parts.offset = count_of(block.binder, node.args.get("offset"), "OFFSET") or 0
     for key in ("order", "limit", "offset"):
         if parts.order_node is None:

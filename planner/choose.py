@@ -17,7 +17,7 @@ from cql.planner.physical import (
     UnionExec,
     WidAggregateExec,
     WindowOperator,
-    bounded,
+    live,
     sources,
 )
 from cql.planner.physical_progress import progressing
@@ -45,7 +45,7 @@ def keep_bad_rows(root: Physical, settings: Mapping[str, Any], clause: bool | No
     declared = {s.relation.stream.keep_bad_rows for s in sources(root) if s.relation.stream}
     if False in declared or True in declared:
         return False not in declared
-    return not bounded(root)
+    return live(root)
 
 
 def why_source(scan: Scan) -> str:

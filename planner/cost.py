@@ -21,6 +21,7 @@ from cql.planner.physical import (
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -134,6 +135,7 @@ _UNIT, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
 _OTHERS: dict[type, float] = {
     SlackExec: 4.0,
     LateRowsExec: 2.0,
+    LimitExec: 0.1,
     LookupExec: 4.0,
     UnionExec: 0.1,
     DupelimExec: 25.0,

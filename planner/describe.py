@@ -23,6 +23,7 @@ from cql.planner.physical import (
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -73,7 +74,7 @@ def describe(node: Physical, wanted: Wanted | None = None) -> Physical:
             return replace(node, awaited=tuple(named))
         case ValuesExec():
             return node
-        case FilterExec() | OnTimeExec() | LateRowsExec():
+        case FilterExec() | LimitExec() | OnTimeExec() | LateRowsExec():
             return replace(node, input=describe(node.input, wanted))
         case ProjectExec():
             return replace(node, input=describe(node.input, _of_project(node, wanted)))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from cql.planner.expr import Column
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import FilterExec, LateRowsExec, OnTimeExec, Physical, ProjectExec
+from cql.planner.physical import (
+    FilterExec,
+    LateRowsExec,
+    LimitExec,
+    OnTimeExec,
+    Physical,
+    ProjectExec,
+)
 from cql.planner.physical_joins import BandExec, OopJoinExec
 
 
@@ -25,7 +32,7 @@ def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:
 def below(node: Physical, column: int) -> dict[int, int]:
     """Columns of ``node``, and how far each lies below ``column`` in any row at the most."""
     match node:
-        case FilterExec() | OnTimeExec() | LateRowsExec():
+        case FilterExec() | LimitExec() | OnTimeExec() | LateRowsExec():
             return below(node.input, column)
         case ProjectExec():
             shown = node.exprs[column]

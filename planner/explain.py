@@ -190,6 +190,8 @@ def _logical_line(node: Node) -> Line:
             return Line("Watermark", node.progress.declared)
         case lg.Sort():
             return Line("Sort", _sort_text(node.keys, node.limit, node.offset))
+        case lg.Limit():
+            return Line("Limit", _sort_text((), node.limit, node.offset).removeprefix("limit "))
         case lg.RowNumber():
             by = ", ".join(node.input.schema[c].name for c in node.partition)
             return Line("RowNumber", f"by {by} {_sort_text(node.keys, None, 0)}")
@@ -295,10 +297,13 @@ def _physical_line(node: Node) -> Line:
             return Line("MergeUnion", by, (node.why, state, _left_out(node)))
         case ph.PunctuatedSortExec():
             time = node.schema[node.order].name
-            more = _sort_text(node.keys, node.limit, node.offset).removeprefix("by ")
+            more = _sort_text(node.keys, None, 0).removeprefix("by ")
             text = ", ".join(t for t in (f"by {time}", more) if t)
             state = "state: the rows that progress has not passed"
             return Line("PunctuatedSort", text, (node.why, state, _left_out(node)))
+        case ph.LimitExec():
+            text = _sort_text((), node.limit, node.offset)
+            return Line("Limit", text.removeprefix("limit "), (node.why, "state: one number"))
         case ph.SlackExec():
             state = "none" if node.rows is None else f"{node.rows + 1:,} times"
             return Line(

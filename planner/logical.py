@@ -289,8 +289,9 @@ class SortKey:
 @dataclass(frozen=True, slots=True)
 class Sort:
     """ORDER BY … [LIMIT n] [OFFSET m]. ``window_end`` is the column that names the window within
-    which rows are ordered; None orders the whole input (bounded input only). ``clause`` asked for
-    it: an ORDER BY, or what holds rows until progress has passed them."""
+    which rows are ordered; None orders the whole input (bounded input only). Without ``keys``, as
+    LIMIT … PER WINDOW has it, rows stay in the order in which they come. ``clause`` asked for it:
+    an ORDER BY, or what holds rows until progress has passed them."""
 
     input: Logical
     keys: tuple[SortKey, ...]
@@ -304,6 +305,21 @@ class Sort:
     def holds(self) -> bool:
         """Whether its rows wait for progress, and nobody asked for their order."""
         return self.clause != "ORDER BY"
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """LIMIT and OFFSET without ORDER BY: the first ``limit`` rows behind the first ``offset``, as
+    they come; with the last of them the input ends. ``limit`` None: all rows behind ``offset``."""
+
+    input: Logical
+    limit: int | None
+    offset: int
+    pos: Position | None = field(default=None, compare=False)
 
     @property
     def schema(self) -> Schema:
@@ -457,6 +473,7 @@ Logical: TypeAlias = (
     | Number
     | Watermark
     | Sort
+    | Limit
     | RowNumber
     | Windowed
     | Join

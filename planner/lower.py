@@ -22,6 +22,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Number,
     Project,
@@ -59,6 +60,7 @@ from cql.planner.physical import (
     DupelimExec,
     FilterExec,
     KeyWindowsExec,
+    LimitExec,
     NumberExec,
     OnTimeExec,
     Physical,
@@ -77,7 +79,7 @@ from cql.planner.physical import inputs as below
 from cql.planner.physical_joins import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.properties import closing_key, closing_pair, looks_up
+from cql.planner.properties import closing_key, closing_pair, is_bounded, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only, is_relation
@@ -109,7 +111,15 @@ def plan(
     changelog = emits or changing(logical)
     keys: tuple[SortKey, ...] = ()
     if changelog:
-        root = for_reading(changes(logical, clock(logical), lower))
+        # Of what has no end, as of EMIT CHANGES, LIMIT takes the first changes; of a relation that
+        # is read to its end, the first rows.
+        counted = logical if isinstance(logical, Limit) else None
+        if counted is not None and not emits and is_bounded(counted.input):
+            counted = None
+        relation = logical if counted is None else counted.input
+        root = for_reading(changes(relation, clock(relation), lower))
+        if counted is not None:
+            root = order.limited(root, counted.limit, counted.offset)
         keys = logical.keys if isinstance(logical, Sort) else ()
     else:
         root = lower(logical)
@@ -300,6 +310,8 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
             return NumberExec(_lower(node.input, settings), why)
         case Sort():
             return _sort(node, settings)
+        case Limit():
+            return order.limited(_lower(node.input, settings), node.limit, node.offset)
         case RowNumber():
             return _row_number(node, settings)
         case Windowed():
@@ -509,7 +521,7 @@ def _in_windows(node: Physical) -> bool:
     match node:
         case WidAggregateExec() | BucketExec() | DupelimExec():
             return True
-        case FilterExec() | ProjectExec() | SortExec():
+        case FilterExec() | ProjectExec() | SortExec() | LimitExec():
             return _in_windows(node.input)
         case LookupExec() | TableJoinExec() | UnnestExec():
             return _in_windows(node.input)
@@ -563,14 +575,14 @@ def _ordered(
     node: Sort, child: Physical, keys: tuple[SortKey, ...], settings: Mapping[str, Any]
 ) -> Physical:
     if node.window_end is None:
-        released = order.sort(child, keys, node.limit, node.offset)
+        released = order.sort(child, keys)
         if released is not None:
             closed = released.order in window_columns(child) and not _holds_rows(child)
-            if closed or _is_distinct(child):
-                return released  # slack has been waited for below
-            unit = _unit(node, keys[0])
-            below = order.with_slack(child, released.order, unit, settings, node.pos)
-            return replace(released, input=below)
+            if not closed and not _is_distinct(child):  # else slack has been waited for below
+                unit = _unit(node, keys[0])
+                below = order.with_slack(child, released.order, unit, settings, node.pos)
+                released = replace(released, input=below)
+            return order.limited(released, node.limit, node.offset)
     if node.holds and not bounded(child):
         raise NotSupportedError(
             f"{node.clause} over a join without a time that progresses as the later of its members'"

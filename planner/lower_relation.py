@@ -21,6 +21,7 @@ from cql.planner.logical import (
     AggregateCall,
     Filter,
     Join,
+    Limit,
     Logical,
     Project,
     RelationToStream,
@@ -128,7 +129,9 @@ def changes(node: Logical, time: DataType | None, lower: Lower) -> Physical:
         case SubqueryJoin():
             return _subquery_join(node, changes(node.input, time, lower), time, lower)
         case Sort():
-            return _top(node, time, lower)
+            return _top(node, node.keys, time, lower)
+        case Limit() if sees_relation(node.input):
+            return _top(node, (), time, lower)
         case _:
             return _whole(node, time, lower)
 
@@ -515,13 +518,13 @@ def _from_ever(node: Physical) -> Physical:
             return node
 
 
-def _top(node: Sort, time: DataType, lower: Lower) -> Physical:
+def _top(node: Sort | Limit, wanted: Sequence[SortKey], time: DataType, lower: Lower) -> Physical:
     """Sort keys become columns, as in a Sort. Without LIMIT and OFFSET a relation has no order."""
     below = changes(node.input, time, lower)
     if node.limit is None and not node.offset:
         return below
     width = len(below.schema) - 2
-    below, keys = _with_keys(below, node.keys)
+    below, keys = _with_keys(below, wanted)
     why = "a row that enters the first ones makes another leave them"
     top = TopExec(below, keys, node.limit, node.offset, why)
     return _without_keys(top, width, len(below.schema) - 2)

@@ -23,6 +23,7 @@ from cql.planner.physical import (
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -170,9 +171,7 @@ def _believed(child: Physical, column: int, progress: Progress) -> int | None:
     return max(declared, default=default_advance(kind, progress))
 
 
-def sort(
-    child: Physical, keys: tuple[SortKey, ...], limit: int | None, offset: int
-) -> PunctuatedSortExec | None:
+def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | None:
     """ORDER BY as a sort that punctuation releases, where its first key is a time that
     progresses."""
     first = keys[0] if keys else None
@@ -181,7 +180,17 @@ def sort(
     if first.expr.index not in progressing(child):
         return None
     why = f"rows leave as soon as {child.schema[first.expr.index].name} has passed them"
-    return PunctuatedSortExec(child, first.expr.index, keys[1:], limit, offset, why)
+    return PunctuatedSortExec(child, first.expr.index, keys[1:], why)
+
+
+def limited(child: Physical, limit: int | None, offset: int) -> Physical:
+    """``child`` under LIMIT and OFFSET, of the rows as they come."""
+    if limit is None and not offset:
+        return child
+    why = "the first rows to come; then the query ends, and reads its inputs no further"
+    if limit is None:
+        why = "the first rows are left out"
+    return LimitExec(child, limit, offset, why)
 
 
 def purged(node: DupelimExec) -> DupelimExec:
@@ -212,7 +221,7 @@ def in_order(node: Physical, column: int, *, guarded: bool = False) -> bool:
     """Whether rows come in the order of that column, without stragglers. ``guarded``: but for rows
     that an advance of time beyond MAX ADVANCE has to be confirmed of."""
     match node:
-        case FilterExec() | DupelimExec():
+        case FilterExec() | DupelimExec() | LimitExec():
             return in_order(node.input, column, guarded=guarded)
         case ProjectExec():
             origin = progress_origin(node.exprs[column], progressing(node.input))
@@ -331,7 +340,7 @@ def _sort(node: PunctuatedSortExec, choice: str) -> Physical:
     """A sort by time alone over a union is the merge of the union's inputs, and over a join in
     order it has nothing to do."""
     child = _below(node.input, node.order, choice)
-    plain = not node.keys and node.limit is None and not node.offset
+    plain = not node.keys
     if plain and joined_in_order(child, node.order):
         return child
     merged = _merged(child, node.order) if plain and choice != "pass_through" else None

@@ -15,6 +15,7 @@ from cql.planner.physical import (
     DupelimExec,
     FilterExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     OnTimeExec,
     Physical,
@@ -181,7 +182,7 @@ def origins(node: Physical, key: Expr) -> list[tuple[SourceExec, int]]:
             return [(node, key.index)]
         case FilterExec() | SlackExec() | LateRowsExec() | OnTimeExec() | SortExec():
             return origins(node.input, key)
-        case PunctuatedSortExec() | DupelimExec():
+        case PunctuatedSortExec() | DupelimExec() | LimitExec():
             return origins(node.input, key)
         case ProjectExec():
             return origins(node.input, node.exprs[key.index])

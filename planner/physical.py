@@ -212,8 +212,22 @@ class PunctuatedSortExec:
     input: Physical
     order: int
     keys: tuple[SortKey, ...] = ()
-    limit: int | None = None
-    offset: int = 0
+    why: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        return self.input.schema
+
+
+@dataclass(frozen=True, slots=True)
+class LimitExec:
+    """Passes the first ``limit`` rows behind the first ``offset`` as they come, and then says that
+    its input has ended: what only feeds it is read no further. ``limit`` None: all rows behind
+    ``offset``."""
+
+    input: Physical
+    limit: int | None
+    offset: int
     why: str = ""
 
     @property
@@ -522,6 +536,7 @@ Physical: TypeAlias = (
     | UnionExec
     | MergeUnionExec
     | PunctuatedSortExec
+    | LimitExec
     | SlackExec
     | WidAggregateExec
     | SortExec
@@ -662,7 +677,20 @@ def windowed(node: Physical) -> bool:
 
 
 def bounded(node: Physical) -> bool:
-    return all(s.relation.bounded for s in sources(node))
+    """Whether it ends by itself: its inputs do, or a LIMIT ends it."""
+    match node:
+        case SourceExec():
+            return node.relation.bounded
+        case LimitExec() if node.limit is not None:
+            return True
+        case _:
+            return all(map(bounded, inputs(node)))
+
+
+def live(*roots: Physical) -> bool:
+    """Whether some input has no end by itself: what it gives is waited for, whatever ends the
+    query."""
+    return not all(s.relation.bounded for s in sources(*roots))
 
 
 def with_input(node: Physical, new: tuple[Physical, ...]) -> Physical:

@@ -12,6 +12,7 @@ from cql.planner.physical import (
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -51,7 +52,7 @@ def progressing(node: Physical) -> tuple[int, ...]:
             return tuple(sorted(column for column, _ in node.progress))
         case ValuesExec():
             return ()
-        case FilterExec() | OnTimeExec() | LateRowsExec() | DupelimExec():
+        case FilterExec() | LimitExec() | OnTimeExec() | LateRowsExec() | DupelimExec():
             return progressing(node.input)
         case LookupExec():
             return tuple(c for c in progressing(node.input) if c < node.width)
@@ -144,7 +145,7 @@ def window_columns(node: Physical) -> tuple[int, ...]:
             return progressing(node)
         case BucketExec():
             return progressing(node)[-3:] if node.window.wa in progressing(node.input) else ()
-        case FilterExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
+        case FilterExec() | LimitExec() | SortExec() | OnTimeExec() | NumberExec() | LateRowsExec():
             return window_columns(node.input)
         case DupelimExec():  # a window of each value
             return progressing(node)

@@ -20,6 +20,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Number,
     Project,
@@ -64,7 +65,7 @@ def progressing(node: Logical) -> Progressing:
             return _of_scan(node)
         case Values():
             return {}
-        case Filter() | Windowed() | Sort() | RowNumber() | Unnest():
+        case Filter() | Windowed() | Sort() | Limit() | RowNumber() | Unnest():
             return progressing(node.input)
         case RelationToStream():
             return {len(node.input.schema): _instants(node.input)}
@@ -99,9 +100,11 @@ def progressing(node: Logical) -> Progressing:
 
 
 def is_bounded(node: Logical) -> bool:
-    """Whether its input ends."""
+    """Whether it ends: its input does, or LIMIT ends it."""
     if isinstance(node, Scan):
         return node.relation.bounded
+    if isinstance(node, Limit) and node.limit is not None:
+        return True
     return all(is_bounded(i) for i in inputs(node))
 
 

@@ -16,6 +16,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Number,
     Project,
@@ -88,6 +89,9 @@ def _pruned(node: Logical, wanted: frozenset[int]) -> tuple[Logical, Places]:
             return _number(node, wanted)
         case Sort():
             return _sort(node, wanted)
+        case Limit():
+            below, places = _pruned(node.input, wanted)
+            return replace(node, input=below), places
         case RowNumber():
             return _row_number(node, wanted)
         case Join():

@@ -18,6 +18,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Project,
     RowNumber,
@@ -48,7 +49,7 @@ def is_relation(node: Logical) -> bool:
     match node:
         case Windowed():
             return node.window.kind in _OF_RELATIONS
-        case Filter() | Project() | Sort():
+        case Filter() | Project() | Sort() | Limit():
             return is_relation(node.input)
         case Aggregate():
             return node.window is None and is_relation(node.input)
@@ -85,7 +86,7 @@ def is_append_only(node: Logical) -> bool:
     match node:
         case Aggregate() if closing_pair(node) is not None:
             return is_append_only(node.input)
-        case Filter() | Project() | Sort() | Windowed():
+        case Filter() | Project() | Sort() | Limit() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(is_append_only(i) for i in node.inputs)
@@ -114,6 +115,8 @@ def as_relation(node: Logical, above: tuple[Expr, ...] = ()) -> Logical:
             asked = tuple(substitute(e, node.exprs) for e in above)
             return replace(node, input=as_relation(node.input, asked))
         case Sort():
+            return replace(node, input=as_relation(node.input))
+        case Limit() if sees_relation(node.input):
             return replace(node, input=as_relation(node.input))
         case RowNumber() if node.window is None:
             return replace(node, input=as_relation(node.input))
@@ -183,7 +186,7 @@ def as_it_comes(node: Logical) -> Logical:
     stream of those that are complete: EMIT CHANGES. Rows are those of the windows with bounds at
     the top of the plan; windows further down stay streams."""
     match node:
-        case Filter() | Project() if _early(node.input):
+        case Filter() | Project() | Limit() if _early(node.input):
             return replace(node, input=as_it_comes(node.input))
         case Sort() if _early(node.input) and node.limit is None and not node.offset:
             return replace(node, input=as_it_comes(node.input), window_end=None)
@@ -196,7 +199,7 @@ def as_it_comes(node: Logical) -> Logical:
 def only_complete(node: Logical) -> str | None:
     """What of ``node`` can only be told when a window has closed, in words."""
     match node:
-        case Filter() | Project():
+        case Filter() | Project() | Limit():
             return only_complete(node.input)
         case Sort():
             limited = node.limit is not None or node.offset
@@ -212,7 +215,7 @@ def only_complete(node: Logical) -> str | None:
 
 def _early(node: Logical) -> bool:
     match node:
-        case Filter() | Project() | Sort():
+        case Filter() | Project() | Sort() | Limit():
             return _early(node.input)
         case Aggregate():
             return node.window is not None and node.window.has_number
@@ -245,7 +248,7 @@ def sees_relation(node: Logical) -> bool:
     match node:
         case Aggregate():
             return node.window is None
-        case Filter() | Project():
+        case Filter() | Project() | Limit():
             return sees_relation(node.input)
         case Sort() | SubqueryJoin():
             return True
@@ -262,7 +265,7 @@ def clock(node: Logical) -> DataType | None:
     match node:
         case Windowed() if node.window.wa is not None:
             return _counted(node.input.schema[node.window.wa].type)
-        case Filter() | Project() | Sort() if sees_relation(node):
+        case Filter() | Project() | Sort() | Limit() if sees_relation(node):
             return clock(node.input)
         case Aggregate() | RowNumber() if node.window is None:
             return clock(node.input)

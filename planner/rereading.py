@@ -13,8 +13,8 @@ from cql.planner.physical import (
     ProjectExec,
     SourceExec,
     ValuesExec,
-    bounded,
     inputs,
+    live,
     with_input,
 )
 from cql.planner.physical_joins import TableJoinExec
@@ -35,7 +35,7 @@ def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
 
 def _settled(node: Physical, every: int, text: str) -> Physical:
     node = with_input(node, tuple(_settled(child, every, text) for child in inputs(node)))
-    if not isinstance(node, TableJoinExec) or bounded(node.input):
+    if not isinstance(node, TableJoinExec) or not live(node.input):
         return node
     why = f"{node.why}; read again every {text}, between two turns of the stream"
     return replace(node, table=_again(node.table, every, node), why=why)

@@ -12,8 +12,8 @@ from cql.planner.physical import (
     RuntimeChoice,
     SourceExec,
     WidAggregateExec,
-    bounded,
     inputs,
+    live,
     walk,
 )
 from cql.planner.physical_joins import OopJoinExec
@@ -156,7 +156,7 @@ def _against(
 def _short(roots: Sequence[Physical], found: Cost, spared: float) -> str | None:
     """Why too little is known to come, where so many nanoseconds are spared for each row."""
     about = _about(found)
-    if not all(map(bounded, roots)):
+    if live(*roots):
         return f"{about}, without an end: under {HEAVY}" if found.row < HEAVY else None
     if found.rows is None:
         return f"{about}, of how many rows is not known"

@@ -49,6 +49,7 @@ from cql.planner.physical import (
     DupelimExec,
     FilterExec,
     LateRowsExec,
+    LimitExec,
     MergeUnionExec,
     NumberExec,
     OnTimeExec,
@@ -274,8 +275,11 @@ class Checked:
             case UnionExec() | SlackExec() | LateRowsExec() | NumberExec():
                 self._equal("rows_in", counted["rows_in"], counted["rows_out"])
             case MergeUnionExec() | PunctuatedSortExec():
-                names = ("rows_out", "over_limit", "held", "late_rows")
+                names = ("rows_out", "held", "late_rows")
                 gone = sum(counted[name] for name in names) + self.bad
+                self._equal("rows_in", counted["rows_in"], gone)
+            case LimitExec():
+                gone = counted["rows_out"] + counted["over_limit"]
                 self._equal("rows_in", counted["rows_in"], gone)
             case SortExec():
                 waiting = counted["held"] + counted["over_limit"]
@@ -400,7 +404,7 @@ def check_graph(graph: Graph, root: Physical) -> list[Checked]:
     """Wraps every operator in place."""
     nodes = built_nodes(root)
     if isinstance(
-        root, UnionExec | SlackExec | SourceExec
+        root, UnionExec | SlackExec | SourceExec | LimitExec
     ):  # ``build`` puts a projection over these
         columns = (Column(i, f.name, f.type, f.nullable) for i, f in enumerate(root.schema))
         nodes.append(ProjectExec(root, tuple(columns), root.schema.names))

@@ -27,7 +27,7 @@ from naive_order import Order, merged
 from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_constant, is_relation
 from naive_rows import Answer, Inputs, Row, Run, moved_mark
-from naive_sort import compare_rows, numbered, sorted_rows
+from naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from naive_values import BadRowError, group_key
 
 from cql.planner.logical import (
@@ -36,6 +36,7 @@ from cql.planner.logical import (
     Filter,
     Join,
     KeyWindows,
+    Limit,
     Logical,
     Number,
     Project,
@@ -100,6 +101,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             ]
         case Sort():
             return sorted_rows(node, _rows(node.input, run), run)
+        case Limit():
+            return first_rows(node, _rows(node.input, run), run)
         case RowNumber():
             return numbered(node, _rows(node.input, run), run)
         case Windowed():

@@ -22,6 +22,7 @@ from cql.planner.logical import (
     Bucket,
     Filter,
     Join,
+    Limit,
     Logical,
     Project,
     RowNumber,
@@ -161,7 +162,7 @@ def progressing(node: Logical) -> set[int]:
         case Bucket():
             width = len(node.schema)
             return progressing(node.input) | set(range(width - 3, width))
-        case Filter() | Sort() | RowNumber() | Unnest():
+        case Filter() | Sort() | Limit() | RowNumber() | Unnest():
             return progressing(node.input)
         case _:
             return set()

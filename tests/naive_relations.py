@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cmp_to_key, partial
 from itertools import pairwise
@@ -24,6 +24,7 @@ from cql.planner.logical import (
     Aggregate,
     Filter,
     Join,
+    Limit,
     Logical,
     Project,
     RelationToStream,
@@ -31,6 +32,7 @@ from cql.planner.logical import (
     Scan,
     SetOperation,
     Sort,
+    SortKey,
     SubqueryJoin,
     Union,
     Windowed,
@@ -54,7 +56,7 @@ def is_relation(node: Logical) -> bool:
             return node.window.kind not in streams
         case Aggregate():
             return node.window is None and is_relation(node.input)
-        case Filter() | Project() | Sort():
+        case Filter() | Project() | Sort() | Limit():
             return is_relation(node.input)
         case Union():
             return any(map(is_relation, node.inputs))
@@ -97,7 +99,7 @@ def is_append_only(node: Logical) -> bool:
     match node:
         case Aggregate() if _of_one_instant(node):
             return is_append_only(node.input)
-        case Filter() | Project() | Sort() | Windowed():
+        case Filter() | Project() | Sort() | Limit() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(map(is_append_only, node.inputs))
@@ -280,7 +282,9 @@ class Relations:
             case SubqueryJoin():
                 return [(*row, said) for row, said in self._asked(node, now)]
             case Sort():
-                return self._top(node, now)
+                return self._top(node, node.keys, now)
+            case Limit():
+                return self._top(node, (), now)
             case RowNumber():
                 return self._numbered(node, now)
             case Join():
@@ -366,16 +370,16 @@ class Relations:
             found.append(True if True in same else None if unknown else False)
         return found
 
-    def _top(self, node: Sort, now: int) -> Bag:
+    def _top(self, node: Sort | Limit, keys: Sequence[SortKey], now: int) -> Bag:
         rows = self.at(node.input, now)
         if node.limit is None and not node.offset:
             return rows
-        ordered = sorted(rows, key=cmp_to_key(partial(self.compare, node.keys)))
+        ordered = sorted(rows, key=cmp_to_key(partial(self.compare, keys)))
         stop = len(ordered) if node.limit is None else node.offset + node.limit
         for cut in (node.offset, stop):
             if 0 < cut < len(ordered):
                 a, b = ordered[cut - 1], ordered[cut]
-                tie = self.compare(node.keys, a, b) == 0
+                tie = self.compare(keys, a, b) == 0
                 self.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
         return ordered[node.offset : stop]
 

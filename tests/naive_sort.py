@@ -13,7 +13,17 @@ from naive_order import is_straggler, released
 from naive_rows import Row, Run
 from naive_values import BadRowError, group_key, order_key
 
-from cql.planner.logical import RowNumber, Sort, SortKey
+from cql.planner.logical import (
+    Filter,
+    Limit,
+    Logical,
+    Project,
+    RowNumber,
+    Scan,
+    Sort,
+    SortKey,
+    Unnest,
+)
 
 
 def compare_rows(keys: Sequence[SortKey], a: Sequence[Any], b: Sequence[Any]) -> int:
@@ -111,3 +121,31 @@ def sorted_rows(node: Sort, rows: list[Row], run: Run) -> list[Row]:
                 run.undetermined |= tie and tuple(map(group_key, a)) != tuple(map(group_key, b))
         kept += part[node.offset : stop]
     return kept
+
+
+def first_rows(node: Limit, rows: list[Row], run: Run) -> list[Row]:
+    """LIMIT and OFFSET without ORDER BY: the first rows as they come. Where no order is defined in
+    which they do, rows that differ leave the answer open.
+
+    >>> from naive import evaluate
+    >>> from naive_tables import stream
+    >>> s = stream("s", "t bigint")
+    >>> evaluate(Limit(s, 2, 1), {"s": [(3,), (1,), (2,), (0,)]}).rows
+    [(1,), (2,)]
+    """
+    stop = len(rows) if node.limit is None else node.offset + node.limit
+    kept = rows[node.offset : stop]
+    left = [*rows[: node.offset], *rows[stop:]]
+    if kept and left and not _comes_in_order(node.input):
+        run.undetermined |= len({tuple(map(group_key, row.values)) for row in rows}) > 1
+    return kept
+
+
+def _comes_in_order(node: Logical) -> bool:
+    match node:
+        case Scan():
+            return True
+        case Filter() | Project() | Unnest() | Limit():
+            return _comes_in_order(node.input)
+        case _:
+            return isinstance(node, Sort) and node.window_end is None

@@ -153,6 +153,10 @@ class CqlGenerator(generator.Generator):
         keys = self.list_of(clause.expressions)
         return f"PARTITION BY {clause.this}{keys} INTO {self.sql(clause, 'expression')}"
 
+    def limit_sql(self, expression: exp.Limit, top: bool = False) -> str:
+        per_window = " PER WINDOW" if expression.args.get(nodes.PER_WINDOW) else ""
+        return super().limit_sql(expression, top) + per_window
+
     def after_limit_modifiers(self, expression: exp.Expr) -> list[str]:
         keys = (nodes.JOIN_WINDOW, nodes.EMIT, nodes.ON_BAD_ROW, nodes.LATE_OUTPUT)
         own = [f"{self.sep()}{self.sql(expression, k)}" for k in keys if expression.args.get(k)]

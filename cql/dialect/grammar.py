@@ -160,7 +160,7 @@ _ARGS: dict[type[exp.Expr], frozenset[str]] = {
     exp.Table: _TABLE_ARGS,
     exp.CTE: frozenset({"this", "alias"}),
     exp.With: frozenset({"expressions", "recursive"}),
-    exp.Limit: frozenset({"expression"}),
+    exp.Limit: frozenset({"expression", nodes.PER_WINDOW}),
     exp.Offset: frozenset({"expression"}),
     exp.Ordered: frozenset({"this", "desc", "nulls_first"}),
     exp.Distinct: frozenset({"expressions"}),

@@ -9,6 +9,7 @@ Nodes that hang on sqlglot's own nodes do so under these argument keys::
     FROM STREAM S                          table.args["stream"]            (True)
     ... WINDOW 10 minutes                  query.args["join_window"]       (JoinWindow)
     ... PARTITION BY HASH(k) INTO 8        select.args["partition_by"]     (PartitionBy)
+    ... LIMIT 3 PER WINDOW                 query.args["limit"].args["per_window"]   (True)
     ... EMIT CHANGES                       query.args["emit"]              (Emit)
     ... ON BAD ROW KEEP                    query.args["on_bad_row"]        (OnBadRow)
     ... LATE OUTPUT INTO t                 query.args["late_output"]       (LateOutput)
@@ -33,6 +34,7 @@ STREAM = "stream"
 JOIN_WINDOW = "join_window"
 PARTITION_BY = "partition_by"
 EMIT = "emit"
+PER_WINDOW = "per_window"
 ON_BAD_ROW = "on_bad_row"
 LATE_OUTPUT = "late_output"
 

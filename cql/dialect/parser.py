@@ -286,6 +286,15 @@ class QueryParser(FromParser):
             if self._index == index:
                 return this
 
+    def _parse_limit(
+        self, this: exp.Expr | None = None, top: bool = False, skip_limit_token: bool = False
+    ) -> exp.Expr | None:
+        """``LIMIT 3``, ``LIMIT 3 PER WINDOW``."""
+        found = super()._parse_limit(this, top, skip_limit_token)
+        if isinstance(found, exp.Limit) and self.accept("PER", "WINDOW"):
+            found.set(nodes.PER_WINDOW, True)
+        return found
+
     def _put(self, this: exp.Expr, key: str, node: exp.Expr, token: Token) -> None:
         if this.args.get(key):
             self.refuse(f"this query has two {key.replace('_', ' ').upper()} clauses", token)

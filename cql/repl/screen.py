@@ -121,7 +121,7 @@ class Screen:
         """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
         if isinstance(query, StatementSet):
             self._set(query)
-        elif query.is_insert and not query.bounded:
+        elif query.is_insert and query.live:
             query.start()
             name = query.name
             self._console.print(
@@ -129,10 +129,10 @@ class Screen:
             )
         elif query.is_insert:
             self._insert(query)
-        elif query.bounded:
-            self._bounded(query)
-        else:
+        elif query.live:
             self._unbounded(query)
+        else:
+            self._bounded(query)
 
     def stream(self, query: Query, out: IO[str]) -> Iterator[pa.RecordBatch]:
         """The batches of a SELECT for somebody who writes them to ``out``, with progress here.
@@ -147,7 +147,7 @@ class Screen:
                 self._draw_progress(live, query, began)
 
     def _set(self, queries: StatementSet) -> None:
-        if queries.bounded:
+        if not queries.live:
             with _running(queries) as feed, self._drawing(transient=True) as live:
                 began = time.monotonic()
                 for _ in feed:

@@ -29,7 +29,6 @@ from cql.executor.kernels.slab import (
     PLACES,
     SLOTS,
     compare_slots,
-    give_back,
     give_rows,
     store_rows,
     unranked,
@@ -83,28 +82,25 @@ NEED_RANK = 2  # the order of texts that came since it was last given
 PORTS = OWN
 ORDER = OWN + 1  # column of the time
 REFUSES_NULL = OWN + 2  # whether a row without a time is a bad row
-FIRST_OUT = OWN + 3  # OFFSET of the query
-LAST_OUT = OWN + 4  # OFFSET + LIMIT
-RUNS = OWN + 5  # capacity of the tables of runs
-OPEN = OWN + 6  # runs: all of them have rows
-BORN = OWN + 7  # runs so far
-PROMISED = OWN + 8
-ENDED = OWN + 9
+RUNS = OWN + 3  # capacity of the tables of runs
+OPEN = OWN + 4  # runs: all of them have rows
+BORN = OWN + 5  # runs so far
+PROMISED = OWN + 6
+ENDED = OWN + 7
 # Counters.
-ROWS_IN = OWN + 10
-ROWS_LEFT = OWN + 11  # taken from the runs, those that LIMIT and OFFSET leave out among them
-LATE = OWN + 12
-OVER_LIMIT = OWN + 13
+ROWS_IN = OWN + 8
+ROWS_OUT = OWN + 9
+LATE = OWN + 10
 # Addresses.
-TIMES = OWN + 14  # int64 per slot: the column itself where that is its type
-HEAP = OWN + 15  # of runs, by their heads
-HEADS = OWN + 16
-TAILS = OWN + 17
-AGES = OWN + 18  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
-SPARES = OWN + 19  # runs that are free
-LISTS = OWN + 20  # per port: its runs, by birth; the tails fall
-IDLING = OWN + 21  # what was sent last: all inputs are idle (1), or not
-FIRST = OWN + 22
+TIMES = OWN + 11  # int64 per slot: the column itself where that is its type
+HEAP = OWN + 12  # of runs, by their heads
+HEADS = OWN + 13
+TAILS = OWN + 14
+AGES = OWN + 15  # port << PORT_SHIFT | number of birth: what orders runs whose heads are equal
+SPARES = OWN + 16  # runs that are free
+LISTS = OWN + 17  # per port: its runs, by birth; the tails fall
+IDLING = OWN + 18  # what was sent last: all inputs are idle (1), or not
+FIRST = OWN + 19
 
 PORT_WORDS = 5
 #: Progress, whether it has ended, its runs, whether it is idle, its rows that came too late for it.
@@ -310,14 +306,9 @@ def _draw(d: Any, until: int, most: int) -> int:
         if times[slot] >= until and d[ENDED] == 0:
             break
         following = int(links[slot])
-        number = d[ROWS_LEFT]
-        d[ROWS_LEFT] = number + 1
-        if d[FIRST_OUT] <= number < d[LAST_OUT]:
-            places[n] = slot
-            n += 1
-        else:
-            d[OVER_LIMIT] += 1
-            give_back(d, links, slot)
+        d[ROWS_OUT] += 1
+        places[n] = slot
+        n += 1
         if slot == tails[run]:
             _close_run(d, run)
             run = heap[0]
@@ -347,8 +338,6 @@ def _goes_on(d: Any, u: Any, o: Any) -> bool:
         return False
     if u[STRAGGLERS] > 0 or d[column + MASK] != 0 or d[port + MARK] < d[PROMISED]:
         return False
-    if d[FIRST_OUT] > 0 or d[LAST_OUT] < INFINITY:
-        return False
     _note_progress(d, u)
     until, size, data = d[port + MARK], size_of(d, d[ORDER]), u[HEADER + 2 * d[ORDER]]
     before = NEVER
@@ -371,7 +360,7 @@ def _pass_on(d: Any, u: Any, o: Any) -> None:
         move_values(size_of(d, c), u[at], o[at], picked, picked, n)
         if d[column_at(d, c) + MASK] != 0:
             move_values(1, u[at + 1], o[at + 1], picked, picked, n)
-    d[ROWS_LEFT] += n
+    d[ROWS_OUT] += n
 
 
 @njit("int64(int64[::1], int64[::1], int64[::1], int64)", cache=True)
@@ -386,7 +375,7 @@ def _release(d: Any, u: Any, o: Any, gone: int) -> int:
     # Of one input without further keys, rows of that very time are in order as they come.
     until = passed + 1 if d[PORTS] == 1 and d[KEYS] == 0 else passed
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]
-    o[SEQUENCE] = d[ROWS_LEFT] - d[OVER_LIMIT] - gone
+    o[SEQUENCE] = d[ROWS_OUT] - gone
     o[ROWS] = gone
     if gone == 0:
         o[ROWS] = _draw(d, until, o[CAPACITY])

@@ -13,7 +13,7 @@ from cql.executor.kernels import merge as kernel
 from cql.executor.kernels.slab import HELD, OWN, SLOTS
 from cql.executor.operators.native import Workspace
 from cql.executor.operators.slab import STEP, SlabOperator
-from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit
+from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit
 from cql.model import Schema
 from cql.planner.logical import SortKey
 
@@ -43,8 +43,6 @@ class MergeOperator(SlabOperator):
         workspace: Workspace,
         *,
         keys: Sequence[SortKey] = (),
-        limit: int | None = None,
-        offset: int = 0,
         refuses_null: bool = False,
         names: tuple[str, ...] = (),
     ) -> None:
@@ -55,8 +53,6 @@ class MergeOperator(SlabOperator):
         self._ports = ports
         d = self.descriptor
         d[[kernel.PORTS, kernel.ORDER, kernel.REFUSES_NULL]] = ports, order, refuses_null
-        d[kernel.FIRST_OUT] = offset
-        d[kernel.LAST_OUT] = INFINITY if limit is None else offset + limit
         d[kernel.PROMISED] = NEVER
         for port in range(ports):
             d[kernel.FIRST + kernel.PORT_WORDS * port + kernel.MARK] = NEVER
@@ -115,8 +111,7 @@ class MergeOperator(SlabOperator):
         d = self.descriptor
         return {
             "rows_in": int(d[kernel.ROWS_IN]),
-            "rows_out": int(d[kernel.ROWS_LEFT] - d[kernel.OVER_LIMIT]),
+            "rows_out": int(d[kernel.ROWS_OUT]),
             "late_rows": int(d[kernel.LATE]),
-            "over_limit": int(d[kernel.OVER_LIMIT]),
             "held": int(d[HELD]),
         }

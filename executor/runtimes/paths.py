@@ -17,6 +17,7 @@ from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.handing import PORT_BITS, WAY_BITS
 from cql.executor.kernels.sections import MOST_SECTIONS
 from cql.executor.operators.instances import first_of
+from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.union import UnionOperator
 from cql.planner.physical import BucketExec
@@ -161,7 +162,7 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
 def _gives_one_at_most(operator: Operator) -> bool:
     """Whether it gives one unit at the most for one that it was given."""
     operator = first_of(operator)
-    if isinstance(operator, UnionOperator):
+    if isinstance(operator, UnionOperator | LimitOperator):
         return True
     if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
         return False

@@ -1,0 +1,109 @@
+"""The native function of LIMIT and OFFSET: the first rows pass by reference, as they come; behind
+the last of them the operator says that its input has ended, and takes no further row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cfunc, njit
+
+from cql.executor.kernels.memory import as_u8, integer_at, words
+from cql.executor.kernels.passing import pass_rows, send
+from cql.executor.unit import (
+    DONE,
+    END_OF_INPUT,
+    HEADER,
+    INFINITY,
+    NEVER,
+    OUT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+)
+
+# Descriptor; behind it the bytes of a value of each column, then the columns that progress.
+COLUMNS = 0
+ATTRIBUTES = 1
+SKIPS = 2  # rows that are still left out
+LEFT = 3  # rows that may still pass
+ENDED = 4  # the end was sent
+# Counters.
+ROWS_IN = 5
+ROWS_OUT = 6
+FIRST = 7
+
+
+@njit("int64(int64[::1], int64[::1], int64)", cache=True)
+def _stragglers(u: Any, o: Any, skipped: int) -> int:
+    """Copies the records of the rows that pass; returns how many there are."""
+    count = STRAGGLER_WORDS * u[STRAGGLERS]
+    arrived, leaving = words(u[STRAGGLER_ADDRESS], count), words(o[STRAGGLER_ADDRESS], count)
+    n = 0
+    for k in range(0, count, STRAGGLER_WORDS):
+        row = arrived[k] - skipped
+        if 0 <= row < o[ROWS]:
+            leaving[n], leaving[n + 1], leaving[n + 2] = row, arrived[k + 1], arrived[k + 2]
+            n += STRAGGLER_WORDS
+    return n // STRAGGLER_WORDS
+
+
+@njit("int64(int64[::1], int64[::1], int64[::1])", cache=True)
+def _end(d: Any, o: Any, leaving: Any) -> int:
+    """The punctuation behind the last row: how far its times have come, and that none follows."""
+    n = 0
+    first = FIRST + d[COLUMNS]
+    for a in range(d[ATTRIBUTES] if o[ROWS] > 0 else 0):
+        column = d[first + a]
+        data, mask = o[HEADER + 2 * column], as_u8(o[HEADER + 2 * column + 1], o[ROWS])
+        last = NEVER
+        for i in range(o[ROWS]):
+            if mask[i] != 0:
+                last = max(last, integer_at(data, d[FIRST + column], i))
+        if last != NEVER:
+            n = send(leaving, n, column, last)
+    return send(leaving, n, END_OF_INPUT, INFINITY)
+
+
+@cfunc("int64(int64, int64)", nopython=True, cache=True)
+def limit(desc: Any, unit: Any) -> Any:
+    head = words(desc, FIRST)
+    columns = head[COLUMNS]
+    d = words(desc, FIRST + columns + head[ATTRIBUTES])
+    width = HEADER + 2 * columns
+    u = words(unit, width)
+    o = words(u[OUT], width)
+    pass_rows(u, o, width)
+    skipped = min(u[ROWS], d[SKIPS])
+    o[ROWS] = min(u[ROWS] - skipped, d[LEFT])
+    o[SEQUENCE] = u[SEQUENCE] + skipped
+    d[ROWS_IN] += u[ROWS]
+    d[ROWS_OUT] += o[ROWS]
+    d[SKIPS] -= skipped
+    for c in range(columns if skipped > 0 else 0):
+        o[HEADER + 2 * c] += skipped * d[FIRST + c]
+        o[HEADER + 2 * c + 1] += skipped
+    o[STRAGGLERS] = 0 if u[STRAGGLERS] == 0 else _stragglers(u, o, skipped)
+    o[PUNCTUATIONS] = 0
+    if d[LEFT] < INFINITY:
+        d[LEFT] -= o[ROWS]
+    if d[ENDED] != 0:
+        return DONE
+    count = PUNCTUATION_WORDS * u[PUNCTUATIONS]
+    arrived = words(u[PUNCTUATION_ADDRESS], count)
+    if d[LEFT] == 0:
+        leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (d[ATTRIBUTES] + 1))
+        d[ENDED] = 1
+        o[PUNCTUATIONS] = _end(d, o, leaving)
+        return DONE
+    leaving = words(o[PUNCTUATION_ADDRESS], count)
+    for k in range(count):
+        leaving[k] = arrived[k]
+        if k % PUNCTUATION_WORDS == 0 and arrived[k] == END_OF_INPUT:
+            d[ENDED] = 1
+    o[PUNCTUATIONS] = u[PUNCTUATIONS]
+    return DONE

@@ -1,0 +1,61 @@
+"""The running LIMIT and OFFSET: its descriptor is its whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cql.errors import RunError
+from cql.executor.expressions import ErrorSite
+from cql.executor.kernels import limit as kernel
+from cql.executor.operators.native import CodeColumn
+from cql.executor.unit import INFINITY, Unit, Words, value_bytes
+from cql.planner.physical import LimitExec
+from cql.planner.physical_progress import progressing
+
+
+class LimitOperator:
+    """Passes rows by reference. ``is_over`` from the last one on: whoever drives the operator need
+    not give it any more."""
+
+    def __init__(self, name: str, node: LimitExec) -> None:
+        self.name = name
+        sizes = [value_bytes(f.type) for f in node.schema]
+        attributes = progressing(node)
+        self.descriptor: Words = np.array(
+            [*(0 for _ in range(kernel.FIRST)), *sizes, *attributes], np.int64
+        )
+        d = self.descriptor
+        d[[kernel.COLUMNS, kernel.ATTRIBUTES]] = len(sizes), len(attributes)
+        d[kernel.SKIPS] = node.offset
+        d[kernel.LEFT] = INFINITY if node.limit is None else node.limit
+        self.address = int(kernel.limit.address)
+
+    @property
+    def is_over(self) -> bool:
+        return int(self.descriptor[kernel.LEFT]) == 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has said so, or its input has ended."""
+        return bool(self.descriptor[kernel.ENDED])
+
+    def call(self, unit: Unit, out: Unit) -> int:
+        raise AssertionError("a compiled operator is called by address")
+
+    def provide(self, unit: Unit) -> None:
+        raise AssertionError("a limit asks for nothing")
+
+    def error(self, unit: Unit) -> ErrorSite:
+        raise RunError("a limit fails no row")
+
+    def is_fatal(self, unit: Unit) -> bool:
+        return True
+
+    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
+        """It keeps no codes."""
+
+    def counters(self) -> dict[str, int]:
+        came, went = (int(self.descriptor[k]) for k in (kernel.ROWS_IN, kernel.ROWS_OUT))
+        return {"rows_in": came, "rows_out": went, "over_limit": came - went}

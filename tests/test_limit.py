@@ -1,0 +1,232 @@
+"""LIMIT is total: the first rows of the result, then the query ends and reads its inputs no
+further, endless ones too. LIMIT … PER WINDOW, and ORDER BY … LIMIT in windows, count in each
+window."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from runtimes import RUNTIMES, Settings, apply, named
+from test_cli import invoke
+
+import cql
+from cql.errors import CqlError, PlanError
+from cql.query import Query
+
+ROWS = 40
+
+
+class Source:
+    """Rows (ts, k, v) with ts = v = 1, 2, … and k = v % 3, a block at a time; behind ``blocks`` it
+    gives nothing more until it is let go, and has not ended."""
+
+    def __init__(self, blocks: int | None = 1, size: int = ROWS) -> None:
+        self._blocks, self._size = blocks, size
+        self.let_go = threading.Event()
+        self._closed: list[threading.Event] = []  # of each reader
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        closed = threading.Event()
+        self._closed.append(closed)
+        try:
+            for n in count() if self._blocks is None else range(self._blocks):
+                yield batch(self._size * n + 1, self._size * (n + 1) + 1)
+            self.let_go.wait(60)
+        finally:
+            closed.set()
+
+    @property
+    def began(self) -> int:
+        return len(self._closed)
+
+    @property
+    def is_read(self) -> bool:
+        return not self._closed[-1].is_set()
+
+    def ends(self) -> bool:
+        """Whether the last reader is closed; the first ones may have looked at types only."""
+        return self._closed[-1].wait(60)
+
+
+def batch(start: int, stop: int) -> pa.RecordBatch:
+    values = list(range(start, stop))
+    return pa.record_batch({"ts": values, "k": [v % 3 for v in values], "v": values})
+
+
+@contextmanager
+def opened(settings: Settings, *sources: Source) -> Iterator[cql.Session]:
+    """With streams s, s1, … that do not end, and one that does, t, of as many rows."""
+    with cql.connect() as session:
+        apply(session, settings)
+        for number, source in enumerate(sources):
+            name = f"s{number or ''}"
+            session.create_stream(name, source, ordered_by="ts", bounded=False)
+        session.create_stream("t", pa.table(batch(1, ROWS + 1).to_pydict()), ordered_by="ts")
+        try:
+            yield session
+        finally:
+            for source in sources:
+                source.let_go.set()
+
+
+def rows(query: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in query.to_arrow().to_pylist()]
+
+
+TUMBLING = "SELECT k, count(*) AS n, window_end AS e FROM {} [RANGE 10 SLIDE 10] GROUP BY k"
+#: Query over the stream {}, what it gives over an endless one.
+FIRST: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+    "plain": ("SELECT v FROM {} LIMIT 5", [(v,) for v in range(1, 6)]),
+    "offset": ("SELECT v FROM {} WHERE k = 1 LIMIT 3 OFFSET 2", [(7,), (10,), (13,)]),
+    "in order": ("SELECT v FROM {} ORDER BY ts LIMIT 3", [(1,), (2,), (3,)]),
+    "windows": (
+        f"{TUMBLING} LIMIT 4",
+        [(1, 3, 10), (2, 3, 10), (0, 3, 10), (1, 4, 20)],
+    ),
+    "top of windows": (
+        f"SELECT * FROM ({TUMBLING} ORDER BY n DESC, k LIMIT 1) LIMIT 3",
+        [(0, 3, 10), (1, 4, 20), (2, 4, 30)],
+    ),
+    "changes": (
+        "SELECT k, count(*) AS n FROM {} [RANGE 10] GROUP BY k EMIT CHANGES LIMIT 3",
+        [(1, 1, 1, 1), (2, 1, 2, 1), (3, 1, 0, 1)],
+    ),
+    "below": ("SELECT sum(v) AS v FROM (SELECT v FROM {} LIMIT 5)", [(15,)]),
+}
+
+
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_the_first_rows_end_the_query(settings: Settings) -> None:
+    """Although its input is silent, and does not end; over one that ends, they are the same."""
+    source = Source()
+    with opened(settings, source) as session:
+        for name, (text, first) in FIRST.items():
+            query = session.sql(text.format("s"))
+            assert query.bounded
+            assert rows(query) == first, name
+            assert query.status == "finished"
+            assert rows(session.sql(text.format("t"))) == first, name
+
+
+def test_inputs_that_nothing_asks_for_are_closed() -> None:
+    """Those of a LIMIT inside as soon as it is over, while others go on."""
+    first, second = Source(None, 4096), Source(None, 4096)
+    union = (
+        "SELECT v FROM (SELECT v FROM s LIMIT 2) UNION ALL SELECT v FROM s1 WHERE v < 0 OR v > 9"
+    )
+    with opened({}, first, second) as session:
+        assert rows(session.sql("SELECT v FROM s LIMIT 2")) == [(1,), (2,)]
+        assert first.ends()
+        before = first.began
+        query = session.sql(union)
+        assert not query.bounded
+        reading = query.batches()
+        for _ in reading:
+            if first.began > before and not first.is_read and second.is_read:
+                break
+        assert second.is_read
+        reading.close()
+        assert second.ends()
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("SELECT v FROM s LIMIT 0", []),
+        ("SELECT count(*) AS n FROM (SELECT v FROM s LIMIT 0)", [(0,)]),
+        ("SELECT v FROM s LIMIT :n OFFSET 2", [(3,)]),
+        ("SELECT v FROM t LIMIT 5 OFFSET 38", [(39,), (40,)]),
+        ("SELECT v FROM t LIMIT 5 OFFSET 40", []),
+        ("SELECT v FROM t OFFSET 38", [(39,), (40,)]),
+        ("SELECT v FROM t ORDER BY ts OFFSET 38", [(39,), (40,)]),
+        ("SELECT v FROM (SELECT v FROM s LIMIT 9) ORDER BY v DESC LIMIT 2", [(9,), (8,)]),
+        ("SELECT v FROM (SELECT v FROM s LIMIT 9) WHERE v > 7", [(8,), (9,)]),
+        (
+            "WITH w AS (SELECT v FROM s LIMIT 1) SELECT v FROM w UNION ALL SELECT v FROM w",
+            [(1,), (1,)],
+        ),
+        ("SELECT v FROM first", [(2,), (3,)]),
+        ("SELECT v FROM s WHERE v IN (SELECT v FROM s LIMIT 3) LIMIT 2", [(1,), (2,)]),
+        ("SELECT v FROM t ORDER BY v DESC LIMIT 2", [(40,), (39,)]),
+    ],
+)
+def test_small_large_and_inner_limits(text: str, wanted: list[tuple[Any, ...]]) -> None:
+    with opened({}, Source()) as session:
+        session.sql("CREATE VIEW first AS SELECT v FROM s LIMIT 2 OFFSET 1")
+        assert rows(session.sql(text, n=1)) == wanted
+
+
+def test_per_window() -> None:
+    with opened({}, Source()) as session:
+        wanted = [(1, 3, 10), (2, 3, 10), (1, 4, 20), (2, 3, 20)]
+        each = rows(session.sql(f"{TUMBLING} LIMIT 2 PER WINDOW".format("t")))
+        assert each[:4] == wanted
+        assert len(each) == 9  # the last window has one row
+        top = f"{TUMBLING} ORDER BY n DESC, k LIMIT 1".format("t")
+        wanted = [(0, 3, 10), (1, 4, 20), (2, 4, 30), (0, 4, 40), (1, 1, 50)]
+        assert rows(session.sql(top)) == rows(session.sql(f"{top} PER WINDOW")) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT v FROM s LIMIT 2 PER WINDOW",
+        "SELECT v FROM s UNION ALL SELECT v FROM t LIMIT 2 PER WINDOW",
+        "SELECT DISTINCT v FROM s LIMIT 2 PER WINDOW",
+        "SELECT k, count(*) AS n FROM s [RANGE 10] GROUP BY k LIMIT 2 PER WINDOW",
+    ],
+)
+def test_per_window_without_windows_is_refused(text: str) -> None:
+    with opened({}, Source()) as session, pytest.raises(CqlError, match="PER WINDOW") as caught:
+        session.sql(text)
+    assert caught.value.position is not None
+    assert "PER WINDOW" in (caught.value.hint or "")
+
+
+def test_the_last_rows_of_endless_input_are_refused() -> None:
+    with opened({}, Source()) as session, pytest.raises(PlanError, match="no end to wait for"):
+        session.sql("SELECT v FROM s ORDER BY v LIMIT 5")
+
+
+def test_inserts_end() -> None:
+    """One of endless input runs in the background, and has published its rows when it ends."""
+    with opened({}, Source()) as session:
+        session.sql("CREATE TABLE kept (v BIGINT)")
+        query = session.sql("INSERT INTO kept SELECT v FROM s LIMIT 3")
+        assert isinstance(query, Query)
+        query.await_termination(60)
+        assert query.status == "finished"
+        assert rows(session.sql("SELECT v FROM kept")) == [(1,), (2,), (3,)]
+        made = session.sql("CREATE TABLE made AS SELECT v FROM s LIMIT 2")
+        if isinstance(made, Query):
+            made.await_termination(60)
+        assert rows(session.sql("SELECT v FROM made")) == [(1,), (2,)]
+        session.sql(
+            "EXECUTE STATEMENT SET BEGIN INSERT INTO kept SELECT v FROM s LIMIT 1;"
+            " INSERT INTO made SELECT v FROM s LIMIT 4; END"
+        )
+        for running in session.queries():
+            running.await_termination(60)
+        assert len(rows(session.sql("SELECT v FROM kept"))) == 4
+        assert len(rows(session.sql("SELECT v FROM made"))) == 6
+
+
+def test_the_command_ends() -> None:
+    made = "CREATE STREAM r USING rate OPTIONS (rows_per_second '1000') ORDERED BY ts;"
+    done = invoke("-c", f"{made} SELECT value FROM r LIMIT 3", "--format", "csv")
+    assert done.exit_code == 0, done.output
+    assert len(done.stdout.splitlines()) == 4
+
+
+def test_show_and_iterators_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with opened({}, Source()) as session:
+        query = session.sql("SELECT v FROM s LIMIT 2")
+        assert sum(b.num_rows for b in query) == 2
+        session.sql("SELECT v FROM s LIMIT 2").show()
+        assert "2 rows" in capsys.readouterr().out
