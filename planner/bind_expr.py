@@ -19,7 +19,7 @@ from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
 from cql.planner.expr import Case, Expr, Literal
 from cql.planner.logical import WINDOW_COLUMNS, SortKey
-from cql.planner.scope import OVER, WINDOW_NAMES, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
 from cql.planner.trees import replace
 from cql.types import DataType
@@ -89,7 +89,7 @@ AUXILIARY = {
     for kind in ("tumble", "hop", "session")
     for word, at in (("start", 0), ("end", 1), ("rowtime", 2))
 }
-_NO_STRUCT = "write window.start and window.end: a window itself is no value"
+_NO_STRUCT = "write window.start or window.end: a window itself is no value"
 
 
 def is_default(node: Node) -> bool:
@@ -212,8 +212,7 @@ class ExprBinder:
     def _column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
             raise self.binder.error("* stands only in a select list and in count(*)", node)
-        names_window = len(node.parts) == 1 and node.name.lower() in WINDOW_NAMES
-        if names_window and self.scope.window and not self.scope.has(node.name.lower()):
+        if self.scope.names_window(node):
             raise self.binder.unsupported("a window as a value", node, _NO_STRUCT)
         default = self.binder.defaults.get(id(node))
         if default is not None and not self.scope.has(node.name):

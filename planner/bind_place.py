@@ -59,9 +59,13 @@ PER_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
+    """``ends_window``: the second of the two columns of a window, which the select list wrote
+    once."""
+
     name: str
     expr: Expr
     node: exp.Expr
+    ends_window: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from cql.planner.scope import (
     AGGREGATES,
     EXTRAS,
     WINDOW,
+    WINDOW_NAMES,
     QueryWindow,
     Row,
     Scope,
@@ -197,9 +198,38 @@ def _select_list(block: Block) -> None:
                 block.scope.aliases.append((item.name, item.expr))
 
 
+def _is_window(block: Block, node: exp.Expr) -> bool:
+    """Whether it stands for a whole window: ``window(ts, '1 minute')``, or the name of one."""
+    return isinstance(node, GroupWindow) or block.scope.names_window(node)
+
+
+def _of_window(block: Block, node: exp.Expr) -> tuple[Expr, Expr]:
+    """Its start and end: there are no structs, and a window is these two columns."""
+    name = WINDOW_NAMES[0] if isinstance(node, GroupWindow) else node.name
+    parts = block.scope.window_parts(name)
+    assert parts is not None
+    pos = block.binder.pos(node)
+    return replace(parts[0], pos=pos), replace(parts[1], pos=pos)
+
+
+def _window_items(block: Block, node: exp.Expr, inner: exp.Expr) -> Iterator[SelectItem]:
+    name = WINDOW_NAMES[0]
+    if isinstance(node, exp.Alias):
+        name = node.alias
+        if block.scope.window is not None:
+            block.scope.window_aliases.append(name.lower())
+    start, end = _of_window(block, inner)
+    yield SelectItem(f"{name}_start", start, inner)
+    yield SelectItem(f"{name}_end", end, inner, ends_window=True)
+
+
 def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
-    """The column, or the columns of ``*``, that an element of the select list stands for."""
+    """The column, or the columns of ``*`` or of a window, that an element of the select list stands
+    for."""
     inner = node.this if isinstance(node, exp.Alias) else node
+    if _is_window(block, inner):
+        yield from _window_items(block, node, inner)
+        return
     star = inner if isinstance(inner, exp.Star) else inner.this
     if isinstance(star, exp.Star) and isinstance(inner, exp.Star | exp.Column):
         if isinstance(node, exp.Alias):
@@ -210,10 +240,18 @@ def _items(block: Block, node: exp.Expr) -> Iterator[SelectItem]:
     if isinstance(node, exp.Alias):
         name = node.alias
     elif isinstance(expr, Column):
-        name = expr.name
+        name = inner.name if _is_part(inner, expr) else expr.name
     else:
         name = column_name(inner)
     yield SelectItem(name, expr, inner)
+
+
+def _is_part(node: exp.Expr, column: Column) -> bool:
+    """Whether it is written as ``window.start`` or ``window.end``, which Spark names start and
+    end."""
+    part = node.name.lower()
+    qualified = isinstance(node, exp.Column) and len(node.parts) > 1
+    return qualified and part in ("start", "end") and column.name.lower().endswith(f"_{part}")
 
 
 def _star(block: Block, node: exp.Expr, star: exp.Star) -> Iterator[SelectItem]:
@@ -279,8 +317,12 @@ def _keys(block: Block, group: exp.Expr) -> None:
 
 
 def _group_key(block: Block, node: exp.Expr) -> None:
-    if isinstance(node, GroupWindow):
+    if isinstance(node, GroupWindow) or (block.scope.window and block.scope.names_window(node)):
         block.parts.by_window = True
+        return
+    if block.scope.names_window(node):
+        for part, word in zip(_of_window(block, node), ("start", "end"), strict=True):
+            _add_key(block, part, f"{node.name}_{word}")
         return
     if isinstance(node, exp.Tuple) and not node.expressions:
         return  # GROUP BY (): one group
@@ -288,9 +330,11 @@ def _group_key(block: Block, node: exp.Expr) -> None:
         raise block.binder.unsupported(
             "ROLLUP, CUBE and GROUPING SETS", node, "UNION ALL of several GROUP BY"
         )
-    item = _ordinal(block, node, "GROUP BY")
-    if item is not None:
-        expr, name = item.expr, item.name
+    found = _ordinal(block, node, "GROUP BY")
+    for item in found[1:]:
+        _add_key(block, item.expr, item.name)
+    if found:
+        expr, name = found[0].expr, found[0].name
         if block.parts.row.holds_over(expr):
             raise before_over(block.binder, "GROUP BY", node)
     else:
@@ -315,14 +359,16 @@ def _holds_aggregate(expr: Expr) -> bool:
     return any(AGGREGATES <= i < WINDOW for i in columns_of(expr))
 
 
-def _ordinal(block: Block, node: exp.Expr, clause: str) -> SelectItem | None:
-    """``GROUP BY 1``: the select list's first column."""
+def _ordinal(block: Block, node: exp.Expr, clause: str) -> list[SelectItem]:
+    """``GROUP BY 1``: the select list's first column (both of a window), nothing for others."""
     if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdecimal():
-        return None
+        return []
     at, items = int(node.name), block.parts.items
-    if not 1 <= at <= len(items):
-        raise block.binder.error(f"{clause} {at}: the select list has {len(items)} columns", node)
-    return items[at - 1]
+    firsts = [k for k, item in enumerate(items) if not item.ends_window]
+    if not 1 <= at <= len(firsts):
+        raise block.binder.error(f"{clause} {at}: the select list has {len(firsts)} columns", node)
+    first = firsts[at - 1]
+    return items[first : first + 1 + any(i.ends_window for i in items[first + 1 : first + 2])]
 
 
 def _having(block: Block) -> None:
@@ -355,13 +401,15 @@ def _order_by(block: Block) -> None:
     parts.distinct = node.args.get("distinct") is not None
     order = node.args.get("order")
     for ordered in order.expressions if order is not None else ():
-        item = _ordinal(block, ordered.this, "ORDER BY")
-        expr = (
-            item.expr
-            if item is not None
-            else block.clause("ORDER BY", aggregates=True, aliases="first").bind(ordered.this)
-        )
-        parts.order.append(order_item(ordered, expr))
+        exprs: Sequence[Expr]
+        if _is_window(block, ordered.this):
+            exprs = _of_window(block, ordered.this)
+        elif found := _ordinal(block, ordered.this, "ORDER BY"):
+            exprs = [item.expr for item in found]
+        else:
+            clause = block.clause("ORDER BY", aggregates=True, aliases="first")
+            exprs = [clause.bind(ordered.this)]
+        parts.order += [order_item(ordered, expr) for expr in exprs]
     limit = node.args.get("limit")
     parts.limit = count_of(block.binder, limit, "LIMIT")
     if limit is not None and limit.args.get(nodes.PER_WINDOW):

@@ -204,11 +204,42 @@ class Scope:
     window: QueryWindow | None = None
     #: select-list aliases, in order; which clauses see them, and when, is the caller's affair
     aliases: list[tuple[str, Expr]] = field(default_factory=list)
+    #: what the select list calls the window (``window(ts, '1 minute') AS w``), in lower case
+    window_aliases: list[str] = field(default_factory=list)
 
     # ------------------------------------------------------------------ lookup
 
     def has(self, name: str) -> bool:
         return any(_same(c.name, name) for c in self.columns)
+
+    def names_window(self, node: exp.Expr) -> bool:
+        """Whether an expression stands for a whole window: ``window``, or an alias of one."""
+        if not isinstance(node, exp.Column) or len(node.parts) != 1 or self.has(node.name):
+            return False
+        name = node.name.lower()
+        return name in self.window_aliases or (
+            name in WINDOW_NAMES and self.window_parts(name) is not None
+        )
+
+    def window_parts(self, name: str) -> tuple[Expr, Expr] | None:
+        """Start and end of the window of that name: this query's, or one that a query in FROM
+        selected, which has them as ``name_start`` and ``name_end``."""
+        folded = name.lower()
+        own = folded in WINDOW_NAMES or folded in self.window_aliases
+        if own and self.window is not None:
+            return self.window.columns[0], self.window.columns[1]
+        prefix = WINDOW_NAMES[0] if folded in WINDOW_NAMES else folded
+        found = [
+            [
+                column.expr
+                for column in self.columns
+                if column.bare and not column.hidden and _same(column.name, f"{prefix}_{part}")
+            ]
+            for part in ("start", "end")
+        ]
+        if any(len(exprs) != 1 for exprs in found) or found[0][0].type != found[1][0].type:
+            return None
+        return found[0][0], found[1][0]
 
     def resolve(self, node: exp.Column, *, aliases_first: bool, aliases: bool) -> Expr:
         """The expression that a (qualified) name stands for; BindError with candidates."""
@@ -327,11 +358,15 @@ class Scope:
 
     def _of_window(self, node: exp.Column, qualifier: list[str], name: str) -> Expr:
         """``window.start``, a column of the query around, or an unknown qualifier."""
-        if len(qualifier) == 1 and qualifier[0].lower() in WINDOW_NAMES:
-            if self.window is not None and name.lower() in WINDOW_PARTS:
-                at = WINDOW_PARTS.index(name.lower())
-                return self._placed(self.window.columns[at], node)
-            own = qualifier[0].lower()
+        own = qualifier[0].lower()
+        named = own in WINDOW_NAMES or own in self.window_aliases
+        part = name.lower()
+        if len(qualifier) == 1 and named and self.window is not None and part in WINDOW_PARTS:
+            return self._placed(self.window.columns[WINDOW_PARTS.index(part)], node)
+        parts = self.window_parts(own) if len(qualifier) == 1 and part in ("start", "end") else None
+        if parts is not None and not self.has(own):
+            return self._placed(parts[part == "end"], node)
+        if len(qualifier) == 1 and named:
             hint = f"{own}.start, {own}.end or {own}.time"
             what = "has no part " + name if self.window else "needs a window in this query"
             raise self.binder.error(f"{own} {what}", node, hint=hint)

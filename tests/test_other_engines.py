@@ -391,7 +391,6 @@ def test_spark_sessions_of_keys(session: Session) -> None:
     ("column", "message"),
     [
         ("session_window.begin", "session_window has no part begin"),
-        ("session_window", "a window as a value"),
         ("other.start", "there is no other in FROM"),
     ],
 )

@@ -37,6 +37,7 @@ class Cql(Dialect):
     """sqlglot's view of the dialect. Integer divided by integer is an integer."""
 
     TYPED_DIVISION = True
+    ORIGINAL_NAME_META_KEY = "written_name"
     Tokenizer = CqlTokenizer
     Parser = CqlParser
     Generator = CqlGenerator
