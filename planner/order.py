@@ -49,7 +49,7 @@ from cql.planner.physical_joins import (
 )
 from cql.planner.physical_progress import progress_origin, progressing
 from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.progress import default_advance, max_advance
+from cql.planner.progress import max_advance, max_advance_of
 from cql.policy import parse_slack
 from cql.types import Kind
 
@@ -151,9 +151,7 @@ def declared(child: Physical, node: Watermark) -> SlackExec:
     progress, field = node.progress, child.schema[node.column]
     length = duration(progress.slack, field.type)
     why = f"progress on {field.name} from arrival: its highest value so far less {length}"
-    most = progress.max_advance
-    if most is None:
-        most = default_advance(field.type, progress)
+    most = max_advance_of(field.type, progress)
     return SlackExec(child, node.column, progress.slack, None, f"{why} ({progress.declared})", most)
 
 
@@ -168,7 +166,7 @@ def _believed(child: Physical, column: int, progress: Progress) -> int | None:
         for c, p in node.progress
         if p.max_advance is not None and node.schema[c].type == kind
     ]
-    return max(declared, default=default_advance(kind, progress))
+    return max(declared, default=max_advance_of(kind, progress))
 
 
 def sort(child: Physical, keys: tuple[SortKey, ...]) -> PunctuatedSortExec | None:

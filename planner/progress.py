@@ -20,17 +20,20 @@ _SLACKS = 1000
 
 
 def max_advance(relation: Relation, progress: Progress) -> int | None:
-    """The advance of event time (in the column's units) above which a row is not believed until
-    three further ones confirm it. By default an hour (a day, where that is one step), or the slack
-    if that is longer; of an integer without a unit 1,000 times the slack. None: any advance."""
+    """``max_advance_of`` a column of an input."""
+    at = relation.schema.find(progress.column)
+    return (
+        progress.max_advance if at is None else max_advance_of(relation.schema[at].type, progress)
+    )
+
+
+def max_advance_of(kind: DataType, progress: Progress) -> int | None:
+    """The advance of an event time of that type (in its units) above which a row is not believed
+    until three further ones confirm it. By default an hour (a day, where that is one step), or the
+    slack if that is longer; of an integer without a unit 1,000 times the slack. None: any
+    advance."""
     if progress.max_advance is not None:
         return progress.max_advance
-    at = relation.schema.find(progress.column)
-    return None if at is None else default_advance(relation.schema[at].type, progress)
-
-
-def default_advance(kind: DataType, progress: Progress) -> int | None:
-    """``max_advance`` of a column of that type where nothing is declared."""
     if kind.is_timestamp:
         return max(_HOUR[TimeUnit.MICROSECONDS], progress.slack)
     if kind.kind is Kind.DATE:

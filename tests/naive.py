@@ -23,7 +23,7 @@ from naive_expr import evaluate as value_of
 from naive_expr import is_true
 from naive_groups import aggregated, bucketed, grouped
 from naive_joins import holds_rows, joined, looks_up, together, with_condition
-from naive_order import Order, merged
+from naive_order import Order, merged, watermarked
 from naive_progress import NEVER, scan
 from naive_relations import Relations, TwoRowsError, is_append_only, is_constant, is_relation
 from naive_rows import Answer, Inputs, Row, Run, moved_mark
@@ -50,6 +50,7 @@ from cql.planner.logical import (
     Unnest,
     Unsupported,
     Values,
+    Watermark,
     Windowed,
 )
 
@@ -92,6 +93,8 @@ def _rows(node: Logical, run: Run) -> list[Row]:
             return list(_unnested(node, run))
         case Bucket():
             return list(bucketed(node, _rows(node.input, run), run))
+        case Watermark():
+            return watermarked(node, _rows(node.input, run))
         case Number() if node.windows is not None:
             return _windows_of_keys(node.windows, _rows(node.input, run))
         case Number():

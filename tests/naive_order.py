@@ -30,6 +30,7 @@ from cql.planner.logical import (
     Sort,
     Union,
     Unnest,
+    Watermark,
     Windowed,
     inputs,
 )
@@ -93,6 +94,20 @@ def remarked(rows: Sequence[Row], column: int, order: Order, most: int | None) -
             if not begun:
                 clock.row(time)
     return found
+
+
+def watermarked(node: Watermark, rows: Sequence[Row]) -> list[Row]:
+    """The rows with the own watermarks that a query declares of one column, and no others.
+
+    >>> from naive_rows import Row
+    >>> from naive_tables import stream
+    >>> declared = Watermark(stream("s", "v bigint, t bigint"), 1, Progress("t", 5))
+    >>> [row.marks for row in watermarked(declared, [Row((0, t), (0, 0)) for t in (10, 30, 20)])]
+    [(None, -inf), (None, 5), (None, 25)]
+    """
+    most = believed(node.schema[node.column].type, node.progress)
+    bare = [replace(row, marks=(None,) * len(row.marks)) for row in rows]
+    return remarked(bare, node.column, Order(slack=node.progress.slack), most)
 
 
 def merged(node: Union, parts: Sequence[Sequence[Row]]) -> tuple[list[Row], int]:
@@ -162,6 +177,8 @@ def progressing(node: Logical) -> set[int]:
         case Bucket():
             width = len(node.schema)
             return progressing(node.input) | set(range(width - 3, width))
+        case Watermark():
+            return {node.column}
         case Filter() | Sort() | Limit() | RowNumber() | Unnest():
             return progressing(node.input)
         case _:

@@ -35,6 +35,7 @@ from cql.planner.logical import (
     SortKey,
     SubqueryJoin,
     Union,
+    Watermark,
     Windowed,
     inputs,
 )
@@ -56,7 +57,7 @@ def is_relation(node: Logical) -> bool:
             return node.window.kind not in streams
         case Aggregate():
             return node.window is None and is_relation(node.input)
-        case Filter() | Project() | Sort() | Limit():
+        case Filter() | Project() | Sort() | Limit() | Watermark():
             return is_relation(node.input)
         case Union():
             return any(map(is_relation, node.inputs))
@@ -99,7 +100,7 @@ def is_append_only(node: Logical) -> bool:
     match node:
         case Aggregate() if _of_one_instant(node):
             return is_append_only(node.input)
-        case Filter() | Project() | Sort() | Limit() | Windowed():
+        case Filter() | Project() | Sort() | Limit() | Watermark() | Windowed():
             return is_append_only(node.input)
         case Union():
             return all(map(is_append_only, node.inputs))

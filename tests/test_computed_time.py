@@ -13,6 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import csv
+from random_cases import MORSELS, Case, check, runtime_settings
+from random_data import random_stream
+from random_shapes import Shape
 from runtimes import RUNTIMES, Settings, apply, named
 
 import cql
@@ -87,6 +90,23 @@ def outcome(query: Any) -> tuple[pa.Table, int]:
     assert isinstance(query, Query)
     table = query.to_arrow()
     return table, sum(e["count"] for e in query.late().to_pylist() if e["kind"] == "pairs")
+
+
+@pytest.mark.parametrize("window", ["RANGE 5 SECONDS SLIDE 2 SECONDS", "SESSION 2 SECONDS"])
+def test_random_cases_equal_the_reference(window: str, seed: int) -> None:
+    """The rows of a stream whose own progress counts for nothing behind WATERMARK."""
+    computed = "SELECT t + INTERVAL 1 SECOND AS t, k, q FROM a"
+    calls = "k, count(*) AS n, sum(q) AS total, window_start, window_end"
+    text = (
+        f"SELECT {calls} FROM ({computed}) AS c [{window}, WA t]"
+        " WATERMARK t DELAY OF INTERVAL 3 SECONDS GROUP BY k"
+    )
+    for number in range(4):
+        rng = random.Random(f"{window} {seed} {number}")
+        morsel = rng.choice([m for m in MORSELS if m])
+        settings = {**runtime_settings(rng), "morsel_rows": morsel}
+        stream = random_stream(rng, "a")
+        check(Case("computed", Shape(-1, text, ("a",), ()), (stream,), {}, True, settings))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=named)
