@@ -265,7 +265,7 @@ STATEMENTS = (
     "CREATE TABLE {t}_new (k INT, x CHAR(3)) USING parquet",
     "CREATE TABLE {t}_new (k INT, x STRING) USING parquet PARTITIONED BY (x)",
     "CREATE TABLE {t}_new (k INT) USING parquet CLUSTERED BY (k) INTO 2 BUCKETS",
-    "CREATE TABLE {t}_new (k INT) USING parquet LOCATION '/nowhere'",
+    "CREATE TABLE {t}_new (k INT) USING parquet LOCATION 's3://bucket/t'",
     "CREATE TABLE {t}_new (k INT) USING parquet TBLPROPERTIES ('a' = 'b')",
     "CREATE TABLE {t}_new (k INT) USING parquet COMMENT 'c'",
     "CREATE TABLE {t}_new LIKE {t}",
