@@ -15,6 +15,8 @@ from types import FrameType, TracebackType
 from typing import NoReturn
 
 _LONGEST = 2000
+#: Characters of a name that a hint offers: three of them are shown whole.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +172,37 @@ def did_you_mean(
     """
     folded = word.lower()
     known = sorted(name for name in set(candidates) if name.lower() != folded)
-    close = difflib.get_close_matches(folded, [k.lower() for k in known], n=3, cutoff=0.6)
+    near = {k.lower() for k in known if len(k) <= _LONGEST_NAME and _alike(folded, k.lower())}
+    close = difflib.get_close_matches(folded, sorted(near), n=3, cutoff=0.6)
     named = [k for c in close for k in known if k.lower() == c]
     if named:
         return "did you mean " + " or ".join(dict.fromkeys(named)) + "?"
     if known and len(known) <= few:
         return f"{what}: " + ", ".join(known)
     return None
+
+
+def _alike(word: str, name: str) -> bool:
+    """Whether one of them is the start of the other, or a third of the longer one's letters, added,
+    left out, changed or swapped with the next one, make it the other."""
+    short, long = sorted((word, name), key=len)
+    most = (len(long) + 2) // 3
+    if len(short) >= 3 and long.startswith(short):
+        return True
+    return len(long) - len(short) <= most and _edits(short, long) <= most
+
+
+def _edits(a: str, b: str) -> int:
+    """The distance of two words in letters: added, left out, changed, swapped with the next."""
+    rows = [list(range(len(b) + 1))]
+    for i, letter in enumerate(a, 1):
+        above, row = rows[-1], [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (letter != other)))
+            if i > 1 and j > 1 and letter == b[j - 2] and other == a[i - 2]:
+                row[-1] = min(row[-1], rows[-2][j - 2] + 1)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def unreachable(value: NoReturn) -> NoReturn:

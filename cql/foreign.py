@@ -7,6 +7,9 @@ raises, a ``repr`` that gives a subclass of str, a class whose name is no text.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from cql.errors import CqlError
 
 #: Characters of a message that an exception or an object takes at most.
 _LONGEST = 200
@@ -26,10 +29,18 @@ def object_text(value: object, longest: int = 60) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """An exception in one line: its type, and its own text if it has one."""
-    text = " ".join((_text(str, error) or "").split())
+    """An exception in one line: its type, and its own text if it has one. A hint of ours is kept
+    whole."""
+    ours = type(error).__module__ == CqlError.__module__ and isinstance(error, CqlError)
+    text = " ".join((_text(_message if ours else str, error) or "").split())
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    hint = error.hint if isinstance(error, CqlError) and ours else None
+    text = text if hint is None else f"{text} ({hint})"
     return f"{type_name(error)}: {text}" if text else type_name(error)
+
+
+def _message(error: Any) -> str:
+    return str(error.message)
 
 
 def _text(make: Callable[[object], str], value: object) -> str | None:

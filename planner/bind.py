@@ -194,7 +194,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         filled = Schema(fields.fields[2:])
     else:
         filled = fields
-    plan = bind_ddl.stored(binder, plan, filled, query_node)
+    plan = bind_ddl.stored(binder, plan, filled, query_node, target.kind)
     return Insert(name, fields.names, replace(query, plan=plan), binder.pos(node.this))
 
 

@@ -411,13 +411,16 @@ def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstan
 # ------------------------------------------------------------------ storing rows
 
 
-def stored(binder: Binder, plan: Logical, fields: Schema, at: exp.Expr) -> Logical:
-    """``plan`` with the names and types of the columns that it fills, by position (ANSI store
-    assignment: numbers may narrow, and fail where they do not fit)."""
+def stored(
+    binder: Binder, plan: Logical, fields: Schema, at: exp.Expr, kind: str = "table"
+) -> Logical:
+    """``plan`` with the names and types of the columns of a table or stream (``kind``) that it
+    fills, by position (ANSI store assignment: numbers may narrow, and fail where they do not
+    fit)."""
     if len(plan.schema) != len(fields):
         width = len(plan.schema)
         raise binder.error(
-            f"the query has {width} column{'' if width == 1 else 's'}, and the table takes"
+            f"the query has {width} column{'' if width == 1 else 's'}, and the {kind} takes"
             f" {len(fields)}",
             at,
             hint="the columns to fill: " + ", ".join(fields.names),

@@ -50,7 +50,8 @@ class Literal:
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function or operator of ``cql.planner.functions`` by its registry name, or a ``function``
-    of the user's."""
+    of the user's. ``word`` is the operator as it was written, where ``show`` has another one for
+    the function."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -58,6 +59,7 @@ class Call:
     nullable: bool = True
     pos: Position | None = field(default=None, compare=False)
     function: UserFunction | None = None
+    word: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.char_padding import padded
@@ -113,7 +114,8 @@ def arithmetic(fn: str) -> Callable[[tuple[Expr, ...], Position | None], Expr]:
             return timed
         a, b, to = _numbers(fn, args, pos)
         if fn == "div" and to.is_integer:
-            return strict("int_div", (cast(a, to, pos), cast(b, to, pos)), to, pos)
+            whole = strict("int_div", (cast(a, to, pos), cast(b, to, pos)), to, pos)
+            return replace(whole, word="/")
         if fn == "int_div" and not to.is_fraction:
             to = BIGINT if to.is_integer else to
         elif fn == "int_div":

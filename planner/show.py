@@ -77,8 +77,7 @@ def show(expr: Expr) -> str:
 def _call(call: Call) -> str:
     args = [_operand(a) for a in call.args]
     if call.fn in INFIX and len(args) >= 2:
-        whole = call.fn == "int_div" and all(a.type.is_integer for a in call.args)
-        return f" {'/' if whole else INFIX[call.fn]} ".join(args)
+        return f" {call.word or INFIX[call.fn]} ".join(args)
     match call.fn:
         case "neg":
             return f"-{args[0]}"

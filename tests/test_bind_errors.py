@@ -25,6 +25,7 @@ def refused(text: str, **parameters: object) -> CqlError:
 CASES = [
     # functions
     ("SELECT ^medan(a) FROM s", "unknown function medan", "did you mean median"),
+    ("SELECT ^version()", "unknown function version", "SHOW FUNCTIONS lists them"),
     ("SELECT ^cuont(a) FROM s", "unknown function cuont", "did you mean count"),
     ("SELECT ^zzz(a) FROM s", "unknown function zzz", "SHOW FUNCTIONS"),
     ("SELECT ^row_numbr() OVER (ORDER BY ts) FROM s", "before OVER", "did you mean row_number?"),

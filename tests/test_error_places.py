@@ -57,8 +57,8 @@ def session() -> Iterator[cql.Session]:
         ("SELECT upper(page) FROM clicks WHERE 5 < ‹1 / (ms - 80)›", "division by zero in 1 / ("),
         ("SELECT ms + ‹clicks.page› FROM clicks", "not a valid bigint: CAST(page"),
         ("SELECT 1, ‹CAST›(page AS INT) FROM clicks", "not a valid int"),
-        ("SELECT 'ms: ' || (‹1 DIV (ms - 80)›) FROM clicks", "division by zero in 1 / ("),
-        ("SELECT CAST(‹1 DIV (ms - 80)› AS STRING) FROM clicks", "division by zero in 1 / ("),
+        ("SELECT 'ms: ' || (‹1 DIV (ms - 80)›) FROM clicks", "division by zero in 1 DIV ("),
+        ("SELECT CAST(‹1 DIV (ms - 80)› AS STRING) FROM clicks", "division by zero in 1 DIV ("),
         (
             "SELECT upper(concat(page, ‹CAST›(ms * 1000 AS SMALLINT))) FROM clicks",
             "does not fit smallint",

@@ -77,7 +77,7 @@ NOTHING = Literal(None, NULL)
         (call("ADD", I, n(1)), "i + 1", INT),
         (call("div", I, n(2)), "i / 2", INT),
         (call("div", A, n(1000)), "a / 1000", BIGINT),
-        (call("int_div", I, n(2)), "CAST(i AS bigint) / 2", BIGINT),
+        (call("int_div", I, n(2)), "CAST(i AS bigint) DIV 2", BIGINT),
         (call("div", D, n(2)), "d / 2.0", DOUBLE),
         (call("add", F, I), "CAST(f AS double) + CAST(i AS double)", DOUBLE),
         (call("add", F, F), "f + f", FLOAT),
@@ -122,7 +122,7 @@ NOTHING = Literal(None, NULL)
         (call("pi"), "3.141592653589793", DOUBLE),
         (call("shiftleft", T, n(1)), "shiftleft(CAST(t AS int), 1)", INT),
         (call("to_date", S), "CAST(s AS date)", DATE),
-        (call("unix_timestamp", TS), "unix_micros(ts) / 1000000", BIGINT),
+        (call("unix_timestamp", TS), "unix_micros(ts) DIV 1000000", BIGINT),
     ],
 )  # fmt: skip
 def test_types_and_casts(expr: Expr, shown: str, kind: DataType) -> None:

@@ -364,7 +364,7 @@ def test_stop_and_ctrl_c_end_a_query_that_waits(
         ("CREATE STREAM t (k INT) USING push OPTIONS (path 'x')", "no option path", 15),
         ("CREATE STREAM s (k INT)", "stream s exists already", 15),
         ("INSERT INTO s VALUES ('a', NULL)", "column k has type int", 15),
-        ("INSERT INTO s VALUES (1)", "the table takes 2", 15),
+        ("INSERT INTO s VALUES (1)", "the stream takes 2", 15),
         ("INSERT INTO other VALUES (1)", "takes no rows", 13),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from sqlglot import exp
 from sqlglot.errors import TokenError
@@ -80,8 +80,27 @@ class QueryParser(FromParser):
         self, this: exp.Expr | None, consume_pipe: bool = False, intersect_only: bool = False
     ) -> exp.SetOperation | None:
         word = self._curr
+        if word.token_type in self.SET_OPERATIONS:
+            self._refuse_clause_inside(this, word)
         found = super().parse_set_operation(this, consume_pipe, intersect_only)
         return None if found is None else self.placed(found, word)
+
+    def _refuse_clause_inside(self, left: exp.Expr | None, word: Token) -> None:
+        """``SELECT … LIMIT 2 UNION …``: without brackets such a clause belongs to the whole query,
+        and stands at its end."""
+        last = left.expression if isinstance(left, exp.SetOperation) else left
+        if not isinstance(last, exp.Select):
+            return
+        clauses = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
+        found = [clause for key, clause in clauses.items() if last.args.get(key)]
+        if found:
+            every = " ALL" if self._next.token_type == TokenType.ALL else ""
+            both = f"{word.text.upper()}{every}"
+            self.refuse(
+                f"{found[-1]} in front of {both} needs brackets around its SELECT",
+                word,
+                f"write (SELECT … {found[-1]} …) {both} (SELECT …)",
+            )
 
     def _parse_statement(self) -> exp.Expr | None:
         return self.query()
@@ -267,7 +286,17 @@ class QueryParser(FromParser):
             self.refuse("GROUP BY ALL takes no columns", hint="it groups by all but aggregates")
         if group is not None and not any(group.args.values()):
             self.refuse_unexpected("an expression is missing after GROUP BY")
+        if group is not None and self._curr.token_type == TokenType.ALIAS:
+            self._refuse_group_name(group)
         return group
+
+    def _refuse_group_name(self, group: exp.Group) -> NoReturn:
+        """``GROUP BY window(…) AS w``: names are given in the select list."""
+        name, key = self._next.text or "name", group.expressions[-1] if group.expressions else None
+        called = key.args.get("kind") if isinstance(key, nodes.GroupWindow) else None
+        what = f"{str(called).lower()}(…)" if called else "…"
+        hint = f"write SELECT {what} AS {name}, … GROUP BY {name}"
+        self.refuse("GROUP BY names no columns (AS)", hint=hint)
 
     def _parse_query_modifiers(self, this: Any) -> Any:
         if not isinstance(this, exp.Query):
