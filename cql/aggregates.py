@@ -24,12 +24,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from cql import types as t
 from cql.errors import BindError
 from cql.foreign import object_text
+from cql.inside import OneAtATime
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def declare_aggregate(
                 f"{label}: an aggregate takes and gives numbers, booleans and times, no {kind}",
                 hint="hand over a number that says what matters of it: length(x), hash(x), a CASE",
             )
-    sees_null, lock = null_handling == "call", RLock() if parallel is False else None
+    sees_null, lock = null_handling == "call", OneAtATime() if parallel is False else None
 
     def method(role: str, shape: Any, results: tuple[DataType, ...], *, row: bool) -> Any:
         function = functions[role]

@@ -25,13 +25,13 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from threading import RLock
 from types import ModuleType, UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql import types as t
 from cql.errors import BindError, CatalogError, CqlError
 from cql.foreign import error_text, object_text
+from cql.inside import OneAtATime
 from cql.types import DataType
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def declare(
         null_handling == "call",
         doc or "A function of yours.",
         parallel=parallel,
-        lock=RLock() if parallel is False else None,
+        lock=OneAtATime() if parallel is False else None,
     )
     check_spelling(called, len(names))
     return declared

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cql.errors import PlanError, RunError
+from cql.inside import inherited
 from cql.life_cycle import LifeCycle
 from cql.model import Schema
 from cql.publisher import Publisher
@@ -335,7 +336,7 @@ class Query(LifeCycle):
                 hint="iterate over it, or start an INSERT INTO a table",
             )
         thread = threading.Thread(
-            target=self._insert_in_background,
+            target=inherited(self._insert_in_background, computes=False),
             args=self._begin_insert(),
             name=f"cql {self.name}",
             daemon=True,

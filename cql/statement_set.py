@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from cql.errors import NotSupportedError, PlanError, RunError
+from cql.inside import inherited
 from cql.publisher import Publisher
 from cql.pyspark_names import pyspark_names
 from cql.query import EXPLAIN_MODES, Explanation, Query
@@ -148,7 +149,10 @@ class StatementSet:
         if self.is_active:
             raise RunError(f"{self.name} is running already", hint="stop() it first")
         thread = threading.Thread(
-            target=self._in_background, args=self._begin(), name=f"cql {self.name}", daemon=True
+            target=inherited(self._in_background, computes=False),
+            args=self._begin(),
+            name=f"cql {self.name}",
+            daemon=True,
         )
         for query in self.queries:
             query.runs_in(thread)

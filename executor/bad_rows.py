@@ -86,7 +86,7 @@ class BadRows:
             raise RunError(
                 f"{failure.site.message}{where}",
                 position=failure.site.pos or (source.pos if source else None),
-                hint=_remedy(failure),
+                hint=_remedy(failure, kept=self._keeps(users)),
             )
         self._count(users, 1)
         self.refused.setdefault(failure.operator, Counter())[self._kind(failure)] += 1
@@ -182,7 +182,8 @@ def _reached(graph: Graph, k: int, name: str) -> StageOperator | None:
     return None
 
 
-def _remedy(failure: Failure) -> str:
+def _remedy(failure: Failure, *, kept: bool) -> str:
+    """``kept``: ON BAD ROW KEEP holds, and does not help."""
     if failure.site.kind == TIME_LIMIT:
         return f"SET {SETTING} = '<longer>', or 'off'; calls of it can be guarded (CASE WHEN …)"
     if failure.site.kind == "rows":
@@ -190,7 +191,9 @@ def _remedy(failure: Failure) -> str:
     if failure.fatal and failure.site.again is not None:
         return "leave such rows out: FILTER (WHERE …) behind the aggregate, or WHERE"
     if failure.fatal:
-        return "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
+        why = "ON BAD ROW KEEP does not help, as no single row of a sum is bad; " if kept else ""
+        wider = "CAST its argument to a wider type (DOUBLE holds any size), or use shorter windows"
+        return why + wider
     if failure.site.kind in ("null event time", "event time"):
         return f"{_LEAVE_OUT} counts them"
     if failure.site.kind == "cast":

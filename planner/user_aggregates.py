@@ -14,12 +14,13 @@ from typing import Any, TypeAlias, cast
 
 from cql.errors import BindError, Position
 from cql.foreign import object_text
+from cql.inside import OneAtATime
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Expr, Value
 from cql.planner.logical import AggregateCall
 from cql.planner.python_values import from_python, to_python
 from cql.planner.signature import Builder, Signature, argument
-from cql.planner.user_functions import CATEGORY, Lock, called
+from cql.planner.user_functions import CATEGORY, called
 from cql.types import BOOLEAN, DataType
 from cql.watch import Limit
 
@@ -38,7 +39,7 @@ class UserMethod:
     gives_tuple: bool
     sees_null: bool = False
     limit: Limit | None = None  # for one call
-    lock: Lock | None = None  # one for all functions of an aggregate; see ``UserFunction``
+    lock: OneAtATime | None = None  # one for all functions of an aggregate; see ``UserFunction``
 
     @property
     def parallel(self) -> bool | None:

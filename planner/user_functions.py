@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any
 
 from cql.errors import Position
 from cql.foreign import error_text
+from cql.inside import OneAtATime
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.expr import Call, Expr, Value
 from cql.planner.python_values import from_python, to_python
@@ -21,8 +21,6 @@ from cql.planner.signature import Signature, argument
 from cql.types import DataType
 from cql.watch import Limit, Strike, TimeLimitError, within
 
-#: Of functions that must not run in several threads at once.
-Lock: TypeAlias = "RLock"
 #: The category of SHOW FUNCTIONS.
 CATEGORY = "user"
 
@@ -42,7 +40,7 @@ class UserFunction:
     help: str = ""
     limit: Limit | None = None
     parallel: bool | None = None
-    lock: Lock | None = None
+    lock: OneAtATime | None = None
     _limited: dict[Limit, UserFunction] = field(init=False, repr=False, default_factory=dict)
     __wrapped__: Callable[..., Any] = field(init=False, repr=False)
 
@@ -119,7 +117,7 @@ def called(
     function: Callable[..., Any],
     *args: object,
     limit: Limit | None = None,
-    lock: Lock | None = None,
+    lock: OneAtATime | None = None,
 ) -> object:
     """``function(*args)``, with the ``lock`` held; what it raises becomes an EvaluationError that
     names it. Raises TimeLimitError if it takes longer than its limit."""

@@ -19,6 +19,7 @@ from cql.executor import compaction
 from cql.executor.execution import Execution
 from cql.executor.operators.instances import PartedOperator, ReplicatedOperator
 from cql.executor.operators.native import Operator
+from cql.inside import OneAtATime, inherited
 
 ROWS = 600
 WORKERS, UNITS = (1, 2, 4), (1, 7, 65_536)
@@ -309,3 +310,77 @@ def test_tables_of_instances_survive_compaction(monkeypatch: pytest.MonkeyPatch,
                 answers.append(session.sql(FORGETTING[name]).to_arrow())
     assert answers[0].num_rows > 0
     assert all(answer.equals(answers[0]) for answer in answers)
+
+
+def test_a_function_that_is_not_parallel_runs_queries_that_call_it() -> None:
+    """In any thread of theirs: they do not wait for the call that waits for them."""
+    inside: list[int] = []
+    most: list[int] = []
+    totals: list[int] = []
+    found: list[object] = []
+
+    def work() -> None:
+        with cql.connect(spark=False, runtime="ordered", workers=2, morsel_rows=1) as session:
+            session.create_stream("s", table(40), ordered_by="ts")
+            session.sql("CREATE TABLE t (i BIGINT)")
+
+            def alone(n: int) -> int:
+                inside.append(n)
+                most.append(len(inside))
+                try:
+                    if n != 1000:
+                        return n + 1
+                    if not totals:
+                        total = "SELECT sum(alone(i)) AS t FROM s"
+                        query = session.sql("INSERT INTO t SELECT alone(i) AS i FROM s").start()
+                        query.await_termination()
+                        totals.append(session.sql(total).to_arrow()["t"][0].as_py())
+                    return totals[0]
+                finally:
+                    inside.pop()
+
+            session.register_function("alone", alone, ["bigint"], "bigint", parallel=False)
+            text = "SELECT alone(1000) AS n, alone(alone(i)) AS i FROM s LIMIT 1"
+            found.extend(session.sql(text).to_arrow().to_pylist())
+            found.append(session.sql("SELECT sum(i) AS i FROM t").to_arrow()["i"][0].as_py())
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(240)
+    assert not thread.is_alive()
+    every = sum(range(1, 41))
+    assert found == [{"n": every, "i": 2}, 2 * every]  # inserted at once, and in the background
+    assert max(most) == 2  # the one that waits, and one within it
+
+
+def test_a_turn_within_a_call_ends_with_it() -> None:
+    """Who was started by the call, and outlives it, then takes turns with all others."""
+    lock, begins, entered = OneAtATime(), threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def late() -> None:
+        begins.wait(60)
+        with lock:
+            order.append("late")
+            entered.set()
+
+    def started() -> threading.Thread:
+        thread = threading.Thread(target=inherited(late, computes=False), daemon=True)
+        thread.start()
+        return thread
+
+    with lock:
+        with lock, lock:
+            thread = started()
+        begins.set()
+        assert entered.wait(60)  # within the call that has not ended
+        order.append("outer")
+    thread.join(60)
+    begins.clear()
+    with lock:
+        thread = started()
+    with lock:
+        begins.set()
+        order.append("next")
+    thread.join(60)
+    assert order == ["late", "outer", "next", "late"]

@@ -164,6 +164,18 @@ def test_other_groups(session: cql.Session, name: str) -> None:
             assert found[-1][-1] == sum(values) or (sum(values),) in [r[-1:] for r in found]
 
 
+@pytest.mark.parametrize("text", ["SELECT sum(v) AS s FROM w", OTHERS["rows"]])
+def test_no_row_of_a_sum_is_left_out(session: cql.Session, text: str) -> None:
+    """With and without a window: which row would it be?"""
+    stream(session, BEYOND, pa.int64())
+    for policy, helps in ((" ON BAD ROW KEEP", False), ("", True)):
+        query = session.sql(text + policy)
+        with pytest.raises(RunError, match="overflow in sum") as caught:
+            query.to_arrow()
+        assert ("ON BAD ROW KEEP does not help" in str(caught.value.hint)) != helps
+        assert "DOUBLE" in str(caught.value.hint)
+
+
 def test_a_sum_of_changes(session: cql.Session) -> None:
     """Rows leave again: only what is there at an instant is its sum."""
     values = [TOP, -5, 3, LOW, 7, TOP - 3, LOW + 1, 2]
