@@ -152,14 +152,6 @@ def _by_value(
     if settings["adaptive_windows"]:
         hint = "SET adaptive_windows = off"
         raise _refused(source, "SET adaptive_windows = on", hint)
-    beside = next((c for c in node.calls if c.beside), None)
-    if beside is not None:
-        raise NotSupportedError(
-            f"{beside.beside} over PUNCTUATE BY {name} is not supported by this version: values are"
-            " kept beside the groups of whole windows",
-            position=beside.pos,
-            hint="an aggregate whose state has a fixed size: count, sum, avg, min, max",
-        )
     most = apart(source.relation, progress)
     if most is None and not source.relation.bounded:
         raise PlanError(

@@ -191,7 +191,12 @@ def by_value(writer: _Writer) -> str:
     writer.rng.shuffle(keys)
     calls = ["count(*)", "sum(q)", "avg(y)", "min(s)", "max(x)", "count(v)", "max(g)", "min(w)"]
     calls += [f"sum(q) FILTER (WHERE {writer.condition(0)})", "stddev(q)", "sum(CAST(w AS INT))"]
+    kept = [writer.holistic(), writer.holistic(), f"count(DISTINCT {writer.pick('s', 'v', 'x')})"]
+    kept += [f"{writer.pick('sum', 'avg')}(DISTINCT {writer.pick('q', 'y', 'h')})"]
+    kept = [f"{c}{writer.pick('', f' FILTER (WHERE {writer.condition(0)})')}" for c in kept]
     shown = [*keys, *writer.rng.sample(calls, writer.rng.choice((1, 2, 3)))]
+    shown += writer.rng.sample(kept, writer.rng.choice((0, 1, 2, 3)))
+    writer.rng.shuffle(shown)
     having = writer.pick("", "", " HAVING count(*) > 1", " HAVING 10 / count(*) <> 3")
     source = f"{name} {writer.window(name)}"
     if writer.rng.random() < 0.3:

@@ -96,7 +96,8 @@ QUERIES = {
         ISTREAM(SELECT l.k, l.x, r.x AS y FROM a [RANGE 1] AS l LEFT JOIN b [RANGE 1] AS r
             ON l.k = r.k AND l.x < r.x AND coalesce(l.x, '') <> 'none')""",
     "groups one by one": """
-        SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, window_end
+        SELECT k, i, count(*) AS n, min(x) AS low, last(x) AS l, count(DISTINCT x) AS d,
+            mode(x) AS m, array_agg(x) AS xs, string_agg(DISTINCT x, ',') AS u, window_end
         FROM c [RANGE 20 SLIDE 10] GROUP BY k, i HAVING max(k) > 'k' OR k IS NULL""",
     "windows of rows of each key": """
         SELECT k, i, count(*) AS n, first(x) AS f, last(x) AS l, max(x) AS high, window_end

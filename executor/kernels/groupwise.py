@@ -1,13 +1,20 @@
 """Groups of a window that leave before the others (group-wise punctuation, out-of-order paper
 A.1.1).
 
-Beside its groups each window has a table of the values of the punctuated key (table 1, two hashed
-words: the value, and whether it is NULL; then the first of its groups). The groups of a value are a
-list in both directions: four words of a group behind those of its key. Entries are numbered from 1
-within the window's region, 0 is none. What leaves makes room: the last entry of the region moves to
-its place, a region that has become sparse moves to a smaller one, a window without groups closes.
+Beside its groups each window has a table of the values of the punctuated key (the last table, two
+hashed words: the value, and whether it is NULL; then the first of its groups). The groups of a
+value are a list in both directions: four words of a group behind those of its key. Entries are
+numbered from 1 within the window's region, 0 is none. What leaves makes room: the last entry of the
+region moves to its place, a region that has become sparse moves to a smaller one, a window without
+groups closes.
 
-The words behind the tables say what is asked for.
+The tables between are those of what is kept beside the groups: sets of DISTINCT values, and logs of
+values. An entry names its group by a number that no other group ever has, for groups move; the
+entries of a group are a list, from the latest on. Those of a group that has left stay, marked,
+until they are more than the others: then the others move together, in their order.
+
+The words behind the tables say what is asked for; then, for each table of what is kept, where the
+number of marked entries in each window is.
 """
 
 from __future__ import annotations
@@ -37,10 +44,12 @@ from cql.executor.kernels.windows import (
     RECORDS,
     SLOTS,
     SMALLEST_CLASS,
+    TABLES,
     WIDTH,
     find_slot,
     free_region,
     index_region,
+    index_slot,
     release,
     tag_of,
     take_region,
@@ -54,16 +63,27 @@ VALUE, NULL, FROM, TO, SLOT = range(len(ASKED))
 
 # Words of a group behind its key.
 AFTER, BEFORE, OF_VALUE, OF_NULL = range(4)
+#: Where something is kept beside the groups: the group's own number, and then of each table of what
+#: is kept the latest entry of the group.
+NUMBER, LATEST = 4, 5
 #: Of a value: behind its two words.
 FIRST = 2
+#: Of an entry of what is kept: the number of its group (~number once that has left), and the
+#: group's entry before it.
+OWNER, EARLIER = 1, 2
 
 #: The functions that generated kernels reach by address.
 CALLED = ("value_entry", "link_group", "next_group", "drop_group")
 
 
 @njit(inline="always")
+def _table(desc: int, table: int) -> int:
+    return desc + 8 * (FIRST_TABLE + table * BLOCK)
+
+
+@njit(inline="always")
 def _asked(desc: int) -> Any:
-    return words(desc + 8 * (FIRST_TABLE + 2 * BLOCK), len(ASKED))
+    return words(_table(desc, words(desc, FIRST_TABLE)[TABLES]), len(ASKED))
 
 
 @njit(inline="always")
@@ -73,7 +93,15 @@ def _groups(desc: int) -> int:
 
 @njit(inline="always")
 def _values(desc: int) -> int:
-    return desc + 8 * (FIRST_TABLE + BLOCK)
+    return _table(desc, words(desc, FIRST_TABLE)[TABLES] - 1)
+
+
+@njit(inline="always")
+def _marked(desc: int, table: int) -> Any:
+    """Of each window: how many entries of a table belong to groups that have left."""
+    d = words(desc, FIRST_TABLE)
+    behind = words(_table(desc, d[TABLES]), len(ASKED) + table)
+    return words(behind[len(ASKED) + table - 1], d[SLOTS])
 
 
 @njit(inline="always")
@@ -187,7 +215,8 @@ def _shrink(block: int, slot: int) -> None:
         nulls = words(t[NULLS], t[ENTRIES])
         for i in range(n):
             nulls[new + i] = nulls[old + i]
-    index_region(block, new, new_class, n)
+    if t[INDEX] != 0:
+        index_region(block, new, new_class, n)
     free_region(block, old, old_class)
     bases[slot], classes[slot] = new, new_class
 
@@ -202,6 +231,99 @@ def _close(desc: int, slot: int) -> None:
     while heap[place] != window:
         place += 1
     release(desc, slot, place)
+    for table in range(1, d[TABLES] - 1):
+        _marked(desc, table)[slot] = 0
+
+
+@njit("void(int64, int64, int64)", cache=True)
+def _mark(desc: int, slot: int, group: int) -> None:
+    """What is kept beside a group that leaves."""
+    block = _groups(desc)
+    latest = words(block, BLOCK)[HASHED] + LATEST - 1
+    for table in range(1, words(desc, FIRST_TABLE)[TABLES] - 1):
+        kept, marked = _table(desc, table), _marked(desc, table)
+        entry = _record(block, slot, group)[latest + table]
+        while entry != 0:
+            record = _record(kept, slot, entry - 1)
+            record[OWNER] = ~record[OWNER]
+            marked[slot] += 1
+            entry = record[EARLIER]
+
+
+@njit("void(int64, int64, int64)", cache=True)
+def _drop_marked(desc: int, slot: int, table: int) -> None:
+    """Moves the entries of a table that are not marked together, in their order."""
+    block, kept = _groups(desc), _table(desc, table)
+    t = words(kept, BLOCK)
+    counts = words(t[COUNTS], slot + 1)
+    groups, key = words(words(block, BLOCK)[COUNTS], slot + 1)[slot], words(block, BLOCK)[HASHED]
+    latest, left = key + LATEST + table - 1, 0
+    for i in range(counts[slot]):  # their new numbers, in the place of their groups'
+        record = _record(kept, slot, i)
+        if record[OWNER] >= 0:
+            left += 1
+            record[OWNER] = left
+    for i in range(counts[slot]):
+        record = _record(kept, slot, i)
+        if record[OWNER] > 0 and record[EARLIER] != 0:
+            record[EARLIER] = _record(kept, slot, record[EARLIER] - 1)[OWNER]
+    for g in range(groups):
+        group = _record(block, slot, g)
+        if group[latest] != 0:
+            group[latest] = _record(kept, slot, group[latest] - 1)[OWNER]
+    for i in range(counts[slot]):
+        source = _record(kept, slot, i)
+        if source[OWNER] > 0:
+            target = _record(kept, slot, source[OWNER] - 1)
+            for k in range(t[WIDTH]):
+                target[k] = source[k]
+    for g in range(groups):
+        group = _record(block, slot, g)
+        entry = group[latest]
+        while entry != 0:
+            record = _record(kept, slot, entry - 1)
+            record[OWNER] = group[key + NUMBER]
+            entry = record[EARLIER]
+    counts[slot] = left
+    _marked(desc, table)[slot] = 0
+    if t[INDEX] != 0:
+        index_slot(kept, slot)
+    _shrink(kept, slot)
+
+
+@njit("int64(int64, int64, int64[::1])", cache=True)
+def groups_asked(desc: int, slot: int, found: Any) -> int:
+    """How many groups of a window are those of the value that is asked for; as many of them as have
+    room are put into ``found``."""
+    asked, block, values, n = _asked(desc), _groups(desc), _values(desc), 0
+    key = words(block, BLOCK)[HASHED]
+    group = _record(values, slot, _find(values, slot, asked[VALUE], asked[NULL]))[FIRST]
+    while group != 0:
+        if n < found.size:
+            found[n] = group - 1
+        n += 1
+        group = _record(block, slot, group - 1)[key + AFTER]
+    return n
+
+
+@njit("int64(int64, int64, int64, int64[::1], int64[::1], int64[::1])", cache=True)
+def kept_of(desc: int, slot: int, table: int, groups: Any, owner: Any, places: Any) -> int:
+    """How many entries of a table belong to these groups of a window. If there is room for them,
+    group by group in the order in which they came: ``places``, where they are in the slab, and
+    ``owner``, the place of their group in ``groups``."""
+    block, kept = _groups(desc), _table(desc, table)
+    latest = words(block, BLOCK)[HASHED] + LATEST + table - 1
+    base, n = words(words(kept, BLOCK)[BASES], slot + 1)[slot], 0
+    for k in range(groups.size):
+        first, entry = n, _record(block, slot, groups[k])[latest]
+        while entry != 0:
+            if n < places.size:
+                owner[n], places[n] = k, base + entry - 1
+            n += 1
+            entry = _record(kept, slot, entry - 1)[EARLIER]
+        if n <= places.size:
+            places[first:n] = places[first:n][::-1].copy()
+    return n
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -300,6 +422,7 @@ def drop_group(desc: Any, group: Any) -> Any:
         _record(block, slot, before - 1)[key + AFTER] = after
     if after != 0:
         _record(block, slot, after - 1)[key + BEFORE] = before
+    _mark(desc, slot, group)
     if _remove(block, slot, group) != group:  # another stands there now
         record = _record(block, slot, group)
         after, before = record[key + AFTER], record[key + BEFORE]
@@ -309,10 +432,16 @@ def drop_group(desc: Any, group: Any) -> Any:
             _record(block, slot, before - 1)[key + AFTER] = group + 1
         if after != 0:
             _record(block, slot, after - 1)[key + BEFORE] = group + 1
-    if words(t[COUNTS], slot + 1)[slot] == 0:
+    groups = words(t[COUNTS], slot + 1)[slot]
+    if groups == 0:
         _close(desc, slot)
         asked[SLOT] = -1
         return 1
+    for table in range(1, words(desc, FIRST_TABLE)[TABLES] - 1):
+        # To drop them looks at all entries and at all groups: they are half as many at the least.
+        kept = words(words(_table(desc, table), BLOCK)[COUNTS], slot + 1)[slot]
+        if 2 * _marked(desc, table)[slot] > max(kept, groups):
+            _drop_marked(desc, slot, table)
     _shrink(block, slot)
     _shrink(_values(desc), slot)
     return 0

@@ -247,7 +247,8 @@ def index_region(block: int, base: int, size_class: int, n: int) -> None:
 
 
 @njit("void(int64, int64)", cache=True)
-def _index_slot(block: int, slot: int) -> None:
+def index_slot(block: int, slot: int) -> None:
+    """Rebuilds the index of an open window in one table."""
     t = words(block, BLOCK)
     base, size_class = words(t[BASES], slot + 1)[slot], words(t[CLASSES_AT], slot + 1)[slot]
     _clear_index(t, base, size_class)
@@ -258,7 +259,7 @@ def _index_slot(block: int, slot: int) -> None:
 def index_again(block: int, slots: Any) -> None:
     """Rebuilds the indexes of those open windows, after the words of their hashes changed."""
     for slot in slots:
-        _index_slot(block, slot)
+        index_slot(block, slot)
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
@@ -344,7 +345,7 @@ def hash_again(desc: Any, _: Any) -> Any:
     slots = d[SLOTS]
     places, ids, heap = words(d[PLACES_AT], 2 * slots), words(d[IDS], slots), words(d[HEAP], slots)
     for i in range(d[OPEN]):
-        _index_slot(block, find_slot(places, ids, 2 * slots - 1, heap[i]))
+        index_slot(block, find_slot(places, ids, 2 * slots - 1, heap[i]))
     return 0
 
 

@@ -85,8 +85,8 @@ class GroupingTerminal(RowTerminal):
         born = (("born", "int64"),) if self.writer.spec.placed else ()
         columns = (*keys, *born, *self._group_columns(), *state)
         groups = Table("", columns, self._words, self._direct)
-        sets = (set_of_values(k) for k in self.distinct)
-        self.tables = (groups, *sets, *(log.table for log in self.logs), *self._more_tables())
+        kept = [*map(set_of_values, self.distinct), *(log.table for log in self.logs)]
+        self.tables = (groups, *map(self._kept_beside, kept), *self._more_tables())
         self.codes = tuple(self._code_columns())
         # The library's functions know where these stand: before anything else.
         for name in DIRECTORY:
@@ -108,6 +108,19 @@ class GroupingTerminal(RowTerminal):
 
     def _more_tables(self) -> tuple[Table, ...]:
         return ()
+
+    def _kept_beside(self, table: Table) -> Table:
+        """A table of values that are kept beside the groups, as this terminal has it."""
+        return table
+
+    def _owner(self) -> str:
+        """What those values know group ``g`` by."""
+        return "int64(g) - base"
+
+    def _note_kept(self, suffix: str, at: str) -> list[str]:
+        """Lines after an entry of group ``g`` has been put into such a table, where it is the
+        latest one of the window, at ``at``."""
+        return []
 
     @property
     def _one_group(self) -> bool:
@@ -335,7 +348,8 @@ class GroupingTerminal(RowTerminal):
                 key_expression(arg.type, argument(k, n), WORD) for n, arg in enumerate(log.args)
             ]
             with body.block(f"if {arguments[k] or 'True'}:"):
-                body.lines(*append(log, values))
+                body.lines(*append(log, self._owner(), values))
+                body.lines(*self._note_kept(log.suffix, "at"))
         for k, code in enumerate(self._codes):
             if k in self.distinct or self.node.calls[k].holistic:
                 continue
@@ -477,7 +491,7 @@ class GroupingTerminal(RowTerminal):
         body = self.writer.kernel.body
         kind = self.node.calls[k].args[0].type
         body.line(f"bits = {key_expression(kind, argument(k, 0), WORD)}")
-        body.line("owner = int64(g) - base")
+        body.line(f"owner = {self._owner()}")
         body.line("dh = hash_end(hash_next(hash_start(bits), owner))")
         body.lines(*_distinct_region(k))
         with body.block("while True:"):
@@ -493,6 +507,7 @@ class GroupingTerminal(RowTerminal):
                 body.lines(f"e = db + counts{k}[slot]", f"counts{k}[slot] += 1")
                 body.line(f"index{k}[{PLACES} * db + p] = tag | counts{k}[slot]")
                 body.lines(f"owner{k}[e] = owner", f"value{k}[e] = bits")
+                body.lines(*self._note_kept(str(k), "e"))
                 self._emit(k, self._codes[k].update, "break")
                 body.line("break")
             with body.block("if (e ^ tag) <= dlow:"):

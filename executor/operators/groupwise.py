@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from cql.executor.kernels import groupwise
 from cql.executor.kernels.groupwise import ASKED
+from cql.executor.operators.logs import write
 from cql.executor.operators.native import StageOperator
 from cql.executor.operators.packing import key_value
-from cql.executor.operators.rowscope import NEED_ROOM
+from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_spec import Table, columns_at
 from cql.executor.operators.unit_text import read_punctuation
@@ -25,6 +28,8 @@ from cql.executor.unit import (
 from cql.planner.expr import Column, substitute
 
 VALUES = "v"
+#: Of each window: how many entries of what is kept beside the groups are those of groups that left.
+MARKED = "marked"
 
 
 class GroupwiseOperator(StageOperator):
@@ -35,6 +40,36 @@ class GroupwiseOperator(StageOperator):
         for name in groupwise.CALLED:
             self._set(name, getattr(groupwise, name).address)
 
+    def _slots_open(self, slots: int) -> None:
+        StageOperator._slots_open(self, slots)
+        for table in self.code.tables[1:-1]:
+            self._resize(MARKED + table.suffix, slots, np.dtype(np.int64))
+
+    def _finish(self, slot: int) -> None:
+        """Of ``~slot``, the groups of the value that is asked for."""
+        whole, slot = slot >= 0, max(slot, ~slot)
+        desc, none = self.descriptor.ctypes.data, np.empty(0, np.int64)
+        if whole:
+            groups = np.arange(self.state["counts"][slot])
+        else:
+            groups = np.empty(groupwise.groups_asked(desc, slot, none), np.int64)
+            groupwise.groups_asked(desc, slot, groups)
+        to, aggregate = self.state["bases"][slot] + groups, self.spec.aggregate
+        assert aggregate is not None
+        for number, log in enumerate(
+            self.code.logs, len(self.code.tables) - 1 - len(self.code.logs)
+        ):
+            n = groupwise.kept_of(desc, slot, number, groups, none, none)
+            owner, places = np.empty(n, np.int64), np.empty(n, np.int64)
+            groupwise.kept_of(desc, slot, number, groups, owner, places)
+            write(self, aggregate, log, groups.size, owner, [places], to, self.workspace)
+        if whole:
+            self._set("finished", 1)
+        else:
+            self.column("done")[to] = 1
+        if self.needs_refresh:  # results may be new codes
+            self.refresh()
+
 
 @dataclass(slots=True)
 class GroupwiseTerminal(AggregateTerminal):
@@ -42,7 +77,8 @@ class GroupwiseTerminal(AggregateTerminal):
 
     def __post_init__(self) -> None:
         AggregateTerminal.__post_init__(self)
-        for name in ASKED:  # right behind the tables
+        marked = (MARKED + table.suffix for table in self._kept)
+        for name in (*ASKED, *marked):  # right behind the tables
             self.writer.kernel.layout.slot(name)
         if self.node.keys[self._by].type.is_coded:
             of_value = (("", "of_value", 0), (VALUES, "value", 0))
@@ -66,12 +102,44 @@ class GroupwiseTerminal(AggregateTerminal):
         return False  # groups that leave are looked up by the library
 
     def _group_columns(self) -> tuple[tuple[str, str], ...]:
-        names = ("after", "before", "of_value", "of_null")
+        names = ["after", "before", "of_value", "of_null"]
+        kept = [*map(str, self.distinct), *(log.suffix for log in self.logs)]
+        if kept:
+            names += ["number", *(f"latest{suffix}" for suffix in kept)]
+        names += ["done"] * bool(self.logs)
         return tuple((name, "int64") for name in names)
 
     def _more_tables(self) -> tuple[Table, ...]:
         columns = tuple((name, "int64") for name in ("value", "null", "first"))
         return (Table(VALUES, columns, 2),)
+
+    # -- what is kept beside the groups ------------------------------------------------------------
+
+    @property
+    def _kept(self) -> tuple[Table, ...]:
+        return self.tables[1:-1]
+
+    def _kept_beside(self, table: Table) -> Table:
+        """Its second column is the owner, the third one the entry before."""
+        owner = next(c for c in table.columns if c[0].startswith("owner"))
+        first, *others = (c for c in table.columns if c != owner)
+        columns = (first, owner, (f"earlier{table.suffix}", "int64"), *others)
+        return Table(table.suffix, columns, table.hashed)
+
+    def _owner(self) -> str:
+        return "number[g]"
+
+    def _note_kept(self, suffix: str, at: str) -> list[str]:
+        latest = f"latest{suffix}[g]"
+        return [f"earlier{suffix}[{at}] = {latest}", f"{latest} = counts{suffix}[slot]"]
+
+    def _end_of_window(self, closing: str, group: str) -> None:
+        AggregateTerminal._end_of_window(self, closing, group)
+        kernel = self.writer.kernel
+        for table in self._kept:
+            name = MARKED + table.suffix
+            kernel.declare(name, f"words({kernel.word(name)}, {kernel.word('slots')})")
+            kernel.body.line(f"{name}[slot] = 0")
 
     # -- a new group -------------------------------------------------------------------------------
 
@@ -87,15 +155,23 @@ class GroupwiseTerminal(AggregateTerminal):
             f"{kernel.word('asked_value')} = {value}", f"{kernel.word('asked_null')} = {null}"
         )
         with body.block(f"if call_operator({kernel.word('value_entry')}, desc, slot) < 0:"):
-            body.line(f"grown = {self._grow(1)}")
+            table = len(self.tables) - 1
+            body.line(f"grown = {self._grow(table)}")
             with body.block("if grown < 0:"):
-                body.lines("status = 2", f"detail = {NEED_ROOM + 1}")
+                body.lines("status = 2", f"detail = {NEED_ROOM + table}")
                 body.lines(f"detail_row = 4 << classes{VALUES}[slot]", "break")
             body.line("continue")
 
     def _init_lines(self) -> list[str]:
-        link = f"call_operator({self.writer.kernel.word('link_group')}, desc, slot)"
-        return [*AggregateTerminal._init_lines(self), link]
+        kernel = self.writer.kernel
+        lines = AggregateTerminal._init_lines(self)
+        if self._kept:
+            number = kernel.word("numbers_given")
+            lines += [f"number[g] = {number}", f"{number} += 1"]
+            lines += [f"latest{table.suffix}[g] = 0" for table in self._kept]
+        if self.logs:
+            lines.append("done[g] = 0")
+        return [*lines, f"call_operator({kernel.word('link_group')}, desc, slot)"]
 
     # -- groups that leave -------------------------------------------------------------------------
 
@@ -124,6 +200,10 @@ class GroupwiseTerminal(AggregateTerminal):
             self._window_of_slot()
             self._window_bounds()
             body.line("g = uint64(bases[slot] + i)")
+            if self.logs:
+                with body.block("if done[g] == 0:"):
+                    body.lines("status = 2", f"detail = {NEED_RESULTS}")
+                    body.lines("detail_row = ~slot", "break")
             # One round of a loop, which a row that fails or is filtered leaves.
             with body.block("for once in range(1):"):
                 self._result_row()

@@ -7,8 +7,9 @@ closes, ``holistic`` makes the results out of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from cql.window import WindowKind
 
 if TYPE_CHECKING:
     from cql.executor.operators.native import Workspace
+
+
+#: Where entries of a table are.
+Place: TypeAlias = "slice | Array"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +106,11 @@ def holistic_code(call: AggregateCall, k: int) -> AggregateCode:
     )
 
 
-def append(log: Log, words: list[str]) -> list[str]:
-    """Lines that add the row at hand to the current window's log, which has room for it;
-    ``words``: its arguments, as words."""
+def append(log: Log, owner: str, words: list[str]) -> list[str]:
+    """Lines that add the row at hand to the current window's log, which has room for it, at ``at``;
+    ``owner``: what its group is known by; ``words``: its arguments, as words."""
     s, k = log.suffix, log.calls[0]
-    columns = {log.owner: "int64(g) - base"}
+    columns = {log.owner: owner}
     columns |= {log.value(n): word for n, word in enumerate(words)}
     columns |= {log.valid(n): f"1 if {argument(k, n)}_ok else 0" for n in log.with_null}
     columns |= {f"time{s}": "T", f"sequence{s}": "Q"} if log.by_time else {}
@@ -138,21 +143,39 @@ def finish(
     groups = slice(int(state["bases"][slot]), int((state["bases"] + state["counts"])[slot]))
     for log in logs:
         parts = _parts(windows, node, log, slot)
-        # What is gathered, sorted by two keys and taken apart again, all at its largest.
-        n = sum(p.stop - p.start for p, _ in parts)
-        size = 8 * n * (2 * len(log.table.columns) + 4)
-        workspace.resize(0, size, "the values of one window")
-        entries = _entries(windows, log, parts, groups.stop - groups.start)
-        for k in log.calls:
-            values, valid = results(node.calls[k], entries, workspace.dictionary)
-            windows.column(f"a{k}r")[groups] = values
-            windows.column(f"a{k}h")[groups] = valid
-        workspace.resize(size, 0, "the values of one window")
+        owners = windows.column(log.owner, log.suffix)
+        group = [owners[at] if into is None else into[owners[at]] for at, into in parts]
+        places = [at for at, _ in parts]
+        n = groups.stop - groups.start
+        write(windows, node, log, n, np.concatenate(group), places, groups, workspace)
+
+
+def write(
+    windows: Windows,
+    node: WidAggregateExec,
+    log: Log,
+    groups: int,
+    group: Array,
+    places: Sequence[Place],
+    to: Place,
+    workspace: Workspace,
+) -> None:
+    """Results of the calls of one log for so many groups, which stand at ``to``. ``places``: where
+    their entries are in the log; ``group``: the number of each one's group."""
+    # What is gathered, sorted by two keys and taken apart again, all at its largest.
+    size = 8 * group.size * (2 * len(log.table.columns) + 4)
+    workspace.resize(0, size, "the values of one window")
+    entries = _entries(windows, log, groups, group, places)
+    for k in log.calls:
+        values, valid = results(node.calls[k], entries, workspace.dictionary)
+        windows.column(f"a{k}r")[to] = values
+        windows.column(f"a{k}h")[to] = valid
+    workspace.resize(size, 0, "the values of one window")
 
 
 def _parts(
     windows: Windows, node: WidAggregateExec, log: Log, slot: int
-) -> list[tuple[slice, Array | None]]:
+) -> list[tuple[Place, Array | None]]:
     """The places of a window's entries: its own, and those of its panes, with the number in the
     window of each group of the pane."""
     state, s = windows.state, log.suffix
@@ -161,7 +184,7 @@ def _parts(
         base = int(state["bases" + s][at])
         return slice(base, base + int(state["counts" + s][at]))
 
-    parts: list[tuple[slice, Array | None]] = [(region(slot), None)]
+    parts: list[tuple[Place, Array | None]] = [(region(slot), None)]
     if node.pane is None or node.window is None:
         return parts
     places, ids = state["places"], state["window_ids"]
@@ -179,20 +202,18 @@ def _parts(
 
 
 def _entries(
-    windows: Windows, log: Log, parts: list[tuple[slice, Array | None]], groups: int
+    windows: Windows, log: Log, groups: int, group: Array, places: Sequence[Place]
 ) -> Entries:
     s = log.suffix
 
     def gathered(name: str) -> Array:
         column = windows.column(name, s)
-        return np.concatenate([column[at] for at, _ in parts])
+        return np.concatenate([column[at] for at in places])
 
-    owners = windows.column(log.owner, s)
-    group = [owners[at] if into is None else into[owners[at]] for at, into in parts]
     arguments = range(len(log.args))
     return Entries(
         groups,
-        np.concatenate(group),
+        group,
         tuple(gathered(log.value(n)) for n in arguments),
         tuple(gathered(log.valid(n)) != 0 if n in log.with_null else None for n in arguments),
         gathered(f"time{s}") if log.by_time else None,
