@@ -19,7 +19,7 @@ from cql.catalog.file_list import list_files
 from cql.catalog.files import FileSource
 from cql.catalog.formats import NAMES, format_of
 from cql.catalog.options import Options
-from cql.catalog.sinks import FolderSink
+from cql.catalog.sinks import FolderSink, make_folder
 from cql.catalog.writers import check_writable
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink
@@ -188,7 +188,7 @@ def _folder(path: str | None, what: str) -> str:
         raise CatalogError(
             f"{what}: {path} is not a local path", hint="give the path of a folder, or mount it"
         )
-    if os.path.lexists(folder):
+    if os.path.lexists(folder) and not os.path.isdir(folder):  # nobody has just made it
         raise CatalogError(
             f"{what}: {path} is a file, and a table is a folder of files",
             hint="name its folder; CREATE STREAM … reads single files",
@@ -203,7 +203,7 @@ def _folder(path: str | None, what: str) -> str:
 
 def _make(folder: str, what: str) -> None:
     try:
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise CatalogError(
             f"{what}: cannot make the folder {folder}: {error.strerror}", hint="choose another path"

@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -166,7 +167,7 @@ class FolderSink(_Epoch):
         self._file: IO[bytes] | None = None
         self._writer: Writer | None = None
         with self._failing():
-            os.makedirs(folder, exist_ok=True)
+            make_folder(folder)
             remove_stale(folder)
 
     def begin(self) -> None:
@@ -241,11 +242,23 @@ def _explain(error: BaseException) -> tuple[str, str]:
     return str(error), "nothing was published: run the INSERT again when the cause is removed"
 
 
+def make_folder(folder: str) -> None:
+    """Makes a folder that others may make and remove at the same time; FileExistsError if something
+    else stands there."""
+    while True:
+        try:
+            return os.makedirs(folder, exist_ok=True)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):  # it was there, and has been removed
+                if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                    raise
+
+
 def open_staged(folder: str) -> tuple[str, IO[bytes]]:
     """A new locked file in the staging folder, and its path."""
     staging = os.path.join(folder, STAGING)
     while True:
-        os.makedirs(staging, exist_ok=True)
+        make_folder(staging)
         path = os.path.join(staging, f"epoch-{os.getpid()}-{secrets.token_hex(6)}.tmp")
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)

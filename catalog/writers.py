@@ -123,19 +123,20 @@ def check_writable(format: str, schema: Schema, what: str) -> None:
             hint=did_you_mean(format, FORMATS, what="formats are"),
         )
     for field in schema:
+        unheld = f"{what}: {format} files cannot hold column {field.name} {field.type}"
         if field.type.kind is Kind.ARRAY:
             raise CatalogError(
-                f"{what}: a {format} file cannot hold column {field.name} {field.type}",
+                unheld,
                 hint="CROSS JOIN UNNEST makes a row of each item",
             )
         text = format in ("csv", "json") and field.type in (BINARY, INTERVAL)
         if text or (format != "arrow" and field.type.kind is Kind.NULL):
             raise CatalogError(
-                f"{what}: a {format} file cannot hold column {field.name} {field.type}",
+                unheld,
                 hint="cast the column in the query, or make the table a folder of Arrow files",
             )
         if format == "parquet" and field.type == INTERVAL:
             raise CatalogError(
-                f"{what}: a parquet file cannot hold column {field.name} {field.type}",
+                unheld,
                 hint="cast it to BIGINT microseconds",
             )

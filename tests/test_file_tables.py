@@ -256,7 +256,7 @@ def test_refusals_say_where(
 def test_an_array_is_refused_by_every_format(session: cql.Session) -> None:
     session.register_table("n", {"k": [1, 2]})
     for kind in FORMATS:
-        with pytest.raises(CatalogError, match=f"a {kind} file cannot hold column a array<bigint>"):
+        with pytest.raises(CatalogError, match=f"{kind} files cannot hold column a array<bigint>"):
             session.sql(
                 f"CREATE TABLE t USING {kind} LOCATION 'o' AS SELECT array_agg(k) AS a FROM n"
             )
@@ -301,6 +301,17 @@ def test_endless_input_is_published_by_epochs(
         goes_on.set()
         query.awaitTermination(60)
         assert rows(session, "SELECT k FROM t") == [(1,), (2,)]
+
+
+def test_the_folder_may_be_made_by_another_at_the_same_time(
+    session: cql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkdir("out")
+    isdir, unseen = os.path.isdir, iter([True])
+    monkeypatch.setattr(os.path, "isdir", lambda p: isdir(p) and not next(unseen, False))
+    session.sql("CREATE TABLE t (k INT) USING parquet OPTIONS (path 'out')")
+    assert next(unseen, None) is None
+    assert rows(session, "SELECT k FROM t") == []
 
 
 def test_writers_of_one_folder_never_lose_each_others_rows(session: cql.Session) -> None:

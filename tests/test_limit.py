@@ -82,6 +82,7 @@ def rows(query: Any) -> list[tuple[Any, ...]]:
 TUMBLING = "SELECT k, count(*) AS n, window_end AS e FROM {} [RANGE 10 SLIDE 10] GROUP BY k"
 #: Query over the stream {}, what it gives over an endless one.
 FIRST: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+    "all": ("SELECT v FROM (SELECT v FROM {} LIMIT ALL) LIMIT 2", [(1,), (2,)]),
     "plain": ("SELECT v FROM {} LIMIT 5", [(v,) for v in range(1, 6)]),
     "offset": ("SELECT v FROM {} WHERE k = 1 LIMIT 3 OFFSET 2", [(7,), (10,), (13,)]),
     "in order": ("SELECT v FROM {} ORDER BY ts LIMIT 3", [(1,), (2,), (3,)]),

@@ -303,6 +303,27 @@ def test_living_writers_are_left_alone(tmp_path: Path) -> None:
     assert [r["k"] for r in read(FileSource({"path": tmp_path}, what="t"))] == [2, 1]
 
 
+def test_writers_come_and_go_while_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each makes the staging folder, and removes it when it is empty."""
+    makedirs, removed = os.makedirs, iter([True] * 3)
+
+    def raced(folder: str, exist_ok: bool) -> None:
+        if folder.endswith(sinks_module.STAGING) and next(removed, False):
+            raise FileExistsError(folder)  # another has made it, and has removed it
+        makedirs(folder, exist_ok=exist_ok)
+
+    monkeypatch.setattr(os, "makedirs", raced)
+    sink = folder_sink(tmp_path)
+    sink.begin()
+    sink.abort()
+    assert next(removed, None) is None
+    (tmp_path / sinks_module.STAGING).write_text("no folder")
+    with pytest.raises(CatalogError, match="it is not a folder"):
+        sink.begin()
+
+
 def test_file_systems_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: Any) -> None:
         raise OSError(errno.EPERM, "no links")
@@ -321,7 +342,7 @@ def test_what_a_format_cannot_hold(tmp_path: Path) -> None:
         ("parquet", INTERVAL),
     ]:
         schema = Schema((Field("x", type_),))
-        with pytest.raises(CatalogError, match=f"a {kind} file cannot hold column x {type_}"):
+        with pytest.raises(CatalogError, match=f"{kind} files cannot hold column x {type_}"):
             FolderSink(str(tmp_path), kind, schema, schema, "t")
     schema = Schema((Field("x", DOUBLE),))
     sink = FolderSink(str(tmp_path), "json", schema, schema, "t")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import duration, nodes, sources
+from cql.dialect import duration, foreign, nodes, sources
 from cql.dialect.lexical import HintText, words
 from cql.dialect.parser import QueryParser
 from cql.errors import did_you_mean
@@ -234,6 +234,9 @@ class CqlParser(QueryParser):
                 "only views are created as temporary",
                 hint="leave the word out: tables without a database end with the session anyway",
             )
+        elif self.word_is("EXTERNAL"):
+            hint = "leave the word out: LOCATION 'folder' makes the table one of files"
+            self.refuse("CREATE EXTERNAL is not supported", hint=hint)
         elif self.word_is("GLOBAL"):
             self.refuse("CREATE GLOBAL is not supported", hint="CREATE VIEW name AS SELECT …")
 
@@ -359,6 +362,7 @@ class CqlParser(QueryParser):
             self._read_source(args)
         if self.word_is("LOCATION"):
             self._location(args)
+        self.refuse_foreign(foreign.OF_TABLE)
         args["query"] = self._query_after_as()
         self._refuse_misplaced("TABLE", args)
         files = args.get("options") or args.get("with_options")
@@ -401,6 +405,8 @@ class CqlParser(QueryParser):
                 )
                 self.accept("NOT", "ENFORCED")  # Flink's; no key is
             else:
+                named = self.word_is("CONSTRAINT")  # CONSTRAINT c CHECK (…)
+                self.refuse_foreign(foreign.OF_COLUMNS, ahead=2 if named else 0)
                 column = self._column()
                 if column.name.lower() in seen:
                     self.refuse(f"column {column.name!r} stands here twice", token)
@@ -437,6 +443,7 @@ class CqlParser(QueryParser):
                 text = self.placed(exp.Literal.string(self._prev.text), self._prev)
                 constraint = exp.CommentColumnConstraint(this=text)
             else:
+                self.refuse_foreign(foreign.OF_COLUMN)
                 break
             constraints.append(self.placed(exp.ColumnConstraint(kind=constraint), start))
         return self.placed(exp.ColumnDef(this=name, kind=kind, constraints=constraints), token)
@@ -564,9 +571,11 @@ class CqlParser(QueryParser):
     # ----------------------------------------------------------------- the short statements
 
     def insert(self) -> exp.Expr:
+        self.refuse_foreign(foreign.OF_INSERT)
         self.require("INTO", after="INSERT", whole="INSERT INTO table SELECT …")
         self._match(TokenType.TABLE)
         table = self.object_name("the name of a table")
+        self.refuse_foreign(foreign.OF_INSERT)
         columns: list[exp.Expr] = []
         if self._curr.token_type == TokenType.L_PAREN and not self._next_starts_query():
             columns = self.names("a column")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import nodes
+from cql.dialect import foreign, nodes
 from cql.dialect.base_parser import BaseParser
 from cql.dialect.tokens import RELATION_TO_STREAM, WINDOW_OPEN, WINDOW_WORDS
 from cql.errors import did_you_mean
@@ -578,7 +578,7 @@ class FromParser(BaseParser):
         elif self._clause_ahead():
             return None
         else:
-            self._refuse_clause()
+            self.refuse_foreign(foreign.OF_QUERY)
         if not self.at_name() or (
             not explicit
             and token.token_type != TokenType.IDENTIFIER
@@ -590,24 +590,6 @@ class FromParser(BaseParser):
         name = self.name()
         columns = self.names("a column") if self._curr.token_type == TokenType.L_PAREN else None
         return self.placed(exp.TableAlias(this=name, columns=columns), token)
-
-    def _refuse_clause(self) -> None:
-        """Clauses of other dialects whose first word would be taken for an alias."""
-        if self.word_is("TABLESAMPLE"):
-            hint = "a filter on a key keeps the same part of a stream in every run: k % 10 = 0"
-            self.refuse("TABLESAMPLE is not supported", hint=hint)
-        if self.word_is("FETCH", "FIRST") or self.word_is("FETCH", "NEXT"):
-            self.refuse("FETCH is not supported", hint="LIMIT n, OFFSET m")
-        if self.word_is("LATERAL", "VIEW"):
-            self.refuse("LATERAL VIEW is not supported")
-        for word in ("SORT", "CLUSTER", "DISTRIBUTE"):
-            if self.word_is(word, "BY"):
-                self.refuse(f"{word} BY is not supported", hint="ORDER BY orders the whole result")
-        if self.word_is("PIVOT") and self._next.token_type == TokenType.L_PAREN:
-            hint = "sum(v) FILTER (WHERE k = 'a') AS a, … makes a column of each value"
-            self.refuse("PIVOT is not supported", hint=hint)
-        if self.word_is("MINUS") and self._next.token_type in (TokenType.SELECT, TokenType.ALL):
-            self.refuse("MINUS is not supported", hint="EXCEPT does the same")
 
     def _parse_version(self) -> exp.Version | None:
         """``FOR SYSTEM_TIME AS OF a.ts``, ``FOR TIMESTAMP AS OF a.ts``."""

@@ -318,8 +318,12 @@ class QueryParser(FromParser):
     def _parse_limit(
         self, this: exp.Expr | None = None, top: bool = False, skip_limit_token: bool = False
     ) -> exp.Expr | None:
-        """``LIMIT 3``, ``LIMIT 3 PER WINDOW``."""
+        """``LIMIT 3``, ``LIMIT 3 PER WINDOW``; ``LIMIT ALL`` is none."""
+        if self.accept("LIMIT", "ALL"):
+            return None
         found = super()._parse_limit(this, top, skip_limit_token)
+        if self.word_is("PERCENT"):
+            self.refuse("PERCENT is not supported", hint="LIMIT takes a number of rows")
         if isinstance(found, exp.Limit) and self.accept("PER", "WINDOW"):
             found.set(nodes.PER_WINDOW, True)
         return found

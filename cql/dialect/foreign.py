@@ -1,0 +1,68 @@
+"""Clauses of other dialects, each with what to write here instead.
+
+They are looked for where the grammar has no rule for a word, so that the words stay free as names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Words = tuple[str, ...]
+
+_BY_SPARK = "make the table in Spark; INSERT INTO writes into it from here, too"
+_VALUE = "write the value in each INSERT: coalesce(x, 5) fills a NULL"
+_FILTER = "a filter of the query that is inserted does the same: WHERE x > 0"
+_COMPUTED = "the query that is inserted can compute it"
+_KEYS = "leave it out: no key is enforced"
+_DISTINCT = "SELECT DISTINCT keeps one row of several that are equal"
+
+#: Of a query. The first word could be read as the alias of a FROM item.
+OF_QUERY: Mapping[Words, str | None] = {
+    ("TABLESAMPLE",): "a filter on a key keeps the same part of a stream in every run: k % 10 = 0",
+    ("FETCH", "FIRST"): "LIMIT n, OFFSET m",
+    ("FETCH", "NEXT"): "LIMIT n, OFFSET m",
+    ("FOR", "UPDATE"): "leave it out: a query locks no rows",
+    ("LATERAL", "VIEW"): None,
+    ("SORT", "BY"): "ORDER BY orders the whole result",
+    ("CLUSTER", "BY"): "ORDER BY orders the whole result",
+    ("DISTRIBUTE", "BY"): "ORDER BY orders the whole result",
+    ("PIVOT", "("): "sum(v) FILTER (WHERE k = 'a') AS a, … makes a column of each value",
+    ("MINUS", "SELECT"): "EXCEPT does the same",
+    ("MINUS", "ALL"): "EXCEPT does the same",
+}
+
+#: Behind the type of a column.
+OF_COLUMN: Mapping[Words, str | None] = {
+    ("DEFAULT",): "write the value in each INSERT: coalesce(x, 5) fills a NULL",
+    ("GENERATED",): _COMPUTED,
+    ("AUTO_INCREMENT",): _COMPUTED,
+    ("CONSTRAINT",): "leave it out, or filter in the query that is inserted",
+    ("CHECK",): _FILTER,
+    ("UNIQUE",): _DISTINCT,
+    ("REFERENCES",): _KEYS,
+    ("COLLATE",): "lower(x) compares without case",
+}
+
+#: Among the columns of a table.
+OF_COLUMNS: Mapping[Words, str | None] = {
+    ("CHECK", "("): _FILTER,
+    ("UNIQUE", "("): _DISTINCT,
+    ("FOREIGN", "KEY"): _KEYS,
+}
+
+#: Behind the columns of a table.
+OF_TABLE: Mapping[Words, str | None] = {
+    ("PARTITIONED", "BY"): _BY_SPARK,
+    ("CLUSTERED", "BY"): _BY_SPARK,
+    ("TBLPROPERTIES",): _BY_SPARK,
+    ("STORED", "AS"): "USING parquet OPTIONS (path 'folder') makes a table of files",
+    ("COMMENT",): "a column takes one: k INT COMMENT 'text'",
+    ("LIKE",): "CREATE TABLE t AS SELECT * FROM u LIMIT 0 takes the columns of u",
+}
+
+#: Behind INSERT, or behind its table.
+OF_INSERT: Mapping[Words, str | None] = {
+    ("OVERWRITE",): "INSERT INTO adds rows; CREATE OR REPLACE TABLE t AS SELECT … makes it anew",
+    ("BY", "NAME"): "name the columns: INSERT INTO t (b, a) SELECT …",
+    ("PARTITION", "("): "the columns of the partition are columns of the table: fill them, too",
+}
