@@ -84,7 +84,9 @@ def later(name: str, pos: Position | None) -> NotSupportedError:
     return NotSupportedError(
         f"the aggregate {name} is not supported yet",
         position=pos,
-        hint="there are " + ", ".join((*_USAGE, *holistic.USAGE)),
+        hint="count(DISTINCT x) is exact"
+        if name.lower() in ("approx_count_distinct", "approx_distinct", "hll")
+        else "there are " + ", ".join((*_USAGE, *holistic.USAGE)),
     )
 
 

@@ -53,6 +53,16 @@ _OPERATORS: Mapping[str, Signature] = {s.name: s for s in OPERATORS} | {
 
 NOTHING: Mapping[str, Signature] = MappingProxyType({})
 _NESTED = "array create_map map named_struct struct"
+_WINDOWS = "date_trunc('minute', ts), or GROUP BY window(ts, '5 minutes')"
+#: Functions of other engines, and what is written here instead.
+_INSTEAD = {
+    "isnull": "x IS NULL",
+    "isnotnull": "x IS NOT NULL",
+    "zeroifnull": "nvl(x, 0)",
+    "time_bucket": _WINDOWS,
+    "date_bin": _WINDOWS,
+    "time_slice": _WINDOWS,
+}
 _NOT_REPLAYABLE = """
     now current_timestamp current_date current_time curdate localtimestamp getdate rand random
     randn uuid shuffle randstr uniform monotonically_increasing_id input_file_name
@@ -114,6 +124,7 @@ def _unknown(
     return BindError(
         f"unknown function {name}",
         position=pos,
-        hint=did_you_mean(folded, (*FUNCTIONS, *AGGREGATES, *own), few=0)
+        hint=_INSTEAD.get(folded)
+        or did_you_mean(folded, (*FUNCTIONS, *AGGREGATES, *own), few=0)
         or "SHOW FUNCTIONS lists them",
     )

@@ -25,6 +25,9 @@ def refused(text: str, **parameters: object) -> CqlError:
 CASES = [
     # functions
     ("SELECT ^medan(a) FROM s", "unknown function medan", "did you mean median"),
+    ("SELECT ^isnull(a) FROM s", "unknown function isnull", "x IS NULL"),
+    ("SELECT ^time_bucket('1 minute', ts) FROM s", "unknown function time_bucket", "window(ts"),
+    ("SELECT ^approx_count_distinct(a) FROM s", "is not supported yet", "count(DISTINCT x)"),
     ("SELECT ^version()", "unknown function version", "SHOW FUNCTIONS lists them"),
     ("SELECT ^cuont(a) FROM s", "unknown function cuont", "did you mean count"),
     ("SELECT ^zzz(a) FROM s", "unknown function zzz", "SHOW FUNCTIONS"),
