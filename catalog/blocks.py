@@ -149,10 +149,18 @@ class BlockReader:
         return Block(rows.batch, self._offset, promise, rows.bad, rows.marks)
 
     def _gather(self, room: int, timeout: float | None) -> list[_Taken]:
-        """The rows of the next block, at most ``room``."""
+        """The rows of the next block, at most ``room``. What fails behind some fails at the next
+        block."""
         taken: list[_Taken] = []
         while room > 0:
-            found = self._take(room, 0.0 if taken else timeout)
+            try:
+                found = self._take(room, 0.0 if taken else timeout)
+            except CatalogError as error:
+                if not taken:
+                    raise
+                self._error = error
+                self._feed.close()
+                break
             if found is None:
                 break
             piece, start = found

@@ -43,6 +43,10 @@ from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 #: Items a live iterable may be ahead of the query, and rows, as an item may be a whole batch.
 AHEAD = 4_096
 ROWS_AHEAD = BLOCK_ROWS
+#: Seconds that the end of a query waits for an item of a live iterable, and for the ``finally`` of
+#: one that has given its last item.
+PATIENCE = 0.2
+_CLOSING = 5.0
 
 
 class IterableSource:
@@ -220,15 +224,26 @@ def guarded(items: Iterator[Any], what: str, rows: Callable[[], int] = lambda: 0
 
 
 def _pieces(items: Iterator[Any], rows: _Rows, what: str, skip: int) -> Iterator[Piece]:
-    """Single rows are gathered to whole batches; batches pass as they come."""
+    """Single rows are gathered to whole batches; batches pass as they come. Those before a failure
+    come before it."""
     pending: list[Any] = []
-    for item in guarded(items, what, lambda: rows.seen + len(pending)):
-        pending.append(item)
-        if _is_row(item) and len(pending) < BLOCK_ROWS:
+    given = guarded(items, what, lambda: rows.seen + len(pending))
+    failure: CatalogError | None = None
+    while True:
+        try:
+            pending.append(next(given))
+        except StopIteration:
+            break
+        except CatalogError as error:
+            failure = error
+            break
+        if _is_row(pending[-1]) and len(pending) < BLOCK_ROWS:
             continue
         yield from behind(rows.take(pending), skip)
         pending.clear()
     yield from behind(rows.take(pending), skip)
+    if failure is not None:
+        raise failure
     if rows.seen < skip:
         raise _too_short(what, rows.seen, skip)
 
@@ -491,8 +506,9 @@ class _LiveFeed:
     """Runs the iterable in a daemon thread, at most AHEAD items ahead of the reader, and no further
     once these have ROWS_AHEAD rows.
 
-    A thread that sits in the user's code cannot be interrupted; after ``close`` it ends at its
-    next item."""
+    ``close`` waits until it has ended, and the iterable is closed. A thread that sits in the user's
+    code cannot be interrupted: where its next item does not come within PATIENCE, it ends at that
+    item, and closes the iterable then."""
 
     def __init__(self, items: Iterator[Any], rows: _Rows, what: str, skip: int) -> None:
         self._items = items
@@ -505,6 +521,7 @@ class _LiveFeed:
         self._made = 0
         self._ended = False
         self._stopped = False
+        self._waits = False  # for room, not for the user's code
         self._error: CatalogError | None = None
         self._pieces: deque[Piece] = deque()
         run = inherited(self._run)
@@ -515,7 +532,9 @@ class _LiveFeed:
         try:
             for item in guarded(self._items, self._what, lambda: self._made):
                 with self._change:
+                    self._waits = True
                     self._change.wait_for(lambda: self._has_room() or self._stopped)
+                    self._waits = self._stopped
                     if self._stopped:
                         break
                     self._ready.append(item)
@@ -567,3 +586,6 @@ class _LiveFeed:
             self._stopped = True
             self._ready.clear()
             self._change.notify_all()
+            waits = self._waits
+        if self._thread is not threading.current_thread():
+            self._thread.join(_CLOSING if waits else PATIENCE)

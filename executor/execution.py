@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.apart import load_module
-from cql.errors import RunError
+from cql.errors import CqlError, RunError
 from cql.executor import skew, text_columns
 from cql.executor.bad_rows import BadRows
 from cql.executor.build import build
@@ -27,9 +27,9 @@ from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
 from cql.executor.ingest import Feed, narrow_schema, told_at
 from cql.executor.kernels import cut
+from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.marks import columns_read
 from cql.executor.operators.late_rows import LateRowsOperator
-from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import BUFFERS, StageOperator, Workspace
 from cql.executor.operators.slab import SlabOperator
 from cql.executor.protocols import Reader, Source
@@ -47,7 +47,6 @@ from cql.inside import stepped
 from cql.planner.choose import duration
 from cql.planner.physical import (
     PhysicalPlan,
-    SourceExec,
     Together,
     goes_by_arrival,
     sources,
@@ -109,8 +108,7 @@ class Execution:
         self.timers = Timers((), clock)
         self.holding = Holding((), clock)
         self.rereading = Rereading()
-        self._limits: list[LimitOperator] = []
-        self._limits_over = 0  # of these, when inputs were last looked at
+        self._limits: Limits | None = None
         self._silent: set[int] = set()
         self._told: set[str] = set()  # inputs of which a notice was given
 
@@ -135,6 +133,8 @@ class Execution:
                 self.control.attend()
             if self._runtime is not None:
                 self._runtime.drain()
+                if self._limits:
+                    self._limits.judge(self._runtime.drain)
             self._note_responses()
             yield from self._take_results()
         except StoppedError:
@@ -163,7 +163,7 @@ class Execution:
         for operator in self.graph.running() if self.graph else ():
             if isinstance(operator, StageOperator):
                 operator.release()
-        self.graph = self._runtime = self._turns = self.responses = None
+        self.graph = self._runtime = self._turns = self._limits = self.responses = None
         self.feeds, self._readers = [], []
         self.rereading.end()
         self.bad.end()
@@ -201,7 +201,7 @@ class Execution:
         text = text_columns.analyse(self._roots)
         found = self._open_sources(text.encoded)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
-        self.users, self._limits = graph.users(), graph.limits()
+        self.users = graph.users()
         ones = self.workspace.ones
         base = int(ones.ctypes.data)
         for q, sink in enumerate(graph.sinks):
@@ -222,6 +222,7 @@ class Execution:
             self._read_early(),
             by_time=goes_by_arrival(*self._roots),
         )
+        self._limits = Limits(graph, self.feeds, self._turns)
         self.bad.begin(graph, self.users, self.feeds, self._turns)
         if self.timed:
             self.responses = Responses(self.feeds, self._clock, waits=waits(*self._roots))
@@ -274,6 +275,13 @@ class Execution:
 
             chosen = self._chosen
             graph = make(parts=chosen.partitions, split=chosen.split, measured=self._measured())
+            if not all(plan.keep_bad_rows for plan in self.plans) and fails_in_parts(graph):
+                graph = make()
+                if self._settings["partitions"]:
+                    self.queries[0].on_notice(
+                        "keys are in one partition: a row that fails behind the last one of LIMIT"
+                        " must not fail the query (ON BAD ROW KEEP lets partitions be)"
+                    )
             try:
                 check(graph)
             except ValueError as reason:
@@ -408,8 +416,10 @@ class Execution:
         holding = self.holding = Holding(self.feeds, self._clock)
         turns.among(alive)
         while not self.control.must_stop:
-            if self._limits and self._limit_is_reached:
-                yield from self._leave(alive)
+            if self._limits:
+                self._limits.judge(runtime.settle)
+                if self._limits.reached:
+                    yield from self._leave(alive)
             if not alive:
                 return
             if is_due(self.workspace):
@@ -440,24 +450,17 @@ class Execution:
                 yield from self._open(k)
             yield from self._units()
 
-    @property
-    def _limit_is_reached(self) -> bool:
-        """Whether a LIMIT is over since ``_leave``."""
-        return sum(limit.is_over for limit in self._limits) > self._limits_over
-
     def _leave(self, alive: set[int]) -> Iterator[None]:
         """Inputs that only feed a LIMIT that is over are read no further."""
-        assert self.graph is not None
         assert self._runtime is not None
         assert self._turns is not None
-        turns = self._turns
+        turns, limits = self._turns, self._limits
+        assert limits is not None
         self._runtime.settle()
-        self._limits_over = sum(limit.is_over for limit in self._limits)
-        for k in sorted(alive - self.graph.asked()):
+        for k in limits.leave(alive):
             alive.discard(k)
             feed = self.feeds[k]
-            if not all(limit.has_ended for limit in self._limits if limit.is_over):
-                # LIMIT 0 has seen no unit in which it could say that it is over
+            if not limits.have_ended:
                 yield from self._admit(k, feed.end(turns.serial, turns.sequence))
             self._readers.remove(feed.reader)
             with told_at(feed.source):
@@ -476,6 +479,7 @@ class Execution:
         self._readers.append(feed.reader)
         turns.among({k})
         while not (feed.ended or self.control.must_stop):
+            turns.go_on()  # a table is read to its end, whether a LIMIT is over or not
             if self._has_come(k, _POLL):
                 if feed.pending is not None:
                     yield from self._open(k)
@@ -492,7 +496,7 @@ class Execution:
         limits, control = self._limits, self.control
         yield
         while self._runtime.admit_next(self._turns):
-            if control.must_stop or (limits and self._limit_is_reached):
+            if control.must_stop or (limits and limits.wait):
                 break
             yield
         self._note_responses()
@@ -581,22 +585,28 @@ class Execution:
         """Whether input ``k`` has something to read, or has ended."""
         feed = self.feeds[k]
         assert self._turns is not None
-        with self._reading(feed.source):
+        with self._reading(k):
+            if self._limits:
+                self._limits.check(k)
             if self._turns.is_open(k) or feed.load(timeout) or feed.ended:
                 return True
         self._silent.add(k)
         return False
 
     @contextlib.contextmanager
-    def _reading(self, source: SourceExec) -> Iterator[None]:
-        """What a source has to say comes after what is wrong with rows that it gave before."""
+    def _reading(self, k: int) -> Iterator[None]:
+        """What a source has to say comes after what is wrong with rows that it gave before, and not
+        at all where the query needs no more of it."""
         try:
-            with told_at(source):
+            with told_at(self.feeds[k].source):
                 yield
         except Exception:
-            if self._runtime is not None:
-                self._runtime.settle()
-            raise
+            if self._runtime is None or self._limits is None:
+                raise
+            self._runtime.settle()
+            self._limits.judge(self._runtime.settle)
+            if not self._limits.hides_rest_of(k):
+                raise
 
     def _open(self, k: int) -> Iterator[None]:
         """The pending block of input ``k`` is read from now on. What was cut off the block that is
@@ -622,7 +632,11 @@ class Execution:
                 bounds.learn(k, feed.pending.data, feed.pending.masks)
         loaded = turns.open(k)
         if loaded.block.bad:
-            self.bad.unread(feed, loaded, runtime.settle)
+            try:
+                self.bad.unread(feed, loaded, runtime.settle)
+            except CqlError as error:
+                if self._limits is None or not self._limits.cuts_off(k, loaded, error):
+                    raise
 
     def _entry(self, k: int) -> Edge:
         assert self.graph is not None
@@ -666,4 +680,14 @@ class Execution:
         self.rows_out[query] += n
 
     def failed(self, failure: Failure) -> None:
-        self.bad.failed(failure)
+        """Raises, or returns to leave the row out (``runtimes.protocol.Handler``). A row that
+        nobody asks for, behind a LIMIT that is over, is not counted."""
+        limits = self._limits
+        assert limits is not None
+        if limits.hides(failure):
+            return
+        try:
+            self.bad.failed(failure)
+        except CqlError as error:
+            if not limits.postpones(failure, error):
+                raise

@@ -70,7 +70,7 @@ class Turns:
 
     def give_up(self, alive: set[int]) -> None:
         """The turn at hand ends, and only these inputs have any from now on; nothing is inside."""
-        self.words[turns.LEFT] = 0
+        self.words[[turns.LEFT, turns.STOPPED]] = 0
         self.among(alive)
 
     def open(self, k: int) -> Loaded:
@@ -94,6 +94,18 @@ class Turns:
     def hold(self, serial: int) -> None:
         """No unit is cut that would have that serial number."""
         self.words[turns.UNTIL] = serial
+
+    def stop(self) -> None:
+        """No unit is cut until ``go_on`` or ``give_up``."""
+        self.words[turns.STOPPED] = 1
+
+    def go_on(self) -> None:
+        self.words[turns.STOPPED] = 0
+
+    @property
+    def stopped(self) -> int:
+        """The address of the word that ``stop`` sets, for kernels."""
+        return int(self.words[turns.STOPPED :].ctypes.data)
 
     def is_open(self, k: int) -> bool:
         """Whether a block of input ``k`` is being cut."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,8 @@ from runtimes import RUNTIMES, Settings, apply, named
 from test_cli import invoke
 
 import cql
-from cql.errors import CqlError, PlanError
+from cql.catalog import iterables
+from cql.errors import CqlError, PlanError, RunError
 from cql.query import Query
 
 ROWS = 40
@@ -163,8 +166,9 @@ def test_small_large_and_inner_limits(text: str, wanted: list[tuple[Any, ...]]) 
         assert rows(session.sql(text, n=1)) == wanted
 
 
-def test_per_window() -> None:
-    with opened({}, Source()) as session:
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_per_window(settings: Settings) -> None:
+    with opened(settings, Source()) as session:
         wanted = [(1, 3, 10), (2, 3, 10), (1, 4, 20), (2, 3, 20)]
         each = rows(session.sql(f"{TUMBLING} LIMIT 2 PER WINDOW".format("t")))
         assert each[:4] == wanted
@@ -231,3 +235,116 @@ def test_show_and_iterators_end(capsys: pytest.CaptureFixture[str]) -> None:
         assert sum(b.num_rows for b in query) == 2
         session.sql("SELECT v FROM s LIMIT 2").show()
         assert "2 rows" in capsys.readouterr().out
+
+
+#: Queries over the rows 1 … 40 of t, which are one block and one morsel, and how many rows come
+#: before the first one that fails.
+FAILING = {
+    "a projection": ("SELECT 10 / (v - 20) AS x FROM t", 19),
+    "a filter": ("SELECT v FROM t WHERE 10 / (v - 20) < 100 AND k = 1", 7),
+    "an offset": ("SELECT 10 / (v - 20) AS x FROM t ORDER BY ts", 19),
+    "a window's argument": (
+        "SELECT k, sum(10 / (v - 35)) AS n, window_end AS e FROM t [RANGE 10 SLIDE 10] GROUP BY k",
+        9,
+    ),
+    "a window's sum": (
+        "SELECT k, sum(v + CASE WHEN v > 34 THEN 4611686018427387904 ELSE 0 END) AS n FROM t"
+        " [RANGE 10 SLIDE 10] GROUP BY k",
+        9,
+    ),
+    "a window's result": (
+        "SELECT k, 10 / (n - 4) AS x FROM (SELECT k, count(*) AS n, window_end AS e FROM t"
+        " [RANGE 10 SLIDE 10] GROUP BY k)",
+        3,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:keys are in one partition")
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_a_row_that_fails_behind_the_last_one_is_not_come_to(settings: Settings) -> None:
+    with opened(settings) as session:
+        for name, (text, count) in FAILING.items():
+            assert len(rows(session.sql(f"{text} LIMIT {count}"))) == count, name
+            assert len(rows(session.sql(f"{text} LIMIT 1 OFFSET {count - 1}"))) == 1, name
+            with pytest.raises(RunError, match=r"division by zero|overflow in sum"):
+                session.sql(f"{text} LIMIT {count + 1}").to_arrow()
+        inner = f"SELECT sum(x) AS s FROM ({FAILING['a projection'][0]} LIMIT 19)"
+        both = session.sql(f"{inner} UNION ALL SELECT count(*) AS s FROM t")
+        assert sorted(rows(both)) == [(-sum(10 // (20 - v) for v in range(1, 20)),), (40,)]
+
+
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_a_row_that_cannot_be_read_behind_the_last_one_is_not_come_to(
+    settings: Settings, tmp_path: Path
+) -> None:
+    lines = [f"{v},{'x' if v in (20, 30) else v}" for v in range(1, 41)]
+    (tmp_path / "v.csv").write_text("\n".join(["ts,v", *lines]))
+    given = [{"ts": v, "v": "x" if v in (20, 30) else v} for v in range(1, 41)]
+    with opened(settings) as session:
+        session.sql(
+            f"CREATE STREAM f (ts BIGINT, v BIGINT) USING csv OPTIONS (path '{tmp_path / 'v.csv'}')"
+            " ORDERED BY ts"
+        )
+        session.create_stream("p", lambda: iter(given), ordered_by="ts")
+        for name in ("f", "p"):
+            text = f"SELECT v FROM {name} LIMIT"
+            assert rows(session.sql(f"{text} 19")) == [(v,) for v in range(1, 20)]
+            with pytest.raises(CqlError, match="x"):
+                session.sql(f"{text} 20").to_arrow()
+            kept = session.sql(f"{text} 20 ON BAD ROW KEEP")
+            assert rows(kept) == [(v,) for v in range(1, 22) if v != 20]
+
+
+def test_what_fails_in_morsels_behind_the_last_row_is_not_counted() -> None:
+    """Nor computed: a morsel has 64 rows, a block all of them."""
+    calls: list[int] = []
+
+    def noted(v: int) -> int:
+        calls.append(v)
+        return 10 // (v % 10)
+
+    with opened({"morsel_rows": 64}) as session:
+        session.create_stream("long", pa.table(batch(1, 5001).to_pydict()), ordered_by="ts")
+        session.register_function("noted", noted, ["bigint"], "bigint", parallel=False)
+        query = session.sql("SELECT noted(v) AS x FROM long LIMIT 5 ON BAD ROW KEEP")
+        assert len(rows(query)) == 5
+        assert max(calls) <= 64
+        assert query.bad_rows().num_rows <= 6
+
+
+@pytest.mark.parametrize("settings", RUNTIMES, ids=named)
+def test_python_sources_are_closed_when_the_query_ends(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generator's ``finally`` has run; one that sits in its own code ends at its next item."""
+    monkeypatch.setattr(iterables, "PATIENCE", 60.0)
+    ended: list[str] = []
+
+    def endless(name: str) -> Iterator[dict[str, int]]:
+        try:
+            for n in count(1):
+                yield {"ts": n, "v": n}
+        finally:
+            ended.append(name)
+
+    with opened(settings) as session:
+        for name, bounded in (("live", False), ("whole", True)):
+            session.create_stream(name, partial(endless, name), ordered_by="ts", bounded=bounded)
+            ended.clear()  # of the reader that looked at types
+            query = session.sql(f"SELECT v FROM {name} ORDER BY ts LIMIT 3")
+            assert rows(query) == [(1,), (2,), (3,)]
+            assert ended == [name]
+
+
+def test_an_iterable_that_fails_behind_the_last_row() -> None:
+    def failing() -> Iterator[dict[str, int]]:
+        for n in range(1, 6):
+            yield {"ts": n, "v": n}
+        raise ValueError("the end")
+
+    with opened({}) as session:
+        session.create_stream("f", failing, ordered_by="ts")
+        assert rows(session.sql("SELECT v FROM f LIMIT 5")) == [(v,) for v in range(1, 6)]
+        with pytest.raises(CqlError, match="failed after row 5: ValueError: the end"):
+            session.sql("SELECT v FROM f LIMIT 6").to_arrow()

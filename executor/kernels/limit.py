@@ -1,5 +1,9 @@
 """The native function of LIMIT and OFFSET: the first rows pass by reference, as they come; behind
-the last of them the operator says that its input has ended, and takes no further row."""
+the last of them the operator says that its input has ended, and takes no further row.
+
+A row that fails below does not fail the query where the last row that passes stands before it:
+then only what comes before the failed row passes (LAST_SERIAL, LAST_SEQUENCE), and whether that is
+enough is seen when all of it has come."""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ from cql.executor.unit import (
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
+    SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
@@ -32,10 +37,13 @@ ATTRIBUTES = 1
 SKIPS = 2  # rows that are still left out
 LEFT = 3  # rows that may still pass
 ENDED = 4  # the end was sent
+STOPS = 5  # address of the word that is set when it is over: no further unit is cut (``turns``)
+LAST_SERIAL = 6  # nothing passes of units with a higher serial number,
+LAST_SEQUENCE = 7  # and of those with that one, no row from this number on
 # Counters.
-ROWS_IN = 5
-ROWS_OUT = 6
-FIRST = 7
+ROWS_IN = 8
+ROWS_OUT = 9
+FIRST = 10
 
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
@@ -78,8 +86,15 @@ def limit(desc: Any, unit: Any) -> Any:
     u = words(unit, width)
     o = words(u[OUT], width)
     pass_rows(u, o, width)
-    skipped = min(u[ROWS], d[SKIPS])
-    o[ROWS] = min(u[ROWS] - skipped, d[LEFT])
+    come = u[ROWS]
+    is_behind = u[SERIAL] > d[LAST_SERIAL]
+    if is_behind:
+        come = 0
+    elif u[SERIAL] == d[LAST_SERIAL] and d[LAST_SEQUENCE] < INFINITY:
+        come = max(0, min(come, d[LAST_SEQUENCE] - u[SEQUENCE]))
+        is_behind = come < u[ROWS]
+    skipped = min(come, d[SKIPS])
+    o[ROWS] = min(come - skipped, d[LEFT])
     o[SEQUENCE] = u[SEQUENCE] + skipped
     d[ROWS_IN] += u[ROWS]
     d[ROWS_OUT] += o[ROWS]
@@ -96,9 +111,13 @@ def limit(desc: Any, unit: Any) -> Any:
     count = PUNCTUATION_WORDS * u[PUNCTUATIONS]
     arrived = words(u[PUNCTUATION_ADDRESS], count)
     if d[LEFT] == 0:
+        if d[STOPS] != 0:
+            words(d[STOPS], 1)[0] = 1
         leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (d[ATTRIBUTES] + 1))
         d[ENDED] = 1
         o[PUNCTUATIONS] = _end(d, o, leaving)
+        return DONE
+    if is_behind:
         return DONE
     leaving = words(o[PUNCTUATION_ADDRESS], count)
     for k in range(count):

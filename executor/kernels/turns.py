@@ -52,7 +52,8 @@ BEGAN = 7  # serial number with which this turn began
 UNTIL = 8  # serial with which no unit is cut, yet
 READS = 9  # the input whose next block is to be read ahead
 BY_TIME = 10  # 1: a turn lasts as long as no other input's next row is earlier
-HEADER = 11
+STOPPED = 11  # 1: a LIMIT is over; no unit is cut until it is known which inputs go on
+HEADER = 12
 
 # Of an input.
 OF_CUTTER = 0  # its address
@@ -158,9 +159,9 @@ def whose(turns: int) -> int:
 @njit("int64(int64)", nogil=True, cache=True)
 def take(turns: int) -> int:
     """Cuts the next unit. 0: the input whose turn it is has no block, or none any more; or UNTIL is
-    reached."""
+    reached, or it is STOPPED."""
     h = words(turns, HEADER)
-    if h[SERIAL] >= h[UNTIL]:
+    if h[SERIAL] >= h[UNTIL] or h[STOPPED] != 0:
         return 0
     if h[LEFT] <= 0:
         k = whose(turns)

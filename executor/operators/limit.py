@@ -30,11 +30,23 @@ class LimitOperator:
         d[[kernel.COLUMNS, kernel.ATTRIBUTES]] = len(sizes), len(attributes)
         d[kernel.SKIPS] = node.offset
         d[kernel.LEFT] = INFINITY if node.limit is None else node.limit
+        d[[kernel.LAST_SERIAL, kernel.LAST_SEQUENCE]] = INFINITY
         self.address = int(kernel.limit.address)
 
     @property
     def is_over(self) -> bool:
         return int(self.descriptor[kernel.LEFT]) == 0
+
+    def stops(self, word: int) -> None:
+        """The word at that address is set when it is over."""
+        self.descriptor[kernel.STOPS] = word
+
+    def close_behind(self, serial: int, sequence: int = INFINITY) -> None:
+        """Nothing passes any more of units behind that serial number, nor of those with it from the
+        row of that ``sequence`` on."""
+        d = self.descriptor
+        last = int(d[kernel.LAST_SERIAL]), int(d[kernel.LAST_SEQUENCE])
+        d[[kernel.LAST_SERIAL, kernel.LAST_SEQUENCE]] = min(last, (serial, sequence))
 
     @property
     def has_ended(self) -> bool:

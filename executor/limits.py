@@ -1,0 +1,258 @@
+"""What the LIMITs of a running query mean for the rest of it: inputs that only they ask for are
+read no further, and a row that fails fails the query only where it stands before their last rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from cql.errors import CqlError
+from cql.executor.egress import view_address
+from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.ingest import Feed, Loaded
+from cql.executor.kernels import cut
+from cql.executor.operators.instances import PartedOperator, first_of
+from cql.executor.operators.limit import LimitOperator
+from cql.executor.operators.native import StageOperator
+from cql.executor.runtimes.protocol import Failure
+from cql.executor.turns import Turns
+from cql.executor.unit import (
+    CHOSEN,
+    DETAIL_ROW,
+    HEADER,
+    OUT,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    Unit,
+    Words,
+    data_word,
+    mask_word,
+    stored_dtype,
+)
+
+_WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
+
+
+class Limits:
+    """Of a graph whose inputs are ``feeds``. False if it has none.
+
+    A failure that only LIMITs could hide is not raised at once: the unit ends before the row that
+    failed, nothing behind it passes the LIMITs, nothing more is cut, and when all that is inside
+    has come (``judge``), either they are over or it is the query's."""
+
+    def __init__(self, graph: Graph, feeds: Sequence[Feed], turns: Turns) -> None:
+        self._graph, self._feeds, self._turns = graph, feeds, turns
+        self._limits = graph.limits()
+        self._over = 0  # of these, when inputs were last looked at
+        #: Each with its place, and the LIMITs that may make it one that nobody came to.
+        self._failures: list[tuple[tuple[int, ...], CqlError, list[LimitOperator]]] = []
+        self._unread: dict[int, CqlError] = {}  # by input: behind the rows of its open block
+        self._guards: dict[int, list[LimitOperator]] = {}
+        for limit in self._limits:
+            limit.stops(turns.stopped)
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    @property
+    def wait(self) -> bool:
+        """Whether ``judge`` or ``leave`` is due."""
+        return bool(self._failures) or self._is_over() > self._over
+
+    @property
+    def reached(self) -> bool:
+        """Whether one is over since ``leave``."""
+        return self._is_over() > self._over
+
+    def _is_over(self) -> int:
+        return sum(limit.is_over for limit in self._limits)
+
+    def leave(self, alive: Collection[int]) -> list[int]:
+        """The inputs that only feed LIMITs that are over. All that was admitted is through."""
+        self._over = self._is_over()
+        return sorted(set(alive) - self._graph.asked())
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether those that are over have all said so: LIMIT 0 may have seen no unit in which it
+        could."""
+        return all(limit.has_ended for limit in self._limits if limit.is_over)
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    def hides(self, failure: Failure) -> bool:
+        """Whether the row that failed is behind the last ones that anybody asks for."""
+        if not self._limits:
+            return False
+        guards = self._guards_of(self._index(failure.operator))
+        return bool(guards) and all(limit.is_over for limit in guards)
+
+    def postpones(self, failure: Failure, error: CqlError) -> bool:
+        """Whether ``judge`` will say if the query fails with ``error``."""
+        operator = self._index(failure.operator) if self._limits else SINK
+        guards = self._guards_of(operator)
+        if not guards or not self._is_alone(operator):
+            return False
+        last = self._end_before(failure, operator)
+        for limit in guards:
+            limit.close_behind(*last)
+        self._failures.append((failure.place, error, guards))
+        self._turns.stop()
+        return True
+
+    def judge(self, settle: Callable[[], None]) -> None:
+        """Raises the first of the failures that came before the last row of a LIMIT. ``settle``
+        returns when all that was admitted is through."""
+        if not self._failures:
+            return
+        settle()
+        for _, error, guards in sorted(self._failures, key=itemgetter(0)):
+            if not all(limit.is_over for limit in guards):
+                raise error
+        self._failures.clear()
+
+    def _index(self, name: str) -> int:
+        names = (operator.name for operator in self._graph.operators)
+        return next((k for k, known in enumerate(names) if known == name), SINK)
+
+    def _guards_of(self, operator: int) -> list[LimitOperator]:
+        if operator not in self._guards:
+            self._guards[operator] = _guards(self._graph, operator)
+        return self._guards[operator]
+
+    def _is_alone(self, operator: int) -> bool:
+        """Whether its units may end earlier: nobody else reads them but for LIMITs."""
+        for edges in self._graph.edges:
+            targets = {edge.target for edge in edges}
+            if operator in targets and not all(self._guards_of(k) for k in targets):
+                return False
+        return True
+
+    def _end_before(self, failure: Failure, operator: int) -> tuple[int, ...]:
+        """Ends the unit before the row that failed, if that can be said of it; returns what may
+        pass the LIMITs (``LimitOperator.close_behind``): all of it, its results up to a number, or
+        only what is of units before it."""
+        unit, serial = failure.unit, int(failure.unit.words[SERIAL])
+        stage = first_of(self._graph.operators[operator])
+        if not isinstance(stage, StageOperator) or unit.words[CHOSEN]:
+            return (serial - 1,)
+        if isinstance(self._graph.operators[operator], PartedOperator):
+            return (serial - 1,)
+        if unit.words[PHASE] <= len(stage.code.kernel.hosts):
+            self._cut_off(failure, operator, int(unit.words[DETAIL_ROW]))
+            return (serial,)
+        if all(e.target != SINK and self._is_limit(e) for e in self._graph.edges[operator]):
+            out = view_address(int(unit.words[OUT]), _WORD, HEADER)
+            return serial, int(out[SEQUENCE] + out[ROWS])
+        return (serial - 1,)
+
+    def _is_limit(self, edge: Edge) -> bool:
+        return isinstance(self._graph.operators[edge.target], LimitOperator)
+
+    def _cut_off(self, failure: Failure, operator: int, row: int) -> None:
+        """The unit has the rows before ``row``, and promises what these say."""
+        words = failure.unit.words
+        words[ROWS] = row
+        count = STRAGGLER_WORDS * int(words[STRAGGLERS])
+        if count:
+            late = view_address(int(words[STRAGGLER_ADDRESS]), _WORD, count)[::STRAGGLER_WORDS]
+            words[STRAGGLERS] = int(np.searchsorted(late, row))
+        count = PUNCTUATION_WORDS * int(words[PUNCTUATIONS])
+        words[PUNCTUATIONS] = 0
+        k = self._turns.current if failure.feed is None else failure.feed[0]
+        entry = None if k is None or k >= len(self._feeds) else self._graph.entries[k]
+        if count and k is not None and entry is not None and entry.target == operator:
+            told = view_address(int(words[PUNCTUATION_ADDRESS]), _WORD, count)
+            made = _promises(self._feeds[k], failure.unit, row, told.copy())
+            for n, record in enumerate(made):
+                told[PUNCTUATION_WORDS * n : PUNCTUATION_WORDS * n + 3] = *record, -1
+            words[PUNCTUATIONS] = len(made)
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def cuts_off(self, k: int, loaded: Loaded, error: CqlError) -> bool:
+        """Whether the rows before the first one of a block that could not be read come first, and
+        then ``error`` (``check``)."""
+        if (
+            not self._guards_of_feed(k)
+            or loaded.separated.count
+            or loaded.separated.dropped is not None
+        ):
+            return False
+        self._feeds[k].cutter[cut.BLOCK] = min(bad.row for bad in loaded.block.bad)
+        self._unread[k] = error
+        return True
+
+    def check(self, k: int) -> None:
+        """Raises what was wrong behind the rows of an input that have been cut."""
+        if k in self._unread and not self._turns.is_open(k):
+            raise self._unread[k]
+
+    def hides_rest_of(self, k: int) -> bool:
+        """Whether nobody asks for what follows of an input. All that was admitted is through."""
+        guards = self._guards_of_feed(k)
+        return bool(guards) and all(limit.is_over for limit in guards)
+
+    def _guards_of_feed(self, k: int) -> list[LimitOperator]:
+        entry = self._graph.entries[k]
+        return [] if entry is None or not self._limits else self._guards_of(entry.target)
+
+
+def fails_in_parts(graph: Graph) -> bool:
+    """Whether an expression or a sum can fail below a LIMIT in an operator that is split into
+    partitions: others then are further in the unit than the one with the row that failed."""
+    for k, operator in enumerate(graph.operators):
+        stage = first_of(operator)
+        if not (isinstance(operator, PartedOperator) and isinstance(stage, StageOperator)):
+            continue
+        sites = stage.code.kernel.sites
+        if any(not site.kind.endswith("event time") for site in sites) and _guards(graph, k):
+            return True
+    return False
+
+
+def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
+    """The LIMITs that all of an operator's results come to first; none: some do not."""
+    found: list[LimitOperator] = []
+    seen, waiting = {operator}, [operator]
+    while waiting:
+        k = waiting.pop()
+        if k == SINK:
+            return []
+        at = graph.operators[k]
+        if isinstance(at, LimitOperator):
+            found.append(at)
+            continue
+        waiting += {edge.target for edge in graph.edges[k]} - seen
+        seen |= set(waiting)
+    return found
+
+
+def _promises(feed: Feed, unit: Unit, row: int, told: Words) -> list[tuple[int, int]]:
+    """The progress that the rows before ``row`` of a unit of a feed make, at most what the unit
+    promises (``told``): attribute and value. Less is always right."""
+    found = []
+    records = told.reshape(-1, PUNCTUATION_WORDS)
+    for attribute in feed.attributes:
+        words, column = attribute.words, attribute.column
+        mine = records[(records[:, 0] == column) & (records[:, 2] < 0)]
+        if not len(mine) or not words[cut.BY_ROWS] or words[cut.FAR] or row == 0:
+            continue
+        dtype = stored_dtype(attribute.field.type.storage)
+        times = view_address(int(unit.words[data_word(column)]), dtype, row).astype(np.int64)
+        valid = view_address(int(unit.words[mask_word(column)]), _BYTE, row) != 0
+        if valid.any():
+            value = int(times[valid].max()) - int(words[cut.SLACK])
+            found.append((column, min(value, int(mine[-1, 1]))))
+    return found
