@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from cql.errors import CatalogError, did_you_mean
@@ -28,8 +29,16 @@ from cql.types import (
 #: An Arrow array of any type; the stubs' generic Array knows less of it than we use.
 Column: TypeAlias = Any
 
+#: What to do about a column that no column of ours can hold.
+CONVERT = "convert the column where the data is made, or leave it out"
 #: Key in a column's metadata: why no column of ours can hold it.
 UNREADABLE = b"cql.unreadable"
+#: What to do about a decimal that has too many digits.
+SHORTEN = (
+    f"values are held in {MAX_DECIMAL_DIGITS} digits: declare fewer decimal places, or convert the "
+    "column to double where the data is made"
+)
+_BEYOND = 10**MAX_DECIMAL_DIGITS
 _INTEGER_ORDER = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _INTEGER_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
@@ -54,8 +63,11 @@ def read_schema(arrow: pa.Schema, what: str) -> tuple[Schema, dict[str, str]]:
             unsupported[column.name] = reason.decode()
         elif ours is None:
             unsupported[column.name] = f"no column can hold values of type {column.type}"
-        elif ours.kind is Kind.DECIMAL and ours.precision > MAX_DECIMAL_DIGITS:
-            unsupported[column.name] = f"{ours} has more than {MAX_DECIMAL_DIGITS} digits"
+        elif ours.kind is Kind.DECIMAL and ours.scale > MAX_DECIMAL_DIGITS:
+            unsupported[column.name] = (
+                f"{ours} has {ours.scale} decimal places, and values are held in "
+                f"{MAX_DECIMAL_DIGITS} digits"
+            )
         else:
             fields.append(Field(column.name, ours, column.nullable))
     return Schema(tuple(fields)), unsupported
@@ -82,6 +94,8 @@ def common(one: DataType, other: DataType, *, text: bool) -> DataType | None:
     """The narrowest type that holds the values of both, None where there is none. Of ``text``, what
     is guessed may be read anew: whole numbers among fractions (those that a double cannot hold are
     refused then), days among times, times without a zone among those with one."""
+    if one == other:
+        return max(one, other, key=lambda kind: kind.declared)
     for source, target in ((one, other), (other, one)):
         if widens(source, target):
             return target
@@ -126,7 +140,9 @@ def fit(declared: Schema, actual: Schema, what: str, unsupported: Mapping[str, s
         index = actual.find(field.name)
         if index is None:
             if field.name in unsupported:
-                raise CatalogError(f"column {field.name} of {what}: {unsupported[field.name]}")
+                raise CatalogError(
+                    f"column {field.name} of {what}: {unsupported[field.name]}", hint=CONVERT
+                )
             raise CatalogError(
                 f"{what} has no column {field.name}",
                 hint=did_you_mean(field.name, actual.names, what="its columns are"),
@@ -182,6 +198,34 @@ def _cast(array: Column, target: pa.DataType) -> Column:
     return array.cast(target)
 
 
+def first_too_long(array: Column) -> int | None:
+    """The index of the first of the decimals (of 128 bits) that has more digits than are held."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return None
+    pairs = np.frombuffer(buffer, np.int64, 2 * len(array), array.offset * 16)
+    low, high = pairs[::2], pairs[1::2]
+    wrong = (high != low >> 63) | (low <= -_BEYOND) | (low >= _BEYOND)
+    if array.null_count:
+        wrong &= array.is_valid().to_numpy(zero_copy_only=False)
+    return int(wrong.argmax()) if wrong.any() else None
+
+
+class TooLongError(ValueError):
+    """A decimal has more digits than are held."""
+
+
+def check_digits(array: Column, field: Field) -> None:
+    """TooLongError for a value of more than 18 digits in a column that declares more of them."""
+    at = first_too_long(array) if field.type.declared else None
+    if at is not None:
+        raise TooLongError(_too_long(array[at], field))
+
+
+def _too_long(value: Any, field: Field) -> str:
+    return f"column {field.name}: {shown(value)} has more than {MAX_DECIMAL_DIGITS} digits"
+
+
 def _cast_hint(source: pa.DataType, target: pa.DataType) -> str:
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
         if source.unit == "ns":
@@ -226,6 +270,11 @@ class Shaper:
                 if pa.types.is_dictionary(array.type):
                     array = array.dictionary_decode()
                 array = cast(array, target, column=field.name, where=where, row=row)
+        if field.type.declared:
+            at = first_too_long(array)
+            if at is not None:
+                what = _too_long(array[at], field)
+                raise CatalogError(f"{where}, row {row + at}, {what}", hint=SHORTEN)
         if not field.nullable and array.null_count:
             at = row + array.is_null().index(True).as_py()
             raise CatalogError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cql.catalog.convert import Column
+from cql.catalog.convert import SHORTEN, Column, TooLongError
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, named
 from cql.catalog.text import (
@@ -206,6 +206,8 @@ class CsvFormat(TextFormat):
 
     def complaint(self, line: bytes, error: Exception, wanted: Wanted) -> tuple[str, str]:
         text = str(error).split("\n", 1)[0]
+        if isinstance(error, TooLongError):
+            return text, SHORTEN
         if self._row.match(line) is None:
             remedy = "" if self.multiline else "; values with line ends need multiline 'true'"
             return "a quote is not closed", f"close it{remedy}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from cql.catalog.convert import article, common, find_name, read_schema
+from cql.catalog.convert import CONVERT, article, common, find_name, read_schema
 from cql.errors import CatalogError
 from cql.model import Field
 from cql.types import NULL, STRING, DataType
@@ -97,9 +97,15 @@ def drifted(where: str, wanted: Field, found: str | DataType, origin: str | None
     """A file that appeared or was opened later does not fit the stream's schema."""
     of = f"as in file {origin}" if origin is not None else "as declared"
     what = f"it holds it as {found}" if isinstance(found, DataType) else found
+    if origin is not None:
+        remedy = "the schema changed: convert the file, or declare the columns anew"
+    elif isinstance(found, DataType):
+        remedy = f"declare {wanted.name} {found}, and CAST it in the query"
+    else:
+        remedy = CONVERT
     return CatalogError(
         f"{where} does not fit column {wanted.name} {wanted.type} {of}: {what}",
-        hint="the schema changed: convert the file, or declare the columns anew",
+        hint=remedy,
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from cql.catalog.convert import Column, find_name
+from cql.catalog.convert import SHORTEN, Column, TooLongError, find_name
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, named
 from cql.catalog.rows import REFUSALS
@@ -211,6 +211,8 @@ class JsonFormat(TextFormat):
                 return ambiguous.message, ambiguous.hint or ""
             try:
                 self.finish(self.parse(line, one), one)
+            except TooLongError as found:
+                return str(found), SHORTEN
             except REFUSALS:
                 return misfit(field, None if raw is None else json.loads(raw)), DECLARE
         return str(error).split("\n", 1)[0], "correct the row"

@@ -344,7 +344,7 @@ class SparkSource:
                 slices = Prefetch(slices, f"cql reading {_dotted(table)}")
         else:
             slices = query_batches(session, table, columns, offset=start)
-        return SliceReader(slices, wanted)
+        return SliceReader(slices, wanted, f"table {quoted(table)}")
 
 
 class SparkSink:
@@ -459,7 +459,14 @@ def _to_json(definition: StreamDefinition) -> dict[str, Any]:
     }
     if definition.schema is not None:
         described["columns"] = [
-            [f.name, f.type.kind.value, f.type.precision, f.type.scale, f.nullable, f.comment]
+            [
+                f.name,
+                f.type.kind.value,
+                f.type.declared or f.type.precision,
+                f.type.scale,
+                f.nullable,
+                f.comment,
+            ]
             for f in definition.schema
         ]
     return described
@@ -484,7 +491,12 @@ def _from_json(data: Mapping[str, Any]) -> tuple[StreamSpec, Schema | None]:
     if "columns" not in data:
         return spec, None
     fields = (
-        Field(name, types.DataType(types.Kind(kind), precision, scale), nullable, comment)
+        Field(name, _type_of(types.Kind(kind), precision, scale), nullable, comment)
         for name, kind, precision, scale, nullable, comment in data["columns"]
     )
     return spec, Schema(tuple(fields))
+
+
+def _type_of(kind: types.Kind, precision: int, scale: int) -> types.DataType:
+    decimal = kind is types.Kind.DECIMAL
+    return types.decimal(precision, scale) if decimal else types.DataType(kind)

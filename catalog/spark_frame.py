@@ -61,7 +61,7 @@ class BatchFrame(SparkFrame):
         fields = pick(self.schema, columns, self._what)
         names = [f.name for f in fields]
         start = int(offset["row"]) if offset else 0
-        return SliceReader(self._slices(names, start), Schema(tuple(fields)))
+        return SliceReader(self._slices(names, start), Schema(tuple(fields)), self._what)
 
     def table(self) -> pa.Table:
         """All rows of the columns that queries can use."""

@@ -22,8 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import _create_local_socket
 
+from cql.catalog.convert import Shaper
 from cql.catalog.parquet_footer import row_groups
 from cql.catalog.reading import remedy
+from cql.catalog.rows import Rows, shape_what_fits
 from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
 from cql.catalog.spark_files import DataFile, Files, frame_of
 from cql.catalog.spark_session import spark_call
@@ -135,18 +137,28 @@ def frame_batches(
 
 
 class SliceReader:
-    """Blocks of a table or frame; the offset is ``{"row": rows read so far}``."""
+    """Blocks of a table or frame (``what``, for messages); the offset is ``{"row": rows read so
+    far}``. Decimals that have more digits than are held make bad rows."""
 
-    def __init__(self, slices: Iterator[Slice], schema: Schema) -> None:
+    def __init__(self, slices: Iterator[Slice], schema: Schema, what: str) -> None:
         self._slices = slices
         self._schema = schema.to_arrow()
+        self._what = what
+        wide = any(f.type.declared for f in schema)
+        self._shaper = Shaper(schema.fields) if wide else None
 
     def next(self, timeout: float | None = None) -> Block | None:
         for piece in self._slices:
             if piece.batch.num_rows:
                 assert piece.batch.num_rows <= BLOCK_ROWS
                 offset = {"row": piece.offset + piece.batch.num_rows}
-                return Block(self._shaped(piece.batch), offset)
+                batch = self._shaped(piece.batch)
+                if self._shaper is None:
+                    return Block(batch, offset)
+                rows = shape_what_fits(
+                    self._shaper, Rows(batch), row=piece.offset, where=self._what
+                )
+                return Block(rows.batch, offset, bad=rows.bad)
         return None
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cql.catalog.convert import UNREADABLE, Column, article
+from cql.catalog.convert import UNREADABLE, Column, article, check_digits
 from cql.catalog.options import Options
 from cql.catalog.reading import guarded, skipped, trusted
 from cql.catalog.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
@@ -216,13 +216,16 @@ class TextFormat(ABC):
         return sum(self.is_row(line, wanted) for line in self.split(data))
 
     def finish(self, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
-        """Texts that stand for times become times. Raises ArrowInvalid."""
+        """Texts that stand for times become times. Raises ArrowInvalid, and ValueError for a
+        decimal that has too many digits."""
         if not wanted.fields:
             return batch  # without columns, and with a number of rows
         arrays = []
         for column, field in zip(batch.columns, wanted.fields, strict=True):
             if field.type in (TIMESTAMP, TIMESTAMP_NTZ, DATE) and pa.types.is_string(column.type):
                 column = _times(column, field)
+            elif field.type.declared:
+                check_digits(column, field)
             arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 

@@ -221,7 +221,7 @@ Both may stand wherever a number, a text or a duration may.""",
         "TYPES",
         "Spark SQL's types, NULL rules and errors",
         """
-  boolean, tinyint, smallint, int, bigint, float, double, decimal(p, s) up to 18 digits,
+  boolean, tinyint, smallint, int, bigint, float, double, decimal(p, s) up to 38 digits (18 held),
   string, binary, date, timestamp (UTC, microseconds), timestamp_ntz, interval
 
 Overflow, division by zero and a failed CAST make a bad row (see BADROWS); TRY_CAST gives NULL.

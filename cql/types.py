@@ -1,8 +1,9 @@
 """The value types of the dialect (Spark SQL's) and how each is stored in a column.
 
 Every type is stored in one numpy dtype; a nullable column has a byte mask beside it (1 = valid).
-Timestamps and day-time intervals are int64 microseconds, dates int32 days, decimals of up to 18
-digits a scaled int64. Strings, binaries and arrays are int32 codes of the query's dictionary.
+Timestamps and day-time intervals are int64 microseconds, dates int32 days, decimals a
+scaled int64 of at most 18 digits, also where more are declared. Strings, binaries and arrays are
+int32 codes of the query's dictionary.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: Digits of a decimal that are held, and that may be declared.
 MAX_DECIMAL_DIGITS = 18
+MAX_DECLARED_DIGITS = 38
 
 
 class Kind(Enum):
@@ -62,6 +65,10 @@ _FRACTIONS = (Kind.FLOAT, Kind.DOUBLE)
 class DataType:
     """A type; ``precision`` and ``scale`` belong to decimals only, ``element`` to arrays.
 
+    ``precision`` is how many digits values have at most (18 or less). A decimal of more digits has
+    those in ``declared``, else 0: results and sinks have that type, and nothing else depends on it,
+    so that such a type equals the one of 18 digits.
+
     ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only says
     how the column compares (``planner.char_padding``)."""
 
@@ -70,6 +77,7 @@ class DataType:
     scale: int = 0
     element: DataType | None = None
     length: int = field(default=0, compare=False)
+    declared: int = field(default=0, compare=False)
 
     @property
     def without_length(self) -> DataType:
@@ -114,10 +122,15 @@ class DataType:
 
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
-            return f"decimal({self.precision},{self.scale})"
+            return f"decimal({self.declared or self.precision},{self.scale})"
         if self.element is not None:
             return f"array<{self.element}>"
         return str(self.kind.value)
+
+    @property
+    def with_limit(self) -> str:
+        """The type for messages about values that it does not hold."""
+        return f"{self}, of which {self.precision} digits are held" if self.declared else f"{self}"
 
     def to_arrow(self) -> pa.DataType:
         """The Arrow type that results and sinks carry."""
@@ -141,7 +154,7 @@ class DataType:
             case Kind.DOUBLE:
                 return pa.float64()
             case Kind.DECIMAL:
-                return pa.decimal128(self.precision, self.scale)
+                return pa.decimal128(self.declared or self.precision, self.scale)
             case Kind.DATE:
                 return pa.date32()
             case Kind.TIMESTAMP:
@@ -176,7 +189,9 @@ BINARY = DataType(Kind.BINARY)
 
 
 def decimal(precision: int, scale: int) -> DataType:
-    return DataType(Kind.DECIMAL, precision, scale)
+    """DECIMAL(precision, scale) of up to 38 digits, of which values have at most 18."""
+    declared = precision if precision > MAX_DECIMAL_DIGITS else 0
+    return DataType(Kind.DECIMAL, min(precision, MAX_DECIMAL_DIGITS), scale, declared=declared)
 
 
 def char(length: int) -> DataType:

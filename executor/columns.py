@@ -41,7 +41,7 @@ def to_storage(column: pa.Array, f: Field, dictionary: Dictionary) -> Array:
 
 
 def _narrow_decimals(column: pa.Array) -> Array:
-    """Decimals of up to 18 digits are the low words of Arrow's 128-bit integers."""
+    """Values of up to 18 digits are the low words of Arrow's 128-bit integers."""
     buffer = column.buffers()[1]
     if buffer is None or len(column) == 0:
         return np.zeros(len(column), np.int64)

@@ -25,7 +25,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.egress import Egress
 from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
-from cql.executor.ingest import Feed, narrow_schema, told_at
+from cql.executor.ingest import Feed, told_at
 from cql.executor.kernels import cut
 from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.marks import columns_read
@@ -238,7 +238,6 @@ class Execution:
         found: list[Source] = []
         for node in nodes:
             with told_at(node):
-                narrow_schema(node.schema)
                 source = node.relation.source()
                 found.append(source)
                 self._readers.append(source.open(columns_read(node)))

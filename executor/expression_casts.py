@@ -79,7 +79,7 @@ def _checked(cast: Cast, arg: Code, scope: Scope) -> Code:
     else:
         x, bad = wide(arg.value, source), ""
     bad = _with_range(x, bad, to)
-    site = ErrorSite("cast", f"the value does not fit {to}: {show(cast)}", cast.pos)
+    site = ErrorSite("cast", f"the value does not fit {to.with_limit}: {show(cast)}", cast.pos)
     if not cast.safe:
         fail_if(scope, bad, arg.valid, site)
         return Code(let(scope, stored(x, to)), arg.valid)

@@ -333,5 +333,6 @@ def _read(
 
 def _site(expr: Expr) -> ErrorSite:
     if isinstance(expr, Cast):
-        return ErrorSite("cast", f"the value is not a valid {expr.type}: {show(expr)}", expr.pos)
+        valid = f"the value is not a valid {expr.type.with_limit}"
+        return ErrorSite("cast", f"{valid}: {show(expr)}", expr.pos)
     return ErrorSite("value", f"{show(expr)} has no result for this value", expr.pos)

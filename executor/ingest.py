@@ -35,9 +35,7 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
-from cql.model import Schema
 from cql.planner.physical import SourceExec
-from cql.types import Kind
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 
@@ -290,17 +288,6 @@ class Feed:
         words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 0
         words[SERIAL], words[SEQUENCE] = serial, sequence
         return self.unit
-
-
-def narrow_schema(schema: Schema) -> Schema:
-    """Checks that kernels can hold every column (decimals of at most 18 digits)."""
-    for f in schema:
-        if f.type.kind is Kind.DECIMAL and f.type.precision > 18:
-            raise CatalogError(
-                f"column {f.name} is {f.type}: decimals of more than 18 digits are not supported",
-                hint="CAST it to double, or to a decimal of 18 digits, where the table is made",
-            )
-    return schema
 
 
 @contextlib.contextmanager

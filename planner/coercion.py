@@ -1,7 +1,9 @@
 """Type rules: casts, common types and decimals, as Spark's ANSI mode has them.
 
-One deviation: decimals have at most 18 digits. A result that would need more keeps its scale and is
-cut to 18 digits; a value that does not fit fails when it is computed.
+One deviation: values of decimals have at most 18 digits. The type of a computed result that would
+need more keeps its scale and is cut to 18 digits; a value that does not fit fails when it is
+computed. A value that is only passed on (a column, an extreme, a branch of CASE, a row of UNION)
+keeps the digits that its type declares, up to 38.
 """
 
 from __future__ import annotations
@@ -59,7 +61,12 @@ def widest_decimal(a: DataType, b: DataType) -> DataType:
     """The decimal that holds both: all places after the point, as many before as fit."""
     scale = max(a.scale, b.scale)
     whole = max(a.precision - a.scale, b.precision - b.scale)
-    return decimal(min(MAX_DECIMAL_DIGITS, whole + scale), scale)
+    made = decimal(min(MAX_DECIMAL_DIGITS, whole + scale), scale)
+    return max((made, *(t for t in (a, b) if t == made)), key=_declared)
+
+
+def _declared(kind: DataType) -> int:
+    return kind.declared
 
 
 def _numeric_pair(a: DataType, b: DataType) -> DataType:
@@ -83,7 +90,9 @@ def _text_pair(other: DataType) -> DataType | None:
 def _pair(a: DataType | None, b: DataType | None) -> DataType | None:
     if a is None or b is None:
         return None
-    if a == b or b.kind is Kind.NULL:
+    if a == b:
+        return max(a, b, key=_declared)
+    if b.kind is Kind.NULL:
         return a
     if a.kind is Kind.NULL:
         return b
@@ -126,7 +135,24 @@ def unify(
             position=pos,
             hint="CAST the ones that differ",
         )
-    return [cast(e, to, pos) for e in exprs]
+    if not own_digits:
+        return [cast(e, to, pos) for e in exprs]
+    constant = all(isinstance(e, Literal) for e in exprs)
+    return [_comparable(e, to, pos, constant) for e in exprs]
+
+
+def _comparable(expr: Expr, to: DataType, pos: Position | None, constant: bool) -> Expr:
+    """``expr`` as ``to``. A number that has more digits than a decimal column holds becomes the
+    least of those numbers, or the greatest: all values of the column are below, or above."""
+    if expr.type == to:
+        return expr
+    made = cast(expr, to, pos)
+    if constant or to.kind is not Kind.DECIMAL or not isinstance(expr, Literal):
+        return made
+    if not isinstance(made, Cast) or not isinstance(expr.value, int):
+        return made
+    sign = 1 if expr.value > 0 else -1
+    return Literal(sign * 10**MAX_DECIMAL_DIGITS, to, expr.pos)
 
 
 def castable(source: DataType, to: DataType) -> bool:
@@ -202,6 +228,10 @@ def cast(
     function's argument may become unasked. BindError where no such cast exists, at ``pos``; the
     Cast itself stands where ``expr`` does."""
     if expr.type == to:
+        if expr.type.declared != to.declared:
+            if isinstance(expr, Literal):
+                return replace(expr, type=to)
+            return Cast(expr, to, expr.nullable, safe, expr.pos or pos)
         return replace(expr, type=to) if expr.type.length and not to.length else expr
     if not castable(expr.type, to):
         raise BindError(

@@ -64,7 +64,7 @@ def from_text(text: str, to: DataType) -> Value:
             value = patterns.read_timestamp(trimmed, zoned=False)
     if value is None:
         shown = text if len(text) <= 40 else text[:37] + "..."
-        raise EvaluationError("cast", f"the text {shown!r} is not a valid {to}")
+        raise EvaluationError("cast", f"the text {shown!r} is not a valid {to.with_limit}")
     return value
 
 

@@ -140,7 +140,9 @@ def fold(expr: Expr) -> Expr:
             return _fold_logic(folded)
         case Call(fn="coalesce"):
             return _fold_coalesce(folded)
-        case Cast() if folded.arg.type == folded.type:
+        case Cast() if (
+            folded.arg.type == folded.type and folded.arg.type.declared == folded.type.declared
+        ):
             return folded.arg
         case Cast() | Call():
             return _fold_strict(folded)

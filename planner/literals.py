@@ -16,7 +16,7 @@ from cql import types as t
 from cql.dialect.duration import to_duration
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.planner.expr import Literal, Value
-from cql.types import MAX_DECIMAL_DIGITS, DataType, decimal
+from cql.types import MAX_DECIMAL_DIGITS, MAX_DECLARED_DIGITS, DataType, decimal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -211,14 +211,22 @@ def data_type(node: exp.Expr, pos: Position | None) -> DataType:
 def _decimal_type(node: exp.Expr, pos: Position | None) -> DataType:
     sizes = [int(p.name) for p in node.expressions if p.name.isdecimal()] or [10]
     precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
-    if not 1 <= precision <= MAX_DECIMAL_DIGITS:
+    if not 1 <= precision <= MAX_DECLARED_DIGITS:
         raise NotSupportedError(
             f"decimal({precision},{scale}) is not supported",
             position=pos,
-            hint=f"decimals hold 1 to {MAX_DECIMAL_DIGITS} digits",
+            hint=f"decimals have 1 to {MAX_DECLARED_DIGITS} digits",
         )
     if scale > precision:
         raise BindError(f"decimal({precision},{scale}) has more decimals than digits", position=pos)
+    if scale > MAX_DECIMAL_DIGITS:
+        raise NotSupportedError(
+            f"decimal({precision},{scale}) is not supported: values are held in "
+            f"{MAX_DECIMAL_DIGITS} digits",
+            position=pos,
+            hint=f"decimal({precision},{MAX_DECIMAL_DIGITS // 2}) keeps "
+            f"{MAX_DECIMAL_DIGITS // 2} decimal places, and as many digits before them",
+        )
     return decimal(precision, scale)
 
 

@@ -411,7 +411,8 @@ class Scope:
         for source in sources:
             for column, why in source.unsupported.items():
                 if _same(column, name):
-                    raise self.binder.error(f"{source}.{column} cannot be used: {why}", node)
+                    hint = None if "declare it" in why else "convert it where the data is made"
+                    raise self.binder.error(f"{source}.{column} cannot be used: {why}", node, hint)
 
     # ------------------------------------------------------------------ stars
 

@@ -108,7 +108,7 @@ def test_digits_below_a_microsecond_are_refused_with_row_and_remedy() -> None:
 
 
 def test_unsupported_columns_are_named_and_left_out() -> None:
-    table = pa.table({"a": [1], "l": [[1]], "q": pa.array([Decimal(1)], pa.decimal128(38, 2))})
+    table = pa.table({"a": [1], "l": [[1]], "q": pa.array([Decimal(1)], pa.decimal128(38, 20))})
     source = TableSource(table, what="t")
     assert source.schema.names == ("a",)
     assert set(source.unsupported) == {"l", "q"}

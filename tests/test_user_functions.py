@@ -90,7 +90,7 @@ def generator(a: int) -> int:
         ("f", lambda a: a, ["int"], list, "is no type of a column"),
         ("f", lambda a: a, ["null"], "int", "void is no type of a function"),
         ("f", lambda a: a, [Decimal], "int", "needs its digits"),
-        ("f", lambda a: a, ["decimal(30,2)"], "int", "is no type"),
+        ("f", lambda a: a, ["decimal(40,2)"], "int", "is no type"),
         ("f", lambda a: a, ["int", "int"], "int", "takes 1 argument, and 2 types are given"),
         ("f", lambda a, b: a, ["int"], "int", "takes 2 arguments, and 1 type is given"),
         ("f", lambda *a: a, None, "int", "takes any number of arguments"),
