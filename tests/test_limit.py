@@ -4,6 +4,7 @@ window."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ import pyarrow as pa
 import pytest
 from runtimes import RUNTIMES, Settings, apply, named
 from test_cli import invoke
+from test_repl import Terminal
 
 import cql
 from cql.catalog import iterables
 from cql.errors import CqlError, PlanError, RunError
 from cql.query import Query
+from cql.repl.screen import Screen
 
 ROWS = 40
 
@@ -348,3 +351,55 @@ def test_an_iterable_that_fails_behind_the_last_row() -> None:
         assert rows(session.sql("SELECT v FROM f LIMIT 5")) == [(v,) for v in range(1, 6)]
         with pytest.raises(CqlError, match="failed after row 5: ValueError: the end"):
             session.sql("SELECT v FROM f LIMIT 6").to_arrow()
+
+
+def test_the_shell_says_that_it_ended() -> None:
+    """Of a query over an endless input, which it shows while it runs."""
+    terminal = Terminal(tty=True)
+    with opened({}, Source()) as session:
+        query = session.sql("SELECT v FROM s LIMIT 3 OFFSET 1")
+        assert isinstance(query, Query)
+        assert query.live
+        Screen(terminal.console).present(query)
+        assert query.status == "finished"
+    last = terminal.text.rpartition("╭")[2]
+    assert re.search(r"4 │\s+╰─+╯\s", last)
+    assert "3 rows (" in last
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_inserts_into_tables_of_files_end(kind: str, tmp_path: Path) -> None:
+    with opened({}, Source()) as session:
+        folder = tmp_path / "out"
+        session.sql(f"CREATE TABLE f (v BIGINT) USING {kind} OPTIONS (path '{folder}')")
+        query = session.sql("INSERT INTO f SELECT v FROM s LIMIT :n OFFSET 1", n=3)
+        assert isinstance(query, Query)
+        query.await_termination(60)
+        assert query.status == "finished"
+        assert rows(session.sql("SELECT v FROM f")) == [(2,), (3,), (4,)]
+
+
+def test_inserts_into_streams_end() -> None:
+    with opened({}, Source()) as session:
+        session.sql("CREATE STREAM pushed (ts BIGINT, v BIGINT) ORDERED BY ts")
+        query = session.sql("INSERT INTO pushed SELECT ts, v FROM s LIMIT 3")
+        assert isinstance(query, Query)
+        query.await_termination(60)
+        assert query.status == "finished"
+        assert rows(session.sql("SELECT v FROM pushed LIMIT 3")) == [(1,), (2,), (3,)]
+
+
+def test_inserts_into_spark_tables_end(spark: Any) -> None:
+    with cql.connect(spark) as session:
+        source = Source()
+        session.create_stream("endless", source, ordered_by="ts", bounded=False)
+        session.sql("CREATE TABLE first_rows (v BIGINT)")
+        try:
+            query = session.sql("INSERT INTO first_rows SELECT v FROM endless LIMIT 3")
+            assert isinstance(query, Query)
+            query.await_termination(120)
+            assert query.status == "finished"
+            assert sorted(row.v for row in spark.table("first_rows").collect()) == [1, 2, 3]
+        finally:
+            source.let_go.set()
+            session.sql("DROP TABLE first_rows")
