@@ -96,13 +96,15 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any], float], str | None]] = {
     "reorder": lambda of, _: _span(of["reorder"]) if "reorder" in of else None,
     "parts": lambda of, _: f"{of['partitions']}" if "partitions" in of else None,
     "largest": lambda of, _: f"{of['largest']:.0%}" if "largest" in of else None,
+    "punct. in": lambda of, _: f"{of['punctuation_in']:,}" if "punctuation_in" in of else None,
+    "punct. out": lambda of, _: f"{of['punctuation_out']:,}" if "punctuation_out" in of else None,
     "bad": lambda of, _: f"{of['bad']:,}" if of.get("bad") else None,
     "late": lambda of, _: f"{of['late']:,}" if of.get("late") else None,
     "state": lambda of, _: _size(of["peak_bytes"]) if of.get("peak_bytes") else None,
 }
 _SHOWN = {"operator", "rows_in", "rows_out", "bad", "late", "peak_bytes", "state_bytes"}
 _SHOWN |= {"nanoseconds", "response", "queue", "longest", "reorder", "partitions", "largest"}
-_SHOWN |= {"why_partitions"}
+_SHOWN |= {"why_partitions", "punctuation_in", "punctuation_out"}
 
 
 def _further(entry: Mapping[str, Any]) -> dict[str, Any]:

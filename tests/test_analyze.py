@@ -93,6 +93,44 @@ def test_no_time_is_taken_unless_it_is_asked_for(session: Session) -> None:
         assert not any("nanoseconds" in entry for entry in query.metrics())
 
 
+PUNCTUATION = ("punctuation_in", "punctuation_out")
+
+
+@pytest.mark.parametrize("runtime", ALL)
+def test_punctuation_of_each_operator(session: Session, runtime: str) -> None:
+    """What one passes on the next one takes; partitions take theirs together, once."""
+    metrics, text = explained(session, runtime)
+    counted = {e["operator"].split("#")[0]: tuple(map(e.get, PUNCTUATION)) for e in metrics}
+    assert counted.pop("a") == counted.pop("b") == (None, None)
+    (filtered, passed), (taken, united) = counted["filter"], counted["union"]
+    assert filtered == passed > 1  # progress, and the end
+    assert taken > united >= filtered
+    last, out = counted["aggregate"]
+    assert last == counted.get("split", (0, united))[1] == united
+    assert 1 < out <= last
+    header, *lines = text.split("\n")
+    at = header.index("punct. in") + len("punct. in")
+    shown = [lines[k][:at].split(" ")[-1] for k in range(2, len(metrics))]
+    assert shown == [f"{e['punctuation_in']:,}" for e in metrics[2:]]
+
+
+@pytest.mark.parametrize(("by", "numbers"), [(None, (6, 5)), ("p", (7, 1))])
+def test_items_of_punctuation(by: str | None, numbers: tuple[int, int]) -> None:
+    """One after each row that time goes on with, where it can close a window; each promise of a
+    value is one, and stays with the aggregate that it is for. At last, the end of input."""
+    with cql.connect(spark=False) as session:
+        session.set("morsel_rows", 1)
+        rows = pa.table({"t": [1, 2, 11, 3, 12, 21, 5, 31], "p": list("abababba")})
+        session.create_stream("s", rows, ordered_by="t", punctuated_by=by)
+        for runtime in ONE_THREAD:
+            session.set("runtime", runtime)
+            query = session.sql(
+                "SELECT p, count(*) AS n, window_end FROM s [RANGE 10 SLIDE 10] GROUP BY p"
+            )
+            query.explain("analyze")
+            assert tuple(query.metrics()[-1][name] for name in PUNCTUATION) == numbers
+
+
 @pytest.mark.parametrize("runtime", ONE_THREAD[1:])
 def test_runtimes_of_one_thread_count_the_same(session: Session, runtime: str) -> None:
     assert counts(explained(session, runtime)[0]) == counts(explained(session, "depth_first")[0])

@@ -1,7 +1,7 @@
 """The monotonic clock, for kernels.
 
-Who wants to know what operators take hands in a table: two words of room for the clock, then the
-nanoseconds of each operator. Its address is 0 where nobody does, which costs a branch per unit."""
+Who wants to know what operators take hands in a table: two words of room for the clock, then OF
+words for each operator. Its address is 0 where nobody does, which costs a branch per unit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 from numba import njit, types
 
 from cql.executor.kernels.memory import words
+from cql.executor.kernels.passing import punctuation_in
 
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 _REAL, _MONOTONIC = 0, 1
 #: Words of room in front of a table of times.
 SCRATCH = 2
+#: Words of an operator: nanoseconds; items of punctuation that it took, and that it passed on.
+NANOSECONDS, TOOK, PASSED_ON = range(3)
+OF = 3
 
 
 @njit(inline="always")
@@ -35,7 +39,18 @@ def began_at(times: int) -> Any:
 def add_time(times: int, operator: int, began: int) -> None:
     """The call that began then is over."""
     if times != 0:
-        words(times, SCRATCH + operator + 1)[SCRATCH + operator] += nanoseconds(times) - began
+        at = SCRATCH + OF * operator + NANOSECONDS
+        words(times, at + 1)[at] += nanoseconds(times) - began
+
+
+@njit(inline="always")
+def add_punctuation(times: int, operator: int, unit: int, out: int) -> None:
+    """What was in a unit that is done (0: it is not), and what is in the output."""
+    if times != 0:
+        at = SCRATCH + OF * operator
+        taken = words(times, at + OF)
+        taken[at + TOOK] += punctuation_in(unit) if unit != 0 else 0
+        taken[at + PASSED_ON] += punctuation_in(out)
 
 
 @njit(inline="always")

@@ -19,7 +19,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.clock import add_time, began_at
+from cql.executor.kernels.clock import add_punctuation, add_time, began_at
 from cql.executor.kernels.memory import call_operator, words
 from cql.executor.kernels.passing import append_rows
 from cql.executor.kernels.turns import OPERATOR, UNIT, record, take
@@ -156,6 +156,8 @@ def drive(
                 return NEEDS
             if code == ERROR:
                 return FAILED
+            done = stack[at + 1] if code == DONE else 0
+            add_punctuation(times, operator, done, out[operator])
             stack[at + 4] = code
             stack[at + 3] = edge_from[operator]
             if code == DONE and result[ROWS] < gather[operator]:

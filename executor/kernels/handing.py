@@ -20,7 +20,7 @@ from cql.executor.kernels.atomics import (
     store_release,
 )
 from cql.executor.kernels.memory import copy_bytes, words
-from cql.executor.kernels.passing import append_rows
+from cql.executor.kernels.passing import append_rows, punctuation_in
 from cql.executor.kernels.rings import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.rings import MASK as RING_MASK
 from cql.executor.kernels.sections import (
@@ -37,8 +37,11 @@ from cql.executor.kernels.sections import (
     GIVEN,
     GOT,
     INSIDE,
+    KIND,
     NEXT,
     NUMBER,
+    PARTITIONED,
+    PASSED_ON,
     PLAN,
     PORT_WORDS,
     PORTS,
@@ -49,13 +52,16 @@ from cql.executor.kernels.sections import (
     SENT,
     SINK,
     SLEEPING,
+    TIMED,
     TO_PORT,
     TO_SECTION,
+    TOOK,
     TURN_PUT,
     TURN_TAKEN,
     TURNS,
     TURNS_MASK,
     VIEWS,
+    lane_at,
     port_at,
     section_at,
 )
@@ -243,8 +249,12 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
             return 0
     u = words(unit, HEADER)
     e = words(first, EDGE)
+    passed_on = punctuation_in(unit) if header[TIMED] != 0 else 0
     if e[TO_SECTION] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
-        return _collect(plan, first, unit, s[NUMBER])
+        taken = _collect(plan, first, unit, s[NUMBER])
+        s[PASSED_ON] += passed_on * taken
+        return taken
+    s[PASSED_ON] += passed_on
     u[REFERENCES] = edges
     for k in range(edges):
         e = words(first + 8 * EDGE * k, EDGE)
@@ -260,6 +270,13 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
         else:
             push(plan, port_at(section_at(plan, e[TO_SECTION]), e[TO_PORT]), given)
     return 1
+
+
+@njit("void(int64, int64, int64)", nogil=True, cache=True)
+def note_punctuation(section: int, lane: int, unit: int) -> None:
+    """What a unit that is done has brought. Every partition had it: one of them tells."""
+    if words(section, SECTION)[KIND] != PARTITIONED or lane == lane_at(section, 0):
+        fetch_add(section + 8 * TOOK, punctuation_in(unit))
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)

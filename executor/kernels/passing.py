@@ -1,5 +1,5 @@
 """What is done with units that nobody computes on: rows pass by reference or are copied behind
-others, punctuation is written."""
+others, punctuation is written and counted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import copy_bytes
-from cql.executor.unit import EPOCH, HEADER, PUNCTUATION_WORDS, ROWS, SEQUENCE, SERIAL
+from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.unit import (
+    EPOCH,
+    GROUP,
+    HEADER,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+)
 
 
 @njit(inline="always")
@@ -38,3 +48,13 @@ def send(leaving: Any, n: int, attribute: int, value: int) -> int:
     at = PUNCTUATION_WORDS * n
     leaving[at], leaving[at + 1], leaving[at + 2] = attribute, value, -1
     return n + 1
+
+
+@njit("int64(int64)", nogil=True, cache=True)
+def punctuation_in(unit: int) -> int:
+    """Items of punctuation of a unit; those of group-wise punctuation are two records."""
+    u, items = words(unit, HEADER), 0
+    records = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(u[PUNCTUATIONS]):
+        items += records[PUNCTUATION_WORDS * p] != GROUP
+    return items

@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.clock import add_time, began_at, nanoseconds
+from cql.executor.kernels.clock import add_punctuation, add_time, began_at, nanoseconds
 from cql.executor.kernels.drive import clear_output, start_unit
 from cql.executor.kernels.memory import call_operator, copy_bytes, words
 from cql.executor.unit import (
@@ -218,6 +218,8 @@ def run(
                 return NEEDS
             if code == ERROR:
                 return FAILED
+            done = 0 if code == OUTPUT_FULL else control[UNIT]
+            add_punctuation(times, operator, done, out[operator])
             control[CODE] = code
             control[EDGE] = edge_from[operator]
             control[STATE] = 1

@@ -99,12 +99,14 @@ COUNT = TIME + 1  # inputs
 MADE = TIME + 2  # output units
 RECENT = TIME + 3  # nanoseconds in this window of CT
 CALLS = TIME + 4
+TOOK = TIME + 5  # items of punctuation, if TIMED
 MASTER_TAKEN = TIME + APART
 MASTER_PUT = MASTER_TAKEN + APART
 DISPATCHING = MASTER_PUT + APART
 EMITTED = DISPATCHING + APART  # rows that have left in their order
 HELD_FOR = EMITTED + 1  # nanoseconds that outputs waited for those of earlier inputs, in all
 SIZED_TIME = EMITTED + 2  # TIME when the size of units was last chosen
+PASSED_ON = EMITTED + 3  # items of punctuation that have left, if TIMED
 SECTION = EMITTED + APART
 
 STATELESS, SERIAL_ONE, PARTITIONED = range(3)

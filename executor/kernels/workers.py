@@ -38,6 +38,7 @@ from cql.executor.kernels.fragments import (
 from cql.executor.kernels.handing import (
     WAY_BITS,
     next_input,
+    note_punctuation,
     place_of,
     push_downstream,
     ready_inputs,
@@ -312,6 +313,8 @@ def advance(plan: int, section: int, lane: int) -> int:
         code = at[CODE]
         at[STATE], at[CODE] = CALL, UNASKED
         if code == DONE:
+            if words(plan, PLAN)[TIMED] != 0:
+                note_punctuation(section, lane, unit)
             return FINISHED
         words(unit, HEADER)[OUT] = 0
 

@@ -225,6 +225,8 @@ class Sections:
             reorder = int(words[sections.HELD_FOR]) / max(int(words[sections.NEXT]), 1)
         return OperatorTime(
             int(words[sections.TIME]),
+            int(words[sections.TOOK]),
+            int(words[sections.PASSED_ON]),
             sum(total for total, _ in lengths) / max(noted, 1),
             max(longest for _, longest in lengths),
             reorder,

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.kernels.clock import SCRATCH
+from cql.executor.kernels.clock import NANOSECONDS, OF, PASSED_ON, SCRATCH, TOOK
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """``queue`` and ``longest``: units that waited to be worked on, on average and at most,
-    whenever a worker took a slice of time. ``reorder``: nanoseconds that the outputs of a unit
-    waited on average for those of the units before it. None where nothing waits."""
+    """``punctuation_in`` and ``punctuation_out``: items of punctuation that an operator took, and
+    passed on: promises, silence, ends of inputs. ``queue`` and ``longest``: units that waited to be
+    worked on, on average and at most, whenever a worker took a slice of time. ``reorder``:
+    nanoseconds that the outputs of a unit waited on average for those of the units before it. None
+    where nothing waits."""
 
     nanoseconds: int
+    punctuation_in: int
+    punctuation_out: int
     queue: float | None = None
     longest: int | None = None
     reorder: float | None = None
@@ -58,7 +62,7 @@ class OperatorClock:
     asked for times."""
 
     def __init__(self, operators: int, timed: bool) -> None:
-        self._table = np.zeros(SCRATCH + operators, np.int64)
+        self._table = np.zeros(SCRATCH + OF * operators, np.int64)
         self.address = int(self._table.ctypes.data) if timed else 0
 
     @contextmanager
@@ -66,10 +70,11 @@ class OperatorClock:
         """While Python works for an operator."""
         began = time.perf_counter_ns()
         yield
-        self._table[SCRATCH + operator] += time.perf_counter_ns() - began
+        self._table[SCRATCH + OF * operator + NANOSECONDS] += time.perf_counter_ns() - began
 
     def times(self) -> Times | None:
         """None if nobody asked."""
         if not self.address:
             return None
-        return Times(tuple(OperatorTime(int(t)) for t in self._table[SCRATCH:]))
+        words = self._table[SCRATCH:].reshape(-1, OF)[:, [NANOSECONDS, TOOK, PASSED_ON]]
+        return Times(tuple(OperatorTime(*map(int, of)) for of in words))
