@@ -111,16 +111,18 @@ class Attribute:
         took the event time at once; of the largest such advance."""
         return int(self.words[cut.JUMPED]), int(self.words[cut.JUMP])
 
-    def slack_for(self, rows: int, share: float) -> int:
-        """A slack with which at most ``share`` of the ``rows`` so far would have been late. Rounded
-        up by an eighth at the most, as the counts are; exact for none."""
-        allowed = int(rows * share)
-        late = 0
-        for bucket in range(cut.BUCKETS - 1, 0, -1):
-            late += int(self.behind[bucket])
-            if late > allowed:
-                return highest_in(bucket)
-        return 0
+
+def slack_for(behind: Words, rows: int, share: float) -> int:
+    """A slack with which at most ``share`` of the ``rows`` so far would have been late, ``behind``
+    being their counts by distance (``kernels.cut.bucket_of``). Rounded up by an eighth at the most,
+    as the counts are; exact for none."""
+    allowed = int(rows * share)
+    late = 0
+    for bucket in range(cut.BUCKETS - 1, 0, -1):
+        late += int(behind[bucket])
+        if late > allowed:
+            return highest_in(bucket)
+    return 0
 
 
 def highest_in(bucket: int) -> int:

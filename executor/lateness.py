@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cql.executor.attributes import Attribute
+from cql.executor.attributes import Attribute, slack_for
 from cql.executor.ingest import Feed
 from cql.executor.kernels.advance import CONFIRMING
 from cql.executor.operators.native import Operator
 from cql.executor.operators.slack import SlackOperator
+from cql.executor.unit import Words
 
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001
@@ -63,7 +64,8 @@ def entries(
             found.append(Late(operator.name, "left out", counters["late_rows"]))
         if isinstance(operator, SlackOperator):
             late = counters["behind_slack"]
-            found.append(Late(operator.name, "behind slack", late, operator.max_lateness))
+            most, slack = operator.max_lateness, _suggested_behind(operator)
+            found.append(Late(operator.name, "behind slack", late, most, slack))
     return found
 
 
@@ -87,9 +89,21 @@ def _one_jump(attribute: Attribute) -> bool:
 def _suggested(feed: Feed, attribute: Attribute) -> int | None:
     if not attribute.stragglers or not attribute.progress.by_rows or _one_jump(attribute):
         return None
-    declared = attribute.progress.slack
-    # What ``slack_for`` rounds up need not be more than the row that was latest of all.
-    slack = min(attribute.slack_for(feed.rows, ACCEPTED), declared + attribute.max_lateness)
+    slack = attribute.progress.slack
+    return _longer(attribute.behind, feed.rows, slack, attribute.max_lateness)
+
+
+def _suggested_behind(operator: SlackOperator) -> int | None:
+    slack = operator.interval
+    if slack is None or not operator.counters()["behind_slack"]:
+        return None
+    return _longer(operator.behind, operator.rows, slack, operator.max_lateness)
+
+
+def _longer(behind: Words, rows: int, declared: int, most: int) -> int | None:
+    """A longer slack than the ``declared`` one, if most of the late rows need one; what
+    ``slack_for`` rounds up need not be more than the row that was latest of all."""
+    slack = min(slack_for(behind, rows, ACCEPTED), declared + most)
     return slack if slack > declared else None
 
 

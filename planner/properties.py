@@ -6,7 +6,7 @@ column can be a window attribute (WA).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -232,14 +232,18 @@ def closing_key(node: Aggregate) -> tuple[int, int] | None:
     """The key that closes the groups of an aggregate without a window, and the progressing column
     that it rises with: no row can come to a group that punctuation has passed (out-of-order paper
     §5.2). The first key that does; None where groups stay open."""
+    return next(closing_keys(node), None)
+
+
+def closing_keys(node: Aggregate) -> Iterator[tuple[int, int]]:
+    """All such keys."""
     if node.window is not None or not _only_comes(node.input):
-        return None
+        return
     below = progressing(node.input)
     for at, key in enumerate(node.keys):
         for column in columns_of(key):
             if column in below and key.type.can_progress and monotone(key, column):
-                return at, column
-    return None
+                yield at, column
 
 
 def times_of(node: Logical) -> tuple[int, ...] | None:

@@ -1,20 +1,25 @@
-"""GROUP BY the text of a time: ``date_format(ts, 'yyyy-MM-dd')`` says as much as
-``date_trunc('day', ts)``, which rises with ``ts``, and text does not.
+"""GROUP BY the text of a time, or its parts: ``date_format(ts, 'yyyy-MM-dd')``, the first ten
+characters of ``CAST(ts AS STRING)``, and year, month and day together say as much as
+``date_trunc('day', ts)``, which rises with ``ts``, and they do not.
 
-So where the groups of an aggregate would stay open, and one of its keys has a text of its own for
-each value of a time that rises, this time is a further key. It divides no group, punctuation that
-passes it closes them (out-of-order paper §5.2), and nothing above the aggregate sees it.
+So where the groups of an aggregate would stay open, or close by the year alone, and its keys have
+values of their own for each value of a time that rises, this time is a further key. It divides no
+group, punctuation that passes it closes them (out-of-order paper §5.2), and nothing above the
+aggregate sees it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from cql.planner.datetime_patterns import unit_of
+from cql.planner.evaluate_time import DAY, days_from_civil
 from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.functions import monotone
 from cql.planner.logical import Aggregate, Filter, Logical, Project
-from cql.planner.properties import closing_key, closing_pair, progressing
+from cql.planner.properties import closing_key, closing_keys, closing_pair, progressing
 from cql.planner.trees import replace
-from cql.types import STRING, TIMESTAMP
+from cql.types import DATE, STRING
 
 #: The key, and the columns below that bring it.
 _NAME = "_closing"
@@ -22,40 +27,42 @@ _NAME = "_closing"
 
 def closed_by_text(node: Aggregate) -> Logical:
     """``node``, with such a key where it needs one: under a Project that leaves it out."""
-    if node.window is not None or closing_key(node) is not None or closing_pair(node) is not None:
+    if node.window is not None or closing_pair(node) is not None:
         return node
-    for key in node.keys:
-        found = _beside(node.input, key)
+    closing = len([*closing_keys(node)])
+    texts = [(key,) for key in node.keys] if not closing else []
+    # Of several parts, the year alone closes groups; a key that closes beside it is left to do so.
+    for keys in (*texts, node.keys) if closing < 2 else ():
+        found = _beside(node.input, keys)
         if found is None:
             continue
         child, time = found
-        at = len(node.keys)
-        names = (*node.names[:at], _NAME, *node.names[at:])
-        made = replace(node, input=child, keys=(*node.keys, time), names=names)
+        # in front: the first key that closes groups is the one that does
+        made = replace(node, input=child, keys=(time, *node.keys), names=(_NAME, *node.names))
         if closing_key(made) is None:
             continue
-        fields = enumerate(made.schema)
-        exprs = [Column(k, f.name, f.type, f.nullable) for k, f in fields if k != at]
+        fields = [*enumerate(made.schema)][1:]
+        exprs = [Column(k, f.name, f.type, f.nullable) for k, f in fields]
         return Project(made, tuple(exprs), node.names, node.pos)
     return node
 
 
-def _beside(node: Logical, key: Expr) -> tuple[Logical, Expr] | None:
-    """A time over ``node`` that rises and has the text ``key``, which is an expression over
-    ``node`` as well; ``node`` may get another column for it, behind its own."""
-    time = _time_of(key)
+def _beside(node: Logical, keys: Sequence[Expr]) -> tuple[Logical, Expr] | None:
+    """A time over ``node`` that rises and has the text or the parts ``keys``, which are expressions
+    over ``node`` as well; ``node`` may get another column for it, behind its own."""
+    time = _time_of(keys[0]) if len(keys) == 1 else _time_of_parts(keys)
     if time is not None and any(monotone(time, c) for c in progressing(node)):
         return node, time
     match node:
         case Project():
-            found = _beside(node.input, substitute(key, node.exprs))
+            found = _beside(node.input, [substitute(key, node.exprs) for key in keys])
             if found is None:
                 return None
             child, time = found
             exprs, names = (*node.exprs, time), (*node.names, _NAME)
             return replace(node, input=child, exprs=exprs, names=names), _last(node, time)
         case Filter():
-            found = _beside(node.input, key)
+            found = _beside(node.input, keys)
             if found is None:
                 return None
             child, time = found
@@ -77,6 +84,71 @@ def _time_of(key: Expr) -> Expr | None:
             unit = unit_of(pattern)
             if unit is None:
                 return None
-            return Call("date_trunc", (Literal(unit, STRING), time), TIMESTAMP, time.nullable)
+            return _cut(unit, time)
+        case Call(fn="left", args=(text, Literal(value=int(length)))):
+            return _time_of_start(text, length)
+        case Call(fn="substring", args=(text, Literal(value=0 | 1), Literal(value=int(length)))):
+            return _time_of_start(text, length)
         case _:
             return None
+
+
+def _cut(unit: str, time: Expr) -> Expr:
+    """``time`` cut down to the unit; a date is no finer than a day."""
+    if time.type != DATE:
+        return Call("date_trunc", (Literal(unit, STRING), time), time.type, time.nullable)
+    if unit not in ("year", "quarter", "month"):
+        return time
+    return Call("trunc", (time, Literal(unit, STRING)), DATE, time.nullable)
+
+
+#: How many characters the text of a time has up to the end of the unit.
+_ENDS = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
+
+
+def _time_of_start(text: Expr, length: int) -> Expr | None:
+    """What the first characters of the text of a time tell. Years before 0 and from 10000 on have
+    more of them than four: each of both is one value."""
+    units = [unit for unit, end in _ENDS.items() if end <= length]
+    if not units or not isinstance(text, Cast) or text.type != STRING:
+        return None
+    time = text.arg
+    if not (time.type.is_timestamp or time.type == DATE):
+        return None
+    day = 1 if time.type == DATE else DAY
+    first, last = (Literal(days_from_civil(y, 1, 1) * day, time.type) for y in (0, 10_000))
+    low = Call("greatest", (_cut(units[-1], time), first), time.type, False)
+    return Call("least", (low, last), time.type, False)
+
+
+def _time_of_parts(keys: Sequence[Expr]) -> Expr | None:
+    """The finest time that has its year, its month, … down to its second among the keys."""
+    parts: dict[Expr, set[str]] = {}
+    for key in keys:
+        if isinstance(key, Call) and len(key.args) == 1:
+            parts.setdefault(_whole(key.args[0]), set()).add(key.fn)
+    found = [(unit, time) for time, of in parts.items() if (unit := _finest(of)) is not None]
+    if not found:
+        return None
+    unit, time = found[0]
+    return _cut(unit, time)
+
+
+def _whole(time: Expr) -> Expr:
+    """The timestamp of whose day a part is taken."""
+    days = isinstance(time, Cast) and time.type == DATE and time.arg.type.is_timestamp
+    return time.arg if isinstance(time, Cast) and days else time
+
+
+def _finest(parts: Collection[str]) -> str | None:
+    """The unit, finer than the year, that the parts of a time tell."""
+    if "year" not in parts:
+        return None
+    unit = next((u for u in ("month", "quarter") if u in parts), None)
+    if "dayofyear" in parts or ("day" in parts and unit == "month"):
+        unit = "day"
+        for finer in ("hour", "minute", "second"):
+            if finer not in parts:
+                break
+            unit = finer
+    return unit

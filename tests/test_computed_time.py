@@ -127,6 +127,39 @@ def test_any_way_to_compute_it(session: Session, form: str) -> None:
     assert outcome(session.sql(asked(f"({query}) AS r", "range"))) == expected
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES[::4], ids=named)
+def test_windows_of_rows_count_late_ones_too(session: Session, runtime: Settings) -> None:
+    """They follow the numbers of the rows, whatever the watermark says of the time."""
+    apply(session, runtime, {"morsel_rows": 16})
+    values = session.sql("SELECT v FROM raw").to_arrow()["v"].to_pylist()
+    starts = range(-6, ROWS, 3)
+    expected = [(sum(values[max(k, 0) : k + 7]), k) for k in starts]
+    source = f"(SELECT {COMPUTED['cast']} AS ts, v FROM raw) AS r"
+    query = session.sql(
+        f"SELECT sum(v) AS total, window_start FROM {source} [ROWS 7 SLIDE 3]"
+        " WATERMARK ts DELAY OF INTERVAL 5 SECONDS"
+    )
+    assert isinstance(query, Query)
+    assert [tuple(row.values()) for row in query.to_arrow().to_pylist()] == expected
+    late = {e["kind"]: e["count"] for e in query.late().to_pylist()}
+    assert late["behind slack"] > 0
+    assert late["pairs"] == 0
+
+
+def test_the_same_slack_is_suggested(session: Session) -> None:
+    """As of a stream that stores the time."""
+    found = []
+    source = f"(SELECT {COMPUTED['cast']} AS ts, k, v FROM raw) AS r"
+    for text in (asked("stored AS s", "range", ""), asked(source, "range")):
+        query = session.sql(text)
+        assert isinstance(query, Query)
+        query.to_arrow()
+        late = next(e for e in query.late().to_pylist() if e["kind"] in ("rows", "behind slack"))
+        found.append([late[n] for n in ("count", "max_lateness", "suggested_slack")])
+    assert found[0] == found[1]
+    assert found[0][2] > dt.timedelta(seconds=5)
+
+
 def test_behind_a_view_a_name_of_with_and_a_union(session: Session) -> None:
     query = f"SELECT {COMPUTED['epoch']} AS ts, k, v FROM raw"
     expected = outcome(session.sql(asked("stored AS s", "range", "")))

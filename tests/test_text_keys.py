@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from runtimes import RUNTIMES, Settings, apply, named
 
@@ -79,6 +80,10 @@ CLOSED = {
         day, bidder FROM {{}} WHERE price > 30) AS b WHERE bidder < 5 GROUP BY day""",
     "text of a date": "SELECT CAST(to_date(ts) AS STRING) AS d, count(*) AS n FROM {} GROUP BY 1",
     "date": "SELECT to_date(ts) AS d, count(*) AS n FROM {} GROUP BY to_date(ts)",
+    "start of a text": """SELECT substr(CAST(ts AS STRING), 1, 10) AS d, count(*) AS n FROM {}
+        GROUP BY 1""",
+    "parts": """SELECT year(ts) AS y, month(ts) AS m, day(ts) AS d, channel, count(*) AS n FROM {}
+        GROUP BY year(ts), month(ts), day(ts), channel""",
     "hours": "SELECT date_format(ts, 'dd.MM.yyyy HH') AS d, count(*) AS n FROM {} GROUP BY 1",
 }  # fmt: skip
 
@@ -100,8 +105,49 @@ def test_groups_leave_endless_input(session: Session, text: str) -> None:
     assert extra.total() <= 1  # DISTINCT gives that of the last row, too
 
 
+ALIKE = {
+    "month": ["year(ts), month(ts)", "month(ts), extract(YEAR FROM ts), quarter(ts)",
+              "left(CAST(ts AS STRING), 7)", "substring(CAST(to_date(ts) AS STRING), 1, 8)"],
+    "day": ["year(ts), dayofyear(ts)", "day(ts), month(ts), year(ts)",
+            "left(CAST(ts AS STRING), 11)"],
+    "hour": ["year(ts), month(ts), day(ts), hour(ts)", "substr(CAST(ts AS STRING), 1, 13)"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ALIKE)
+def test_parts_and_starts_close_as_their_unit_does(session: Session, unit: str) -> None:
+    text = "SELECT min(ts) AS first, count(*) AS n FROM bid GROUP BY {}"
+    expected = outcome(session.sql(text.format(f"date_trunc('{unit}', ts)")))
+    assert len(expected[0]) > 1
+    assert expected[1] > 0
+    for keys in ALIKE[unit]:
+        assert outcome(session.sql(text.format(keys))) == expected, keys
+
+
+def test_years_of_more_or_fewer_digits(session: Session) -> None:
+    """Their texts begin alike where the times are not."""
+    years = (-12, -11, -1, 0, 1, 999, 9999, 10_000, 10_001, 12_345)
+    micros = [days_from_civil(year, 1, 1) * 86_400_000_000 for year in years]
+    session.create_stream(
+        "odd", pa.table({"ts": pa.array(micros, pa.timestamp("us", "UTC"))}), ordered_by="ts"
+    )
+    for length in (4, 5, 7, 10):
+        key = f"left(CAST(ts AS STRING), {length})"
+        texts = session.sql(f"SELECT {key} AS g FROM odd").to_arrow()["g"].to_pylist()
+        found = session.sql(f"SELECT {key} AS g, count(*) AS n FROM odd GROUP BY {key}").to_arrow()
+        assert {r["g"]: r["n"] for r in found.to_pylist()} == Counter(texts)
+        assert found.num_rows == len(set(texts))
+
+
 @pytest.mark.parametrize(
-    "key", ["date_format(ts, 'HH:mm')", "date_format(ts, 'yyyyMd')", "hour(ts)"]
+    "key",
+    [
+        "date_format(ts, 'HH:mm')",
+        "date_format(ts, 'yyyyMd')",
+        "hour(ts)",
+        "left(CAST(ts AS STRING), 3)",
+        "substr(CAST(ts AS STRING), 6, 5)",
+    ],
 )
 def test_texts_that_come_again_close_nothing(session: Session, key: str) -> None:
     assert sum(n for _, _, n in outcome(session.sql(PLAIN.format(key)))[0]) == ROWS

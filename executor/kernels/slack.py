@@ -22,6 +22,7 @@ from cql.executor.kernels.advance import (
     begin,
     within,
 )
+from cql.executor.kernels.cut import BUCKETS, bucket_of
 from cql.executor.kernels.memory import as_u8, integer_at, words
 from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
@@ -58,7 +59,8 @@ FILLED = 17  # how many
 MOST = 18  # a larger advance waits until it is confirmed
 FAR = 19  # rows that had to be
 CONFIRMED = 20  # of these, those that were believed later
-WORDS = 21
+BEHIND = 21  # address: rows by how far they were behind the highest time (``cut.bucket_of``)
+WORDS = 22
 
 
 @njit("void(int64[::1], int64)", cache=True)
@@ -110,6 +112,7 @@ def _mark(d: Any, u: Any, target: int) -> int:
     data, size = u[column], d[SIZE]
     mask = as_u8(u[column + 1], n)
     records = words(target, STRAGGLER_WORDS * n)
+    behind = words(d[BEHIND], BUCKETS)
     late = 0
     for i in range(n):
         if d[NULLABLE] != 0 and mask[i] == 0:
@@ -118,6 +121,7 @@ def _mark(d: Any, u: Any, target: int) -> int:
         if d[HIGHEST] == NEVER and d[MOST] < INFINITY and _begins(d, t):
             continue
         if t < d[HIGHEST]:
+            behind[bucket_of(d[HIGHEST] - t)] += 1
             own = _progress(d)
             if t < own:
                 at = STRAGGLER_WORDS * late

@@ -9,6 +9,7 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import slack as kernel
+from cql.executor.kernels.cut import BUCKETS
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.unit import INFINITY, NEVER, Unit, Words, value_bytes
 from cql.planner.physical import SlackExec
@@ -31,6 +32,9 @@ class SlackOperator:
         d[[kernel.HIGHEST, kernel.PROMISED]] = NEVER
         d[kernel.MOST] = INFINITY if node.max_advance is None else node.max_advance
         d[kernel.HEAP] = self._heap.ctypes.data
+        #: Rows by how far they were behind the highest time before them.
+        self.behind = np.zeros(BUCKETS, np.int64)
+        d[kernel.BEHIND] = self.behind.ctypes.data
         self.address = int(kernel.slack.address)
 
     @property
@@ -40,6 +44,15 @@ class SlackOperator:
     @property
     def max_lateness(self) -> int:
         return int(self.descriptor[kernel.MAX_LATENESS])
+
+    @property
+    def interval(self) -> int | None:
+        """The slack, None of one in rows."""
+        return int(self.descriptor[kernel.INTERVAL]) if self.descriptor[kernel.COUNT] < 0 else None
+
+    @property
+    def rows(self) -> int:
+        return int(self.descriptor[kernel.ROWS_SEEN])
 
     def call(self, unit: Unit, out: Unit) -> int:
         raise AssertionError("a compiled operator is called by address")
@@ -57,7 +70,7 @@ class SlackOperator:
         """It keeps no codes."""
 
     def counters(self) -> dict[str, int]:
-        rows = int(self.descriptor[kernel.ROWS_SEEN])
+        rows = self.rows
         late = int(self.descriptor[kernel.LATE])
         far = int(self.descriptor[kernel.FAR] - self.descriptor[kernel.CONFIRMED])
         told = {"far_ahead": far} if far else {}
