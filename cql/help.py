@@ -112,7 +112,8 @@ you stop it; or, with rows '1000', a thousand at once.""",
 Progress t on an attribute promises: no later row lies below t. It comes from ORDERED BY … WITHIN d,
 from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
 marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
-With PUNCTUATE BY column each value has progress of its own, and its windows close by that.
+With PUNCTUATE BY column each value has progress of its own, and its windows close by that; over a
+union, by the least of what its members have promised of that value.
 An advance above MAX ADVANCE (an hour unless declared) waits until three further rows confirm it.
 Without an end: an input that is silent for IDLE AFTER holds no other back, and HEARTBEAT lets
 progress follow the clock while a source is silent.

@@ -77,7 +77,7 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_progress import progressing
+from cql.planner.physical_progress import progress_origin, progressing, value_origin
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.row_order import in_order
 from cql.window import WindowKind
@@ -178,6 +178,7 @@ class _Builder:
     windows: dict[int, RelationOperator] = field(default_factory=dict)
     built: dict[int, int] = field(default_factory=dict)
     limited: dict[int, SortExec] = field(default_factory=dict)  # by the node that they sort
+    promised: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def enter(self, feeds: Sequence[SourceExec]) -> None:
         """Connects the feeds; one that several operators read goes through one that repeats it."""
@@ -185,14 +186,17 @@ class _Builder:
             if len(edges) < 2:
                 continue
             node = _identity(feed)
+            stream, live = feed.relation.stream, progressing(feed)
+            by = feed.schema.find(stream.by) if stream is not None and stream.by else None
             spec = StageSpec(
                 feed.schema,
                 (node,),
                 None,
                 (),
                 feed.schema,
-                progressing(feed),
+                live,
                 carry_stragglers=True,
+                promised=() if by is None else tuple((column, by) for column in live),
             )
             repeat = StageOperator(self.name("source"), spec, self.workspace)
             repeat.allocate_host()
@@ -350,13 +354,35 @@ class _Builder:
         return index
 
     def _union(self, node: UnionExec) -> int:
+        if node.promised is not None:
+            for child in node.inputs:
+                self._pass_on(child, *node.promised)
         ports = [self.operator_below(child) for child in node.inputs]
-        names, rows = _inputs(node), self.workspace.unit_rows
-        operator = UnionOperator(self.name("union"), node.schema, names, progressing(node), rows)
+        operator = UnionOperator(
+            self.name("union"),
+            node.schema,
+            _inputs(node),
+            progressing(node),
+            self.workspace,
+            node.promised,
+        )
         index = self.add(operator, node.schema, node.schema, owned=frozenset())
         for port, (child, below) in enumerate(zip(node.inputs, ports, strict=True)):
             self.edge(child, below, index, port)
         return index
+
+    def _pass_on(self, node: Physical, attribute: int, by: int) -> None:
+        """What sources promise of single values goes through the stages from ``node`` down."""
+        while isinstance(node, FilterExec | ProjectExec):
+            self.promised[id(node)] = ((attribute, by),)
+            if isinstance(node, ProjectExec):
+                time = progress_origin(node.exprs[attribute], progressing(node.input))
+                value = value_origin(node.exprs[by])
+                if time is None or value is None:
+                    del self.promised[id(node)]
+                    return
+                attribute, by = time, value
+            node = node.input
 
     def _merge(self, node: MergeUnionExec | PunctuatedSortExec) -> int:
         children = inputs(node)
@@ -435,6 +461,7 @@ class _Builder:
             self._assumed(cursor),
             carry_stragglers=aggregate is None and id(node) not in self.unasked,
             limited=limited,
+            promised=self.promised.get(id(node), ()),
         )
         kind = "aggregate" if aggregate is not None else _word(node)
         operator = self.stage_operator(self.name(kind), node, spec, node.schema)

@@ -290,7 +290,10 @@ def _physical_line(node: Node) -> Line:
             window = window_text(node.window, node.input.schema)
             return Line("Bucket", window, (node.why, "state: none"))
         case ph.UnionExec():
-            return Line("Union", "", (node.why, "state: one punctuation per input"))
+            state = "state: one punctuation per input"
+            if node.promised is not None:
+                state += f", and per {node.schema[node.promised[1]].name} that is ahead of those"
+            return Line("Union", "", (node.why, state))
         case ph.MergeUnionExec():
             by = f"by {node.schema[node.order].name}"
             state = "state: the rows of each input that another one is behind, and its disorder"

@@ -140,11 +140,13 @@ class BucketExec:
 
 @dataclass(frozen=True, slots=True)
 class UnionExec:
-    """Pass-through union: no tuple state, progress is the minimum over the inputs (§5.4)."""
+    """Pass-through union: no tuple state, progress is the minimum over the inputs (§5.4).
+    ``promised``: a column, and one that progresses on it for each of its values (A.2.1)."""
 
     inputs: tuple[Physical, ...]
     names: tuple[str, ...]
     why: str = ""
+    promised: tuple[int, int] | None = None
 
     @property
     def schema(self) -> Schema:

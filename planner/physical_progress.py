@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cql.planner import functions
-from cql.planner.expr import Expr, columns_of
+from cql.planner.expr import Cast, Column, Expr, columns_of
 from cql.planner.physical import (
     ArrivalExec,
     BucketExec,
@@ -42,6 +42,7 @@ from cql.planner.physical_joins import (
     UnnestExec,
 )
 from cql.planner.physical_window_join import WindowJoinExec
+from cql.types import DataType
 from cql.window import WindowKind
 
 
@@ -180,3 +181,20 @@ def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
     if column in live and expr.type.can_progress and functions.monotone(expr, column):
         return column
     return None
+
+
+def value_origin(expr: Expr) -> int | None:
+    """The column of which ``expr`` gives each value as it is, if any; integers may become wider."""
+    match expr:
+        case Column():
+            return expr.index
+        case Cast(arg, kind):
+            wider = kind.is_integer and arg.type.is_integer
+            return value_origin(arg) if wider and _size(arg.type) <= _size(kind) else None
+        case _:
+            return None
+
+
+def _size(kind: DataType) -> int:
+    """Bits of an integer."""
+    return int(kind.storage.removeprefix("int"))

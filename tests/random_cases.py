@@ -128,7 +128,10 @@ def case_of(made: Shape, seed: int) -> Case:
     rng = random.Random(f"case {made.index}:{seed}")
     streams = tuple(random_stream(rng, name) for name in made.streams)
     if made.by is not None:
-        streams = tuple(punctuated_by(rng, stream, made.by) for stream in streams)
+        streams = tuple(
+            punctuated_by(rng, stream, made.by) if n == 0 or rng.random() < 0.7 else stream
+            for n, stream in enumerate(streams)
+        )
     settings = runtime_settings(rng)
     morsel = rng.choice(MORSELS)
     if morsel is not None:

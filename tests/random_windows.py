@@ -182,8 +182,30 @@ def top_of_each(writer: _Writer) -> str:
     return f"SELECT i0, i1, i2, w, n FROM {numbered} WHERE {test}"
 
 
-def by_value(writer: _Writer) -> str:
-    """Over a stream in which each value of a key has progress of its own."""
+_COLUMNS = "t, k, s, b, v, w, q, x, y, h, g, z"
+
+
+def _united(writer: _Writer, name: str) -> str:
+    """That stream with others; each but the first may have one progress for all of its rows."""
+    others = next(list(kind) for kind in ("abc", "nm", "d") if name in kind)
+    names = [name, *writer.rng.sample(others, min(len(others), writer.rng.choice((1, 2))))]
+    writer.streams += names
+    kind = writer.rng.random()
+    if kind < 0.3:
+        return f"{' UNION '.join(names)} AS u"
+    turned = ", ".join(reversed(_COLUMNS.split(", ")))
+    members = [
+        f"SELECT {columns} FROM (SELECT * FROM {one}{writer.where()}) AS i{n}"
+        for n, one in enumerate(names)
+        for columns in [_COLUMNS if kind < 0.6 else turned]
+    ]
+    if len(members) > 2 and writer.rng.random() < 0.5:
+        members[1:] = [f"SELECT * FROM ({' UNION ALL '.join(members[1:])}) AS j{writer.where()}"]
+    return f"({' UNION ALL '.join(members)}) AS u"
+
+
+def by_value(writer: _Writer, *, united: bool = False) -> str:
+    """Over a stream, or a union, in which each value of a key has progress of its own."""
     name, by = writer.stream(), writer.pick("k", "k", "s", "s", "b", "g", "z", "q")
     writer.by = by
     more = [key for key in ("k", "s", "b", "x", "q", "k % 2", "g") if key != by]
@@ -199,9 +221,10 @@ def by_value(writer: _Writer) -> str:
     writer.rng.shuffle(shown)
     having = writer.pick("", "", " HAVING count(*) > 1", " HAVING 10 / count(*) <> 3")
     source = f"{name} {writer.window(name)}"
-    if writer.rng.random() < 0.3:
-        columns = "t, k, s, b, v, w, q, x, y, h, g, z"
-        inner = f"(SELECT {columns}, q + 1 AS r FROM {name}{writer.where()})"
+    if united:
+        source = f"{_united(writer, name)} {writer.window(name)}"
+    elif writer.rng.random() < 0.3:
+        inner = f"(SELECT {_COLUMNS}, q + 1 AS r FROM {name}{writer.where()})"
         source = f"{inner} AS i {writer.window(name)}"
     text = f"{writer.listed(shown)}, window_start, window_end FROM {source}{writer.where()}"
     text = f"SELECT {text}{_by(*keys)}{having}"

@@ -193,7 +193,7 @@ def test_a_diamond(name: str, workspace: Workspace) -> None:
     """One operator feeds two, which meet in a union: rows of both, the lesser of their promises."""
     log: list[str] = []
     steps = [Step("a", log), Step("b", log, 10), Step("c", log, 100)]
-    union = UnionOperator("d", SCHEMA, ("b", "c"), (0,), ROOM)
+    union = UnionOperator("d", SCHEMA, ("b", "c"), (0,), workspace)
     edges = {0: [(1, 0), (2, 0)], 1: [(3, 0)], 2: [(3, 1)], 3: [(SINK, 0)]}
     graph = graph_by_hand([*steps, union], edges)
     units = [unit_of(k, k + 5, serial=k, promise=k) for k in range(4)]

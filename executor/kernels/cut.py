@@ -433,6 +433,7 @@ def _begins_alone(attribute: int, value: int, t: int) -> bool:
     a, v = words(attribute, ATTRIBUTE), words(value, OF_VALUE)
     said = begin(value, _known_alone(a, v), a[ADVANCE], t)
     if said == GOES_ON:
+        a[HIGHEST] = max(a[HIGHEST], v[TOP])  # its first row may have been believed
         return False
     if said == WAITS:
         v[OWN_FURTHEST] = t

@@ -3,23 +3,34 @@
 Rows pass by reference and nothing is stored but the last punctuation of each input and attribute;
 the output's punctuation is the minimum. An input that has ended holds nothing back, nor does one
 that is idle: rows that it gives later below what has been promised meanwhile go on as stragglers.
+With group-wise punctuation each value of a column has promises of its own besides
+(``union_values``).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, njit
+from numba import cfunc, int64, njit
 
+from cql.executor.kernels import union_values
 from cql.executor.kernels.memory import as_u8, integer_at, words
 from cql.executor.kernels.passing import pass_rows, send
+from cql.executor.kernels.value_numbers import value_at
 from cql.executor.unit import (
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
     DONE,
     END_OF_INPUT,
     HEADER,
     IDLE,
     INFINITY,
+    NEED,
+    NEVER,
     OUT,
+    OUTPUT_FULL,
+    PHASE,
     PORT,
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
@@ -40,11 +51,31 @@ ROWS_SEEN = 3
 ENDED = 4  # the end was sent
 IDLING = 5  # what was sent last: all inputs are idle (1), or not
 RECORDS = 6  # address of room for STRAGGLER_WORDS per row and attribute
-FIRST = 7
+VALUES = 7  # address of what is known of single values (``union_values``); 0: nothing
+VALUES_ON = 8  # the attribute that they progress on
+FIRST = 9
 OF_ATTRIBUTE = 4
 COLUMN, SIZE, SENT, FURTHEST = range(OF_ATTRIBUTE)
 OF_PORT = 3
 OVER, SILENT, TOO_LATE = range(OF_PORT)
+
+#: What is left to do of a unit: all; promises of single values, those from CURSOR on.
+_BEGIN, _LOOK = range(2)
+
+
+@njit("UniTuple(int64, 2)(int64, int64, int64, int64)", cache=True)
+def _of_value(values: int, unit: int, port: int, row: int) -> Any:
+    """What a port has promised of the value of a row, and what was promised behind the union."""
+    b = words(values, union_values.HEADER_WORDS)
+    at = HEADER + 2 * b[union_values.BY]
+    u = words(unit, at + 2)
+    null = int64(as_u8(u[at + 1], row + 1)[row] == 0)
+    key = 0 if null != 0 else value_at(u[at], b[union_values.SIZE], row)
+    found = union_values.find(values, key, null)
+    if found < 0:
+        return NEVER, NEVER
+    entry = union_values.entry_at(values, found)
+    return entry[union_values.OWN + port], entry[union_values.TOLD]
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
@@ -65,7 +96,11 @@ def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
         late = False
         for a in range(attributes):
             column, sent = d[FIRST + OF_ATTRIBUTE * a + COLUMN], d[FIRST + OF_ATTRIBUTE * a + SENT]
-            own = sent if d[first + a] < sent else -INFINITY
+            known = d[first + a]
+            if d[VALUES] != 0 and a == d[VALUES_ON]:
+                of_port, told = _of_value(d[VALUES], unit, port, i)
+                known, sent = max(known, of_port), max(sent, told)
+            own = sent if known < sent else -INFINITY
             if own != -INFINITY:
                 valid = as_u8(u[HEADER + 2 * column + 1], n)[i] != 0
                 size = d[FIRST + OF_ATTRIBUTE * a + SIZE]
@@ -90,6 +125,69 @@ def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
     return made
 
 
+@njit("boolean(int64)", cache=True)
+def _compare(desc: int) -> bool:
+    """Tells the table of values how far its inputs are; returns whether that changes what holds
+    for all of them."""
+    d = words(desc, FIRST)
+    ports, attributes, values, k = d[PORTS], d[ATTRIBUTES], d[VALUES], d[VALUES_ON]
+    of_ports = FIRST + OF_ATTRIBUTE * attributes
+    marks = of_ports + OF_PORT * ports
+    d = words(desc, marks + ports * attributes)
+    words(values, union_values.HEADER_WORDS)[union_values.SENT] = d[FIRST + OF_ATTRIBUTE * k + SENT]
+    known = union_values.ports_of(values)
+    changed = False
+    for q in range(ports):
+        mark = INFINITY if d[of_ports + OF_PORT * q + OVER] != 0 else d[marks + q * attributes + k]
+        holds = INFINITY if d[of_ports + OF_PORT * q + SILENT] != 0 else mark
+        at = union_values.OF_PORT * q
+        changed |= mark != known[at + union_values.MARK]
+        changed |= holds != known[at + union_values.HOLDS]
+        known[at + union_values.MARK], known[at + union_values.HOLDS] = mark, holds
+    return changed
+
+
+@njit("void(int64, int64)", cache=True)
+def _take_values(values: int, unit: int) -> None:
+    """What a unit promises of single values."""
+    u, b = words(unit, HEADER), words(values, union_values.HEADER_WORDS)
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
+        if arrived[p] == b[union_values.COLUMN] and arrived[p + 2] == b[union_values.BY]:
+            key, null = arrived[p + PUNCTUATION_WORDS + 1], arrived[p + PUNCTUATION_WORDS + 3]
+            union_values.take(values, u[PORT], key, null, arrived[p + 1])
+
+
+@njit("int64(int64, int64, int64, int64)", cache=True)
+def _tell_taken(values: int, unit: int, made: int, n: int) -> int:
+    """Promises of those values, behind ``n`` others; returns how many there are then, -1 if there
+    is no room for all."""
+    u, b = words(unit, HEADER), words(values, union_values.HEADER_WORDS)
+    arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
+    for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
+        if arrived[p] == b[union_values.COLUMN] and arrived[p + 2] == b[union_values.BY]:
+            key, null = arrived[p + PUNCTUATION_WORDS + 1], arrived[p + PUNCTUATION_WORDS + 3]
+            found = union_values.find(values, key, null)
+            if found >= 0 and n >= 0:
+                n = union_values.tell(values, found, made, n)
+    return n
+
+
+@njit("int64(int64, int64)", cache=True)
+def _look(values: int, unit: int) -> int:
+    """Promises of all values that have come further, from number CURSOR on."""
+    u = words(unit, HEADER)
+    o, b = words(u[OUT], HEADER), words(values, union_values.HEADER_WORDS)
+    for number in range(u[CURSOR], b[union_values.COUNT]):
+        n = union_values.tell(values, number, o[PUNCTUATION_ADDRESS], o[PUNCTUATIONS])
+        if n < 0:
+            u[CURSOR] = number
+            return OUTPUT_FULL
+        o[PUNCTUATIONS] = n
+    union_values.purge(values)
+    return DONE
+
+
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
 def union(desc: Any, unit: Any) -> Any:
     d = words(desc, FIRST)
@@ -98,6 +196,15 @@ def union(desc: Any, unit: Any) -> Any:
     u = words(unit, HEADER + 2 * columns)
     o = words(u[OUT], HEADER + 2 * columns)
     pass_rows(u, o, HEADER + 2 * columns)
+    values = d[VALUES]
+    if u[PHASE] == _LOOK:
+        o[ROWS] = 0  # they have gone
+        return _look(values, unit)
+    if values != 0:
+        room = union_values.asked_room(values, unit)
+        if room > words(values, union_values.HEADER_WORDS)[union_values.ROOM]:
+            o[ROWS], u[DETAIL], u[DETAIL_ROW] = 0, 0, room
+            return NEED
     o[STRAGGLERS] = u[STRAGGLERS]
     o[STRAGGLER_ADDRESS] = u[STRAGGLER_ADDRESS]
     d[ROWS_SEEN] += u[ROWS]
@@ -107,6 +214,9 @@ def union(desc: Any, unit: Any) -> Any:
     behind = False
     for a in range(attributes):
         behind |= d[marks + port * attributes + a] < d[FIRST + OF_ATTRIBUTE * a + SENT]
+    if values != 0:
+        of_port = union_values.OF_PORT * port + union_values.LAGS
+        behind |= union_values.ports_of(values)[of_port] != 0
     if behind and u[ROWS] > 0:
         o[STRAGGLERS] = _mark_late(desc, unit, columns, port)
         o[STRAGGLER_ADDRESS] = d[RECORDS]
@@ -128,6 +238,8 @@ def union(desc: Any, unit: Any) -> Any:
                 if attribute != END_OF_INPUT:
                     furthest = FIRST + OF_ATTRIBUTE * a + FURTHEST
                     d[furthest] = max(d[furthest], value)
+    if values != 0:
+        _take_values(values, unit)
     leaving = words(o[PUNCTUATION_ADDRESS], 256)
     n, ended, idle = 0, 0, 0
     for q in range(ports):
@@ -157,4 +269,12 @@ def union(desc: Any, unit: Any) -> Any:
             d[IDLING] = idling
             n = send(leaving, n, IDLE, idling)
     o[PUNCTUATIONS] = n
-    return DONE
+    if values == 0 or ended == ports:
+        return DONE
+    if not _compare(desc):
+        n = _tell_taken(values, unit, o[PUNCTUATION_ADDRESS], n)
+        if n >= 0:
+            o[PUNCTUATIONS] = n
+            return DONE
+    u[PHASE], u[CURSOR] = _LOOK, 0
+    return _look(values, unit)

@@ -39,7 +39,7 @@ def value_at(address: int, size: int, row: int) -> int:
 
 
 @njit(inline="always")
-def _place(index: Any, records: Any, width: int, key: int, null: int) -> int:
+def place_of(index: Any, records: Any, width: int, key: int, null: int) -> int:
     """Where in the index a value is, or would be."""
     mask = index.size - 1
     place = (hash_end(hash_next(hash_start(key), null)) >> 8) & mask
@@ -76,7 +76,7 @@ def number(
         null = int64(mask != 0 and as_u8(mask, rows)[row] == 0)
         key = 0 if null != 0 else value_at(values, size, row)
         if key != last or null != last_null:
-            place = _place(index, records, width, key, null)
+            place = place_of(index, records, width, key, null)
             if index[place] == 0:
                 if 2 * (known[0] + 1) > index.size:
                     return row
@@ -98,4 +98,4 @@ def enter(index: Any, records: Any, width: int, count: int) -> None:
     """Enters so many records into an empty index."""
     for n in range(count):
         at = width * n
-        index[_place(index, records, width, records[at + KEY], records[at + NULL])] = n + 1
+        index[place_of(index, records, width, records[at + KEY], records[at + NULL])] = n + 1

@@ -25,7 +25,8 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
-from cql.planner.expr import Column, substitute
+from cql.planner.expr import substitute
+from cql.planner.physical_progress import value_origin
 
 VALUES = "v"
 #: Of each window: how many entries of what is kept beside the groups are those of groups that left.
@@ -92,10 +93,11 @@ class GroupwiseTerminal(AggregateTerminal):
 
     @property
     def _column(self) -> int:
-        """The column of the source that it is."""
+        """The column of the input that it is."""
         key = substitute(self.node.keys[self._by], columns_at(self.writer.spec)[-1])
-        assert isinstance(key, Column)
-        return key.index
+        column = value_origin(key)
+        assert column is not None
+        return column
 
     @property
     def _direct(self) -> bool:

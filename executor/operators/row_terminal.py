@@ -16,6 +16,7 @@ from cql.executor.operators.unit_text import read_punctuation, unit_columns
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,
+    GROUP,
     HEADER,
     IDLE,
     INFINITY,
@@ -46,6 +47,7 @@ from cql.planner.physical import (
     OnTimeExec,
     ProjectExec,
 )
+from cql.planner.physical_progress import value_origin
 from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:
@@ -244,10 +246,31 @@ class RowTerminal:
             with body.block(f"if attribute == {END_OF_INPUT} or attribute == {IDLE}:"):
                 writer.append_punctuation("attribute", "value")
                 body.line("continue")
+            self._promise_values()
             joint = f"arrived[{PUNCTUATION_WORDS} * p + 2] >= 0"
             with body.block(f"if {joint} or value == {INFINITY}:"):
                 body.line("continue")  # dropping a promise is always sound
             writer.send_punctuation(live, window)
+
+    def _promise_values(self) -> None:
+        """What is promised of single values goes on, in the output's columns."""
+        writer = self.writer
+        body, spec = writer.kernel.body, writer.spec
+        live, columns = origins(spec.steps, attribute_origins(spec)), columns_at(spec)[-1]
+        for attribute, by in spec.promised:
+            origin, column = live[attribute], value_origin(columns[by])
+            about = f"arrived[{PUNCTUATION_WORDS} * p + 2] == {column}"
+            with body.block(f"if attribute == {origin.attribute} and {about}:"):
+                body.lines("told = NEVER", f"punct = arrived[{PUNCTUATION_WORDS} * p + 3]")
+                with body.block("if punct > NEVER:"):
+                    body.line(f"told = int64({writer.mapped(origin)})")
+                body.line("punct = value")
+                writer.append_punctuation(str(attribute), writer.mapped(origin))
+                body.lines(f"sent[at + 2] = {by}", "sent[at + 3] = told")
+                whose = f"arrived[{PUNCTUATION_WORDS} * p + {PUNCTUATION_WORDS + 1}]"
+                writer.append_punctuation(str(GROUP), whose)
+                null = f"arrived[{PUNCTUATION_WORDS} * p + {PUNCTUATION_WORDS + 3}]"
+                body.line(f"sent[at + 3] = {null}")
 
 
 def end_of_rows(writer: StageWriter, phase: int) -> None:

@@ -1,4 +1,5 @@
-"""The running pass-through union: its descriptor is its whole state."""
+"""The running pass-through union: its descriptor is its state, and a table of values where these
+have progress of their own."""
 
 from __future__ import annotations
 
@@ -9,14 +10,28 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import union as kernel
-from cql.executor.operators.native import CodeColumn
-from cql.executor.unit import NEVER, STRAGGLER_WORDS, Unit, Words, value_bytes
+from cql.executor.kernels import union_values
+from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.unit import (
+    DETAIL_ROW,
+    NEVER,
+    STRAGGLER_WORDS,
+    Unit,
+    Words,
+    stored_dtype,
+    value_bytes,
+)
 from cql.model import Schema
+
+#: Values for which there is room at first.
+_FEWEST = 256
 
 
 class UnionOperator:
     """``attributes``: output columns on which punctuation flows (the same index in every input);
-    ``names`` says for each port what comes there, in units of up to ``rows``."""
+    ``names`` says for each port what comes there. ``promised``: on which of the columns each value
+    of which other one has promises of its own. State: of these values ``entries``, of which
+    ``kernels.union_values`` says the words, and their ``index``."""
 
     def __init__(
         self,
@@ -24,9 +39,11 @@ class UnionOperator:
         schema: Schema,
         names: tuple[str, ...],
         attributes: tuple[int, ...],
-        rows: int,
+        workspace: Workspace,
+        promised: tuple[int, int] | None = None,
     ) -> None:
         self.name = name
+        self.state: State = {}
         self.names = names
         n, ports = len(attributes), len(names)
         self._of_ports = kernel.FIRST + kernel.OF_ATTRIBUTE * n
@@ -38,15 +55,60 @@ class UnionOperator:
             size = value_bytes(schema[column].type)
             self.descriptor[at : at + kernel.OF_ATTRIBUTE] = column, size, NEVER, NEVER
         self.descriptor[watermarks:] = NEVER
+        rows = workspace.unit_rows
         self._records = np.empty(STRAGGLER_WORDS * rows * max(1, n), np.int64)
         self.descriptor[kernel.RECORDS] = self._records.ctypes.data
         self.address = int(kernel.union.address)
+        self._workspace = workspace
+        self._is_text = False
+        self._values: Words = np.zeros(0, np.int64)
+        if promised is not None:
+            self._know_values(schema, attributes, *promised)
+
+    def _know_values(
+        self, schema: Schema, attributes: tuple[int, ...], attribute: int, by: int
+    ) -> None:
+        ports, dtype = len(self.names), stored_dtype(schema[by].type.storage)
+        self._is_text = schema[by].type.is_text
+        size = union_values.HEADER_WORDS + union_values.OF_PORT * ports
+        b = self._values = np.zeros(size, np.int64)
+        b[union_values.BY], b[union_values.COLUMN], b[union_values.PORTS] = by, attribute, ports
+        b[union_values.SIZE] = 0 if dtype == np.uint8 else dtype.itemsize
+        b[union_values.SENT] = NEVER
+        for known in (union_values.MARK, union_values.HOLDS):
+            b[union_values.HEADER_WORDS + known :: union_values.OF_PORT] = NEVER
+        d = self.descriptor
+        d[kernel.VALUES], d[kernel.VALUES_ON] = b.ctypes.data, attributes.index(attribute)
+        self._more_values(_FEWEST)
+
+    def _more_values(self, room: int) -> None:
+        b = self._values
+        width = union_values.OWN + len(self.names)
+        used = width * int(b[union_values.COUNT])
+        self._workspace.resize(self.state_bytes, 8 * (width + 1) * room, self.name)
+        entries, index = np.zeros(width * room, np.int64), np.zeros(2 * room, np.int32)
+        if used:
+            entries[:used] = self.state["entries"][:used]
+        self.state = {"entries": entries, "index": index}
+        b[union_values.ROOM] = room
+        b[[union_values.ENTRIES, union_values.INDEX]] = entries.ctypes.data, index.ctypes.data
+        union_values.renumber(b.ctypes.data)
+
+    @property
+    def knows_values(self) -> bool:
+        """Whether values have promises of their own, which may fill several units."""
+        return self._values.size > 0
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(a.nbytes for a in list(self.state.values()))
 
     def call(self, unit: Unit, out: Unit) -> int:
         raise AssertionError("a compiled operator is called by address")
 
     def provide(self, unit: Unit) -> None:
-        raise AssertionError("a union asks for nothing")
+        room = 2 * int(self._values[union_values.ROOM])
+        self._more_values(max(room, int(unit.words[DETAIL_ROW])))
 
     def error(self, unit: Unit) -> ErrorSite:
         raise RunError("a union fails no row")
@@ -55,7 +117,13 @@ class UnionOperator:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """It keeps no codes."""
+        if not self._is_text:
+            return
+        width = union_values.OWN + len(self.names)
+        used = width * int(self._values[union_values.COUNT])
+        entries = self.state["entries"][:used].reshape(-1, width)
+        entries[:, union_values.KEY] = change(entries[:, union_values.KEY].astype(np.int32))
+        union_values.renumber(self._values.ctypes.data)
 
     def too_late(self) -> list[tuple[str, int]]:
         """For each port, its rows that came below what was promised while it was idle."""
@@ -65,4 +133,8 @@ class UnionOperator:
 
     def counters(self) -> dict[str, int]:
         rows = int(self.descriptor[kernel.ROWS_SEEN])
-        return {"rows_in": rows, "rows_out": rows}
+        found = {"rows_in": rows, "rows_out": rows}
+        if self.knows_values:
+            found["values"] = int(self._values[union_values.COUNT])
+            found["values_purged"] = int(self._values[union_values.PURGED])
+        return found

@@ -162,7 +162,9 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
 def _gives_one_at_most(operator: Operator) -> bool:
     """Whether it gives one unit at the most for one that it was given."""
     operator = first_of(operator)
-    if isinstance(operator, UnionOperator | LimitOperator):
+    if isinstance(operator, UnionOperator):
+        return not operator.knows_values
+    if isinstance(operator, LimitOperator):
         return True
     if not isinstance(operator, StageOperator) or operator.spec.aggregate is not None:
         return False
