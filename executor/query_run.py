@@ -158,8 +158,9 @@ class QueryRun:
         """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
         state; its ``partitions``, with the share of the rows that the ``largest`` had. Of a run
         that is ``timed``, ``nanoseconds`` at it (of an input: reading it), of an input the mean
-        ``response`` time of its rows in nanoseconds (``responses``), and of the ordered runtime
-        what ``OperatorTime`` says."""
+        ``response`` time of its rows in nanoseconds (``responses``), of an operator the
+        punctuation that it took and passed on, and of the ordered runtime what ``OperatorTime``
+        says."""
         if self._over is not None:
             return self._over.metrics
         run = self._execution
