@@ -113,7 +113,8 @@ Progress t on an attribute promises: no later row lies below t. It comes from OR
 from WATERMARK FOR ts AS ts - INTERVAL …, from the source itself (PUNCTUATE ON ts: rows in which a
 marker is true, or cql.Punctuation between rows of an iterable), and at the end of bounded input.
 With PUNCTUATE BY column each value has progress of its own, and its windows close by that; over a
-union, by the least of what its members have promised of that value.
+union, by the least of what its members have promised of that value. Joins, ORDER BY and whatever
+else asks for progress go by what all values have passed: WITHIN behind the row furthest ahead.
 An advance above MAX ADVANCE (an hour unless declared) waits until three further rows confirm it.
 Without an end: an input that is silent for IDLE AFTER holds no other back, and HEARTBEAT lets
 progress follow the clock while a source is silent.

@@ -1,7 +1,8 @@
 """Group-wise punctuation (out-of-order paper A.1.1): PUNCTUATE BY gives each value of a column
 progress of its own. A window aggregate by window id (WID) over the stream or a union of several
 (A.2.1), grouped by that column, lets a value's groups go as soon as that value's progress has
-passed their window; what else asks for progress needs one for all rows, and is refused."""
+passed their window. Whatever else asks for progress goes by what all values have passed, which is
+right and merely later. A row is late by the progress of its own value in either case."""
 
 from __future__ import annotations
 
@@ -9,19 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cql.errors import NotSupportedError, PlanError
+from cql.errors import PlanError
+from cql.planner.catalog import Progress
 from cql.planner.choose import duration
 from cql.planner.expr import Column
+from cql.planner.logical import NUMBERED
 from cql.planner.physical import (
+    ArrivalExec,
+    BucketExec,
     FilterExec,
     KeyWindowsExec,
     LateRowsExec,
     LimitExec,
     MergeUnionExec,
     NumberExec,
+    OnTimeExec,
     Physical,
     ProjectExec,
     PunctuatedSortExec,
+    RelationExec,
     SlackExec,
     SortExec,
     SourceExec,
@@ -40,43 +47,63 @@ from cql.planner.physical_joins import (
     RelationJoinExec,
     SubqueryJoinExec,
     TableJoinExec,
+    UnnestExec,
 )
 from cql.planner.physical_progress import progress_origin, progressing, value_origin
 from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.progress import apart
 from cql.window import WindowKind
 
+#: What asks for one progress, as the plan calls it.
 _CONSUMERS = {
     MergeUnionExec: "a union in order",
-    LateRowsExec: "LATE OUTPUT",
-    LimitExec: "LIMIT",
+    PunctuatedSortExec: "a sort by time",
     SortExec: "ORDER BY",
-    PunctuatedSortExec: "ORDER BY",
     TopExec: "ORDER BY … LIMIT",
-    SlackExec: "SET slack or WATERMARK behind a query",
-    NumberExec: "a window of ROWS",
-    KeyWindowsExec: "a window of ROWS",
     SubqueryJoinExec: "a subquery",
-    LookupExec: "a subquery",
     OopJoinExec: "a join",
     WindowJoinExec: "a join",
     RelationJoinExec: "a join",
-    TableJoinExec: "a join",
     AsofJoinExec: "a join",
 }
 _WINDOWS = {
     WindowKind.SESSION: "session windows",
     WindowKind.CUMULATE: "windows with CUMULATE",
 }
+#: What lies between a window and the stream, so that values do not go one by one.
+_BETWEEN = {
+    LateRowsExec: "a window with LATE OUTPUT",
+    LimitExec: "a window behind LIMIT",
+    LookupExec: "a window behind a subquery",
+    TableJoinExec: "a window behind a join",
+    UnnestExec: "a window behind UNNEST",
+    BucketExec: "a window over windows",
+}
 
 
 def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:
-    """``root``, with the aggregates and unions that follow group-wise punctuation.
-
-    Raises NotSupportedError where something else would have to."""
+    """``root``, with the aggregates and unions that follow group-wise punctuation, and what is said
+    of the sources whose values count together."""
     if all(column_of(s) is None for s in sources(root)):
         return root
     return _settled(root, None, settings)
+
+
+def check(root: Physical) -> None:
+    """Raises PlanError where the progress that is awaited of a stream of PUNCTUATE BY, of all its
+    values, would never come: nobody says how far one of them may lie behind the others."""
+    for source in sources(root):
+        for column, progress in source.progress if column_of(source) is not None else ():
+            if source.awaited_on(column) != () and _never_passes(source, progress):
+                name = column_of(source)
+                raise PlanError(
+                    f"PUNCTUATE BY {name} over input without an end does not say how far its values"
+                    f" may be apart, and {progress.column} has no unit of which a day could be the"
+                    " default",
+                    position=source.pos,
+                    hint=f"PUNCTUATE BY {name} WITHIN 1000, or ORDERED BY {progress.column} IN"
+                    " SECONDS",
+                )
 
 
 def column_of(source: SourceExec) -> str | None:
@@ -84,18 +111,86 @@ def column_of(source: SourceExec) -> str | None:
     return source.relation.stream.by if source.relation.stream is not None else None
 
 
-def _settled(node: Physical, above: Physical | None, settings: Mapping[str, Any]) -> Physical:
-    """``above`` is the operator that takes its rows, if it asks for progress."""
-    if isinstance(node, SourceExec):
-        if above is not None and column_of(node) is not None:
-            raise _refused(node, _CONSUMERS.get(type(above), "a relation"))
-        return node
-    if isinstance(node, WidAggregateExec) and any(column_of(s) for s in _reached(node.input)):
-        above = None  # without a window, groups wait for the end of the input
-        node = node if node.window is None else _by_value(node, settings)
-    elif not isinstance(node, FilterExec | ProjectExec | UnionExec):
-        above = node
-    return with_input(node, tuple(_settled(child, above, settings) for child in inputs(node)))
+def _never_passes(source: SourceExec, progress: Progress) -> bool:
+    endless = not source.relation.bounded and progress.by_rows
+    return endless and apart(source.relation, progress) is None
+
+
+def _settled(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> Physical:
+    """``asks`` is what takes its rows and goes by one progress of all values."""
+    below: tuple[str | None, ...] = (asks,)
+    match node:
+        case SourceExec():
+            if asks is None or column_of(node) is None or not node.progress:
+                return node
+            return _together(node, asks)
+        case FilterExec() | ProjectExec() | BucketExec() | UnionExec() | UnnestExec():
+            pass
+        case LimitExec() | LateRowsExec() | OnTimeExec() | NumberExec():
+            pass
+        case WidAggregateExec():
+            node, asks = _aggregate(node, settings)
+            below = (asks,)
+        case SlackExec():
+            below = (_ARRIVAL,)
+        case KeyWindowsExec():  # counts rows
+            below = (None,)
+        case LookupExec() | TableJoinExec():
+            below = (asks, None)  # what is looked up in is read to its end
+        case OopJoinExec() if node.band is None:
+            below = (None,)  # rows stay until the inputs end
+        case SortExec() if node.window_end is None:
+            below = (None,)
+        case RelationExec() | ArrivalExec():
+            below = (asks or "a relation",)
+        case _:
+            below = (_CONSUMERS.get(type(node), asks or "a relation"),)
+    children = inputs(node)
+    below *= len(children) // len(below)
+    made = (_settled(c, a, settings) for c, a in zip(children, below, strict=True))
+    return with_input(node, tuple(made))
+
+
+#: Progress that a query makes of the order of arrival leaves that of its input out.
+_ARRIVAL = "no one: progress is made of the order of arrival (SET slack, WATERMARK behind a query)"
+
+
+def _together(source: SourceExec, asks: str) -> SourceExec:
+    """``source``, said to be asked for one progress."""
+    if asks == _ARRIVAL:
+        return replace(source, why=f"{source.why}, asked by {asks}")
+    why = f"{source.why}, but all together for {asks}"
+    column, progress = source.progress[0]
+    most = apart(source.relation, progress)
+    if progress.by_rows and most is None:
+        why += ": no progress before the end, without WITHIN"
+    elif progress.by_rows:
+        far = duration((most or 0) + progress.slack, source.schema[column].type)
+        why += f": progress is {far} behind the row furthest ahead"
+    return replace(source, why=why)
+
+
+def _aggregate(
+    node: WidAggregateExec, settings: Mapping[str, Any]
+) -> tuple[WidAggregateExec, str | None]:
+    """``node``, and what of it asks for one progress, if anything does."""
+    window = node.window
+    if window is None or window.wa is None:
+        return node, None  # groups wait for the end of the input
+    if node.input.schema[window.wa].name in NUMBERED:
+        return node, None
+    if any(column_of(s) is not None for s in _reached(node.input)):
+        return _by_value(node, settings)
+    return node, _behind_what(node.input)
+
+
+def _behind_what(node: Physical) -> str:
+    while isinstance(node, FilterExec | ProjectExec):
+        node = node.input
+    if isinstance(node, UnionExec):
+        found = (_behind_what(i) for i in node.inputs)
+        return next((f for f in found if f != "a window"), "a window")
+    return _BETWEEN.get(type(node), "a window")
 
 
 def _reached(node: Physical) -> list[SourceExec]:
@@ -144,39 +239,39 @@ def _is_column(node: Physical, column: int) -> bool:
     return True
 
 
-def _by_value(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggregateExec:
+def _by_value(
+    node: WidAggregateExec, settings: Mapping[str, Any]
+) -> tuple[WidAggregateExec, str | None]:
+    """``node`` by the progress of single values; or as it is, and why it asks for one of all."""
     window, reached = node.window, _reached(node.input)
     assert window is not None
     assert window.wa is not None
     columns = [None if (by := column_of(s)) is None else s.schema.find(by) for s in reached]
-    source = next(s for s in reached if column_of(s) is not None)
-    name = column_of(source)
+    name = next(column_of(s) for s in reached if column_of(s) is not None)
+    wanted = str(settings["window_operator"])
+    if window.wa not in progressing(node.input):
+        return node, None  # all groups wait for the end
     if window.kind is not WindowKind.SLIDING:
-        raise _refused(source, _WINDOWS.get(window.kind, "such windows"))
+        return node, _WINDOWS.get(window.kind, "such windows")
     if window.zone is not None:
-        raise _refused(source, "windows of days of a time zone")
+        return node, "windows of days of a time zone"
     own: dict[int, set[int]] = {}  # by key: the sources that it tells the values of apart
     for k, key in enumerate(node.keys):
         found = enumerate(_origins(node.input, value_origin(key)))
         own[k] = {n for n, c in found if c is not None and c == columns[n]}
     first = max(own, key=lambda k: len(own[k]), default=None)
     if first is None or not own[first]:
-        raise _refused(source, f"an aggregate that is not grouped by {name}", f"GROUP BY {name}")
+        return node, f"an aggregate that is not grouped by {name}"
     if not _is_column(node.input, window.wa):
-        what = f"windows over {node.input.schema[window.wa].name}, which is computed,"
-        raise _refused(source, what, "windows over a column of the stream")
-    wanted = str(settings["window_operator"])
+        return node, f"windows over {node.input.schema[window.wa].name}, which is computed"
     if wanted not in ("auto", "wid"):
-        raise _refused(source, f"SET window_operator = '{wanted}'", "SET window_operator = 'auto'")
-    if settings["adaptive_windows"]:
-        hint = "SET adaptive_windows = off"
-        raise _refused(source, "SET adaptive_windows = on", hint)
+        return node, f"SET window_operator = '{wanted}'"
+    if node.adaptive:
+        return node, "SET adaptive_windows = on"
     behind = [
         _behind(s, time)
         for s, time in zip(reached, _origins(node.input, window.wa, time=True), strict=True)
     ]
-    if window.wa not in progressing(node.input):
-        return node  # all groups wait for the end
     why = (
         f"{_whose(node, reached, own[first], behind)}, and its groups leave as that passes their"
         " window (PUNCTUATE BY: out-of-order paper A.1.1); groups by window id need no order"
@@ -186,25 +281,15 @@ def _by_value(node: WidAggregateExec, settings: Mapping[str, Any]) -> WidAggrega
     value = value_origin(node.keys[first])
     assert value is not None
     below, operator = _promising(node.input, window.wa, value), WindowOperator.WID
-    return replace(node, input=below, operator=operator, pane=None, flush=None, by=first, why=why)
+    made = replace(node, input=below, operator=operator, pane=None, flush=None, by=first, why=why)
+    return made, None
 
 
 def _behind(source: SourceExec, time: int | None) -> str:
-    """How far a value of a source may lie behind the rows furthest ahead, as a phrase.
-
-    Raises PlanError where nobody says so, and its progress as a whole would never come."""
-    name, stream = column_of(source), source.relation.stream
-    if name is None or stream is None or time is None:
+    """How far a value of a source may lie behind the rows furthest ahead, as a phrase."""
+    if column_of(source) is None or time is None:
         return ""
-    progress = next(p for p in stream.progress if source.schema.find(p.column) == time)
-    most = apart(source.relation, progress)
-    if most is None and not source.relation.bounded:
-        raise PlanError(
-            f"PUNCTUATE BY {name} over input without an end does not say how far its values may be"
-            f" apart, and {progress.column} has no unit of which a day could be the default",
-            position=source.pos,
-            hint=f"PUNCTUATE BY {name} WITHIN 1000, or ORDERED BY {progress.column} IN SECONDS",
-        )
+    most = apart(source.relation, dict(source.progress)[time])
     return "" if most is None else f", at most {duration(most, source.schema[time].type)} behind"
 
 
@@ -243,15 +328,3 @@ def _promising(node: Physical, attribute: int, by: int) -> Physical:
             return replace(node, input=_promising(node.input, time, value))
         case _:
             return node
-
-
-def _refused(source: SourceExec, what: str, hint: str | None = None) -> NotSupportedError:
-    name = column_of(source)
-    return NotSupportedError(
-        f"PUNCTUATE BY {name} of stream {source.name} with {what} is not supported by this version:"
-        " only windows [RANGE r SLIDE s] over the stream, or a union, let its values go one by one",
-        position=source.pos,
-        hint=hint
-        or f"FROM {source.name} [RANGE r SLIDE s] … GROUP BY {name}; or declare the"
-        " stream without it",
-    )

@@ -127,6 +127,7 @@ def plan(
     root = groupwise.settle(root, settings)
     partitioning.check(logical, root, settings)
     root = join_once(describe(rereading.settle(root, settings)))
+    groupwise.check(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     runtime = choose_runtime([root], settings, cores)
     return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)

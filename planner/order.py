@@ -245,6 +245,8 @@ def _declared_in_order(node: Physical, column: int, guarded: bool) -> bool:
             declared = dict(node.progress).get(column)
             if declared is None or not declared.by_rows or declared.slack:
                 return False
+            if node.relation.stream is not None and node.relation.stream.by is not None:
+                return False  # only the rows of one value are
             sparse = declared.every is not None or declared.marked_by is not None
             return not sparse and (guarded or max_advance(node.relation, declared) is None)
         case _:

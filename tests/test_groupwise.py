@@ -17,7 +17,7 @@ from random_cases import case_of, check
 from random_shapes import Shape, _numbered, _Writer
 
 from cql import Punctuation
-from cql.errors import BindError, NotSupportedError, PlanError, RunError
+from cql.errors import BindError, PlanError, RunError
 from cql.query import Query
 from cql.session import CqlWarning, Session
 
@@ -315,42 +315,7 @@ def test_queries_that_start_together(session: Session) -> None:
     assert found == alone
 
 
-# What is refused ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("query", "what"),
-    [
-        (f"SELECT v, count(*) FROM s {WINDOW} GROUP BY v", "not grouped by p"),
-        (f"SELECT count(*) FROM s {WINDOW}", "not grouped by p"),
-        (f"SELECT upper(p), count(*) FROM s {WINDOW} GROUP BY upper(p)", "not grouped by p"),
-        ("SELECT p, count(*) FROM s [SESSION 10] GROUP BY p", "session windows"),
-        ("SELECT p, count(*) FROM s [RANGE 20 CUMULATE 10] GROUP BY p", "CUMULATE"),
-        ("SELECT p, count(*) FROM s [RANGE 10] GROUP BY p", "a relation"),
-        (f"SELECT v, count(*) FROM u UNION s {WINDOW} GROUP BY v", "not grouped by p"),
-        ("SELECT p FROM s ORDER BY t", "ORDER BY"),
-        ("SELECT p FROM s ORDER BY v LIMIT 2", "ORDER BY"),
-        (f"SELECT p, count(*) FROM s {WINDOW} GROUP BY p EMIT CHANGES", "a relation"),
-        (f"SELECT p, count(*) FROM s {WINDOW} GROUP BY p LATE OUTPUT INTO x", "LATE OUTPUT"),
-        ("SELECT t / 10, p, count(*) FROM s GROUP BY t / 10, p", "computed"),
-    ],
-)
-def test_what_needs_one_progress_for_all(session: Session, query: str, what: str) -> None:
-    data = table([(1, "a", 1)], "t", "p", "v")
-    session.create_stream("s", data, ordered_by="t", punctuated_by="p")
-    session.create_stream("u", data, ordered_by="t")
-    with pytest.raises(NotSupportedError, match=what) as found:
-        session.sql(query)
-    assert "PUNCTUATE BY p" in found.value.message
-    assert found.value.position is not None
-
-
-@pytest.mark.parametrize("setting", ["window_operator = 'panes'", "adaptive_windows = on"])
-def test_operators_that_close_whole_windows(session: Session, setting: str) -> None:
-    session.create_stream("s", table(ROWS, "t", "p"), ordered_by="t", punctuated_by="p")
-    session.sql(f"SET {setting}")
-    with pytest.raises(NotSupportedError, match=setting.split(" ")[0]):
-        session.sql(COUNT)
+# What awaits no progress, and what cannot be -----------------------------------------------------
 
 
 def test_what_needs_no_progress_runs(session: Session) -> None:
