@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import string
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -12,7 +12,7 @@ from sqlglot import exp, parser
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import duration, foreign, nodes
+from cql.dialect import duration, nodes, unsupported
 from cql.dialect.grammar import TYPED_FUNCTIONS
 from cql.dialect.lexical import HintText, words
 from cql.dialect.tokens import (
@@ -226,7 +226,7 @@ class BaseParser(parser.Parser):
             message = f"{message[:1].lower()}{message[1:]} {near}"
         self.refuse_unexpected(message, bad or None)
 
-    def refuse_foreign(self, clauses: Mapping[foreign.Words, str | None], ahead: int = 0) -> None:
+    def refuse_unsupported(self, clauses: unsupported.Clauses, ahead: int = 0) -> None:
         """Refuses the clause of another dialect that stands here, if one does."""
         for clause, hint in clauses.items():
             if self.word_is(*clause, ahead=ahead):
@@ -236,7 +236,7 @@ class BaseParser(parser.Parser):
     def refuse_unexpected(self, message: str, token: Token | None = None) -> NoReturn:
         """Refuses with the likeliest cause: another dialect's or a misspelt clause, a missing
         comma."""
-        self.refuse_foreign(foreign.OF_QUERY)
+        self.refuse_unsupported(unsupported.OF_QUERY)
         index = self._index
         around = [self._tokens[i] for i in (index - 1, index) if 0 <= i < self._tokens_size]
         for i, suspect in zip(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import duration, foreign, nodes, sources
+from cql.dialect import duration, nodes, sources, unsupported
 from cql.dialect.lexical import HintText, words
 from cql.dialect.parser import QueryParser
 from cql.errors import did_you_mean
@@ -362,7 +362,7 @@ class CqlParser(QueryParser):
             self._read_source(args)
         if self.word_is("LOCATION"):
             self._location(args)
-        self.refuse_foreign(foreign.OF_TABLE)
+        self.refuse_unsupported(unsupported.OF_TABLE)
         args["query"] = self._query_after_as()
         self._refuse_misplaced("TABLE", args)
         files = args.get("options") or args.get("with_options")
@@ -406,7 +406,7 @@ class CqlParser(QueryParser):
                 self.accept("NOT", "ENFORCED")  # Flink's; no key is
             else:
                 named = self.word_is("CONSTRAINT")  # CONSTRAINT c CHECK (…)
-                self.refuse_foreign(foreign.OF_COLUMNS, ahead=2 if named else 0)
+                self.refuse_unsupported(unsupported.OF_COLUMNS, ahead=2 if named else 0)
                 column = self._column()
                 if column.name.lower() in seen:
                     self.refuse(f"column {column.name!r} stands here twice", token)
@@ -443,7 +443,7 @@ class CqlParser(QueryParser):
                 text = self.placed(exp.Literal.string(self._prev.text), self._prev)
                 constraint = exp.CommentColumnConstraint(this=text)
             else:
-                self.refuse_foreign(foreign.OF_COLUMN)
+                self.refuse_unsupported(unsupported.OF_COLUMN)
                 break
             constraints.append(self.placed(exp.ColumnConstraint(kind=constraint), start))
         return self.placed(exp.ColumnDef(this=name, kind=kind, constraints=constraints), token)
@@ -571,11 +571,11 @@ class CqlParser(QueryParser):
     # ----------------------------------------------------------------- the short statements
 
     def insert(self) -> exp.Expr:
-        self.refuse_foreign(foreign.OF_INSERT)
+        self.refuse_unsupported(unsupported.OF_INSERT)
         self.require("INTO", after="INSERT", whole="INSERT INTO table SELECT …")
         self._match(TokenType.TABLE)
         table = self.object_name("the name of a table")
-        self.refuse_foreign(foreign.OF_INSERT)
+        self.refuse_unsupported(unsupported.OF_INSERT)
         columns: list[exp.Expr] = []
         if self._curr.token_type == TokenType.L_PAREN and not self._next_starts_query():
             columns = self.names("a column")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from cql.dialect import foreign, nodes
+from cql.dialect import nodes, unsupported
 from cql.dialect.base_parser import BaseParser
 from cql.dialect.tokens import RELATION_TO_STREAM, WINDOW_OPEN, WINDOW_WORDS
 from cql.errors import did_you_mean
@@ -578,7 +578,7 @@ class FromParser(BaseParser):
         elif self._clause_ahead():
             return None
         else:
-            self.refuse_foreign(foreign.OF_QUERY)
+            self.refuse_unsupported(unsupported.OF_QUERY)
         if not self.at_name() or (
             not explicit
             and token.token_type != TokenType.IDENTIFIER

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 Words = tuple[str, ...]
+#: What a clause begins with, and the hint.
+Clauses = Mapping[Words, str | None]
 
 _BY_SPARK = "make the table in Spark; INSERT INTO writes into it from here, too"
 _VALUE = "write the value in each INSERT: coalesce(x, 5) fills a NULL"
@@ -17,7 +19,7 @@ _KEYS = "leave it out: no key is enforced"
 _DISTINCT = "SELECT DISTINCT keeps one row of several that are equal"
 
 #: Of a query. The first word could be read as the alias of a FROM item.
-OF_QUERY: Mapping[Words, str | None] = {
+OF_QUERY: Clauses = {
     ("TABLESAMPLE",): "a filter on a key keeps the same part of a stream in every run: k % 10 = 0",
     ("FETCH", "FIRST"): "LIMIT n, OFFSET m",
     ("FETCH", "NEXT"): "LIMIT n, OFFSET m",
@@ -32,7 +34,7 @@ OF_QUERY: Mapping[Words, str | None] = {
 }
 
 #: Behind the type of a column.
-OF_COLUMN: Mapping[Words, str | None] = {
+OF_COLUMN: Clauses = {
     ("DEFAULT",): "write the value in each INSERT: coalesce(x, 5) fills a NULL",
     ("GENERATED",): _COMPUTED,
     ("AUTO_INCREMENT",): _COMPUTED,
@@ -44,14 +46,14 @@ OF_COLUMN: Mapping[Words, str | None] = {
 }
 
 #: Among the columns of a table.
-OF_COLUMNS: Mapping[Words, str | None] = {
+OF_COLUMNS: Clauses = {
     ("CHECK", "("): _FILTER,
     ("UNIQUE", "("): _DISTINCT,
     ("FOREIGN", "KEY"): _KEYS,
 }
 
 #: Behind the columns of a table.
-OF_TABLE: Mapping[Words, str | None] = {
+OF_TABLE: Clauses = {
     ("PARTITIONED", "BY"): _BY_SPARK,
     ("CLUSTERED", "BY"): _BY_SPARK,
     ("TBLPROPERTIES",): _BY_SPARK,
@@ -61,7 +63,7 @@ OF_TABLE: Mapping[Words, str | None] = {
 }
 
 #: Behind INSERT, or behind its table.
-OF_INSERT: Mapping[Words, str | None] = {
+OF_INSERT: Clauses = {
     ("OVERWRITE",): "INSERT INTO adds rows; CREATE OR REPLACE TABLE t AS SELECT … makes it anew",
     ("BY", "NAME"): "name the columns: INSERT INTO t (b, a) SELECT …",
     ("PARTITION", "("): "the columns of the partition are columns of the table: fill them, too",
