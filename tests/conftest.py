@@ -21,13 +21,13 @@ os.environ["CQL_COMPILE_NOTICE"] = "off"
 
 _FULL = "--full"
 _SEED = "--seed"
-_MATRIX = "--write-matrix"
+_REWRITE = "--rewrite"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_FULL, action="store_true", help="the full random counts")
     parser.addoption(_SEED, type=int, default=1, help="the seed of all random tests")
-    parser.addoption(_MATRIX, action="store_true", help="write docs/spark-matrix.md anew")
+    parser.addoption(_REWRITE, action="store_true", help="write the files that tests hold")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -56,6 +56,12 @@ def full(request: pytest.FixtureRequest) -> bool:
 def seed(request: pytest.FixtureRequest) -> int:
     """The seed in the report header."""
     return int(request.config.getoption(_SEED))
+
+
+@pytest.fixture(scope="session")
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """Write the files that tests hold anew (plan goldens, the matrix of Spark's tables)?"""
+    return bool(request.config.getoption(_REWRITE))
 
 
 @pytest.fixture

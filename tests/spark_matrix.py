@@ -1,6 +1,6 @@
 """What Spark's SQL reference for tables has, each feature run in Spark and here.
 
-``docs/spark-matrix.md`` is written from it: ``pytest tests/test_spark_matrix.py --write-matrix``.
+``docs/spark-matrix.md`` is written from it: ``pytest tests/test_spark_matrix.py --rewrite``.
 """
 
 from __future__ import annotations
@@ -432,7 +432,7 @@ def document(
         "# Spark's tables, feature by feature",
         "",
         "Each line was run in Spark 4.3 and here by `tests/test_spark_matrix.py`, which holds this",
-        "file: `pytest tests/test_spark_matrix.py --write-matrix` writes it anew. *As Spark*:",
+        "file: `pytest tests/test_spark_matrix.py --rewrite` writes it anew. *As Spark*:",
         "the same rows; *refused*: by the error that is cited, and nothing is stored; *all but x*:",
         "the other columns can be read, and the reason is what `DESCRIBE` says of `x`.",
     ]

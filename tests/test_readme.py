@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import readme_tools
+from plans import goldens
 from readme_tools import README, Block, Runner, comparable
 
 from cql.dialect import ddl
@@ -27,11 +28,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def toured(folder: Path) -> Iterator[tuple[Runner, list[tuple[Block, str]]]]:
+def plans() -> list[str]:
+    """Each query of the blocks in ``toured``, with its plan."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def toured(folder: Path, plans: list[str]) -> Iterator[tuple[Runner, list[tuple[Block, str]]]]:
     """All blocks but those of Spark have run, in order, in one namespace."""
     runner = Runner()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        goldens.record(patch, plans)
         shown = [(block, runner.run(block)) for block in BLOCKS if not block.spark]
         yield runner, shown
     runner.names["session"].close()
@@ -66,6 +74,11 @@ def test_snippets(toured: tuple[Runner, list[tuple[Block, str]]]) -> None:
     _, shown = toured
     for block, output in shown:
         agree(block, output)
+
+
+@pytest.mark.usefixtures("toured")
+def test_plans(plans: list[str], rewrite: bool) -> None:
+    goldens.agree("readme.txt", "\n".join(plans), rewrite=rewrite)
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ import cql
 pytestmark = pytest.mark.spark
 
 
-def test_every_feature_is_right_or_refused(spark: Any, pytestconfig: pytest.Config) -> None:
+def test_every_feature_is_right_or_refused(spark: Any, rewrite: bool) -> None:
     session = cql.connect(spark)
     session.on_notice = lambda text: None
     faults: list[str] = []
@@ -27,6 +27,6 @@ def test_every_feature_is_right_or_refused(spark: Any, pytestconfig: pytest.Conf
     matrix.clean(spark)
     assert not faults, "\n".join(faults)
     text = matrix.document(features, statements)
-    if pytestconfig.getoption("--write-matrix"):
+    if rewrite:
         matrix.DOCUMENT.write_text(text, "utf-8")
     assert matrix.DOCUMENT.read_text("utf-8") == text
