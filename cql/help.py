@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cql.errors import CqlError, did_you_mean
-from cql.settings import SETTINGS
+from cql.settings import FOR_EXPERIMENTS, SETTINGS, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ From Python: query.explain('physical').""",
   SELECT /*+ name(value) */   for this query alone
 
 On the command line: cql run FILE --set name=value. From Python: cql.connect(name=value).
-\\help SETTINGS describes all of them.""",
+\\help SETTINGS describes all of them; those for experiments come last.""",
         (
             "SET runtime = fifo",
             "SET max_state = '2 GB'",
@@ -270,13 +270,20 @@ Tab completes keywords, tables, columns and settings; Up and Ctrl-R search the h
 
 
 def _settings_page() -> Page:
-    lines = []
-    for setting in SETTINGS.values():
-        lines += [f"  {setting.name} = {setting.format(setting.default)}", _indented(setting.help)]
-        lines.append(_indented(f"Takes {setting.takes()}."))
-        if setting.later:
-            lines.append(_indented(f"Not supported yet: {', '.join(setting.later)}."))
+    for_use = [s for s in SETTINGS.values() if not s.experiment]
+    experiments = [s for s in SETTINGS.values() if s.experiment]
+    heading = f"{FOR_EXPERIMENTS.capitalize()}, which compare the mechanisms of the papers:"
+    lines = [*_described(for_use), "", heading, "", *_described(experiments)]
     return Page("SETTINGS", "all settings, with their defaults", "\n".join(lines))
+
+
+def _described(settings: Iterable[Setting]) -> Iterator[str]:
+    for setting in settings:
+        yield f"  {setting.name} = {setting.format(setting.default)}"
+        yield _indented(setting.help)
+        yield _indented(f"Takes {setting.takes()}.")
+        if setting.later:
+            yield _indented(f"Not supported yet: {', '.join(setting.later)}.")
 
 
 def _indented(text: str) -> str:

@@ -51,12 +51,13 @@ def show(session: Session, bound: st.Show) -> Result:
 
 
 def settings(current: Settings, name: str | None) -> Result:
-    """One setting, or all: value, default, what it takes, what it does."""
+    """One setting, or all: value, default, what it takes, its category, what it does."""
     chosen = [s for s in SETTINGS.values() if name is None or s.name == name]
     rows = (
-        (s.name, s.format(current[s.name]), s.format(s.default), s.takes(), s.help) for s in chosen
+        (s.name, s.format(current[s.name]), s.format(s.default), s.takes(), s.category, s.help)
+        for s in chosen
     )
-    return Result(("setting", "value", "default", "takes", "help"), tuple(rows))
+    return Result(("setting", "value", "default", "takes", "category", "help"), tuple(rows))
 
 
 def describe(session: Session, bound: st.Describe) -> Result:

@@ -19,6 +19,9 @@ from typing import Any
 from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
 from cql.policy import parse_slack
 
+#: The heading of settings that compare mechanisms.
+FOR_EXPERIMENTS = "for experiments"
+
 
 class SettingType(Enum):
     CHOICE = "choice"
@@ -34,7 +37,8 @@ class SettingType(Enum):
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of the table. ``later`` are values that are known and not supported by this version;
-    ``low`` and ``high`` bound an integer or a size, both included."""
+    ``low`` and ``high`` bound an integer or a size, both included. An ``experiment`` compares
+    mechanisms, as the papers' figures do; it is obeyed like the others and listed after them."""
 
     name: str
     type: SettingType
@@ -44,6 +48,12 @@ class Setting:
     later: tuple[str, ...] = ()
     low: int = 1
     high: int = 2**62
+    experiment: bool = False
+
+    @property
+    def category(self) -> str:
+        """Under which heading it is listed."""
+        return FOR_EXPERIMENTS if self.experiment else "for use"
 
     def parse(self, value: Any, position: Position | None = None) -> str | float | bool:
         """``value`` (text, or a Python value) as this setting keeps it.
@@ -226,8 +236,8 @@ def _setting(kind: SettingType, default: str | float | bool, help: str, **more: 
     return dataclasses.field(default=default, metadata={_SETTING: (kind, default, help, more)})
 
 
-def _choice(default: str, help: str, *choices: str, later: tuple[str, ...] = ()) -> Any:
-    return _setting(SettingType.CHOICE, default, help, choices=(default, *choices), later=later)
+def _choice(default: str, help: str, *choices: str, **more: Any) -> Any:
+    return _setting(SettingType.CHOICE, default, help, choices=(default, *choices), **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +277,6 @@ class Settings(Mapping[str, Any]):
         " without a partner that leave a few at a time, EMIT CHANGES.",
         high=65_536,
     )
-    slice_us: int = _setting(
-        SettingType.INTEGER,
-        1_000,
-        "Microseconds that an operator runs on before another one has its turn, under fifo_slice;"
-        " that a worker stays with one, under ordered.",
-        high=10_000_000,
-    )
     fuse: bool = _setting(
         SettingType.FLAG,
         True,
@@ -289,45 +292,11 @@ class Settings(Mapping[str, Any]):
         "two_level",
         "buffered",
     )
-    shared_windows: bool = _setting(
-        SettingType.FLAG,
-        True,
-        "Queries that start together share the panes of windows that differ in RANGE, SLIDE and"
-        " OFFSET only.",
-    )
     adaptive_windows: bool = _setting(
         SettingType.FLAG,
         False,
         "Windowed aggregates change over between wid, panes and buffered as rows and groups per "
         "window change.",
-    )
-    flush: str = _choice(
-        "slow",
-        "When groups of closed windows leave two_level: at_once, slow (one for every flush_every "
-        "rows), lazy (two for each that a newer group pushes out), in_order_slow (as an in-order "
-        "architecture must).",
-        "at_once",
-        "lazy",
-        "in_order_slow",
-    )
-    flush_every: int = _setting(
-        SettingType.INTEGER,
-        160,
-        "Rows for which flush = slow lets one group of a closed window leave.",
-        high=1_000_000_000,
-    )
-    flush_windows: int = _setting(
-        SettingType.INTEGER,
-        2,
-        "Windows that may close before all groups of an earlier one have left two_level.",
-        low=0,
-        high=1_000_000,
-    )
-    low_level_entries: int = _setting(
-        SettingType.INTEGER,
-        65_536,
-        "Groups that the low level of two_level holds (a power of two, or the next one).",
-        high=1 << 26,
     )
     union_operator: str = _choice(
         "auto",
@@ -335,12 +304,6 @@ class Settings(Mapping[str, Any]):
         "auto takes pass_through unless what is above needs order.",
         "pass_through",
         "merge",
-    )
-    order_enforcement: str = _choice(
-        "none",
-        "sort puts rows in order before a windowed aggregate sees them, as an in-order architecture"
-        " must; the windows need it not.",
-        "sort",
     )
     slack: str = _setting(
         SettingType.SLACK,
@@ -365,83 +328,11 @@ class Settings(Mapping[str, Any]):
         " takes the query's.",
         "written",
     )
-    multiway_join: str = _choice(
-        "single",
-        "Joins in order of more than two streams: single is one operator, pipeline one for each "
-        "two inputs.",
-        "pipeline",
-    )
-    join_alpha: float = _setting(
-        SettingType.SHARE,
-        0.3,
-        "Filter-Order is chosen, and adaptive changes over to it, where c·w·λ1·λ2 is as much: the "
-        "share of Sync-Filter's response time that is spared is then α / (1 + α) at least.",
-    )
-    join_cost: int = _setting(
-        SettingType.INTEGER,
-        0,
-        "Nanoseconds to join two rows, the c of c·w·λ1·λ2; 0: measured, as the time that a row "
-        "takes for each row of the window that it is looked up in.",
-        low=0,
-        high=1_000_000_000,
-    )
-    join_punctuation: str = _choice(
-        "auto",
-        "What closes groups of both times of a join: auto takes joint punctuation, which needs not"
-        " wait for the band, where there is any.",
-        "individual",
-        "joint",
-    )
-    join_flush: str = _choice(
-        "slow",
-        "When rows of outer and anti joins of streams leave for which no partner can come any more:"
-        " slow (about two for each row that comes), at_once.",
-        "at_once",
-    )
     table_refresh: str = _setting(
         SettingType.TIME,
         "off",
         "How often a table that a stream without an end is joined with is read again, if it has"
         " changed; off: never.",
-    )
-    queue: str = _choice(
-        "append",
-        "Queue at the inputs of a query.",
-        later=("append_shed_random", "fifo", "in_place", "linecutting"),
-    )
-    scheduler: str = _choice(
-        "ct",
-        "Which operator a worker of the ordered runtime takes next: ct, the one with the lowest"
-        " throughput; lp, the last that has inputs; et, the one whose inputs will take longest;"
-        " qst, the first whose outputs do not pile up; ct_printed, ct with the equation as its"
-        " paper prints it, which leaves operators behind that have few outputs.",
-        "lp",
-        "et",
-        "qst",
-        "ct_printed",
-    )
-    lp_threshold: int = _setting(
-        SettingType.INTEGER,
-        1,
-        "Inputs that wait at an operator that scheduler = lp takes: the last operator with as many,"
-        " or, where none has as many, the last that has any (ordered-multicore paper, section"
-        " 6.2).",
-        high=1_000_000,
-    )
-    qst_capacity: int = _setting(
-        SettingType.INTEGER,
-        256,
-        "Outputs of all operators that may wait under scheduler = qst, the C of equation 1; each"
-        " has a share by how many come of one input of the query.",
-        high=1_000_000_000,
-    )
-    ct_window_us: int = _setting(
-        SettingType.INTEGER,
-        0,
-        "Microseconds over which scheduler = ct compares throughput, the window of equation 3; 0:"
-        " 100 slices (slice_us).",
-        low=0,
-        high=1_000_000_000,
     )
     partitions: int = _setting(
         SettingType.INTEGER,
@@ -450,30 +341,6 @@ class Settings(Mapping[str, Any]):
         " BY does not say it; 0: as few as even out the keys of a sample, or two for each worker"
         " where there is none (if a plan has joins, up to four workers: one); with one worker,"
         " none.",
-        low=0,
-        high=256,
-    )
-    worklist: str = _choice(
-        "hybrid",
-        "How workers of the ordered runtime share the partitions of an operator (its paper, section"
-        " 4): hybrid keeps the order of arrival with a master queue; partitioned has none; shared"
-        " locks one queue.",
-        "partitioned",
-        "shared",
-    )
-    reorder: str = _choice(
-        "non_blocking",
-        "How workers of the ordered runtime put their outputs in order (its paper's figures 4 and"
-        " 2): lock_based makes them wait for each other.",
-        "lock_based",
-    )
-    reorder_buffer: int = _setting(
-        SettingType.INTEGER,
-        0,
-        "Inputs of an operator that may be taken before the outputs of the first of them have left,"
-        " the size of its reorder buffer (ordered-multicore paper, section 3): a power of two, or"
-        " the next one. As many wait at an operator at most. 0: the power of two above two for"
-        " each worker.",
         low=0,
         high=256,
     )
@@ -520,6 +387,172 @@ class Settings(Mapping[str, Any]):
         "auto", "Progress on the terminal; auto shows it where one is attached.", "on", "off"
     )
 
+    # For experiments: what exists to compare the mechanisms of the papers.
+
+    shared_windows: bool = _setting(
+        SettingType.FLAG,
+        True,
+        "Queries that start together share the panes of windows that differ in RANGE, SLIDE and"
+        " OFFSET only.",
+        experiment=True,
+    )
+    order_enforcement: str = _choice(
+        "none",
+        "sort puts rows in order before a windowed aggregate sees them, as an in-order architecture"
+        " must; the windows need it not.",
+        "sort",
+        experiment=True,
+    )
+    flush: str = _choice(
+        "slow",
+        "When groups of closed windows leave two_level: at_once, slow (one for every flush_every "
+        "rows), lazy (two for each that a newer group pushes out), in_order_slow (as an in-order "
+        "architecture must).",
+        "at_once",
+        "lazy",
+        "in_order_slow",
+        experiment=True,
+    )
+    flush_every: int = _setting(
+        SettingType.INTEGER,
+        160,
+        "Rows for which flush = slow lets one group of a closed window leave.",
+        high=1_000_000_000,
+        experiment=True,
+    )
+    flush_windows: int = _setting(
+        SettingType.INTEGER,
+        2,
+        "Windows that may close before all groups of an earlier one have left two_level.",
+        low=0,
+        high=1_000_000,
+        experiment=True,
+    )
+    low_level_entries: int = _setting(
+        SettingType.INTEGER,
+        65_536,
+        "Groups that the low level of two_level holds (a power of two, or the next one).",
+        high=1 << 26,
+        experiment=True,
+    )
+    multiway_join: str = _choice(
+        "single",
+        "Joins in order of more than two streams: single is one operator, pipeline one for each "
+        "two inputs.",
+        "pipeline",
+        experiment=True,
+    )
+    join_alpha: float = _setting(
+        SettingType.SHARE,
+        0.3,
+        "Filter-Order is chosen, and adaptive changes over to it, where c·w·λ1·λ2 is as much: the "
+        "share of Sync-Filter's response time that is spared is then α / (1 + α) at least.",
+        experiment=True,
+    )
+    join_cost: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Nanoseconds to join two rows, the c of c·w·λ1·λ2; 0: measured, as the time that a row "
+        "takes for each row of the window that it is looked up in.",
+        low=0,
+        high=1_000_000_000,
+        experiment=True,
+    )
+    join_punctuation: str = _choice(
+        "auto",
+        "What closes groups of both times of a join: auto takes joint punctuation, which needs not"
+        " wait for the band, where there is any.",
+        "individual",
+        "joint",
+        experiment=True,
+    )
+    join_flush: str = _choice(
+        "slow",
+        "When rows of outer and anti joins of streams leave for which no partner can come any more:"
+        " slow (about two for each row that comes), at_once.",
+        "at_once",
+        experiment=True,
+    )
+    queue: str = _choice(
+        "append",
+        "Queue at the inputs of a query.",
+        later=("append_shed_random", "fifo", "in_place", "linecutting"),
+        experiment=True,
+    )
+    slice_us: int = _setting(
+        SettingType.INTEGER,
+        1_000,
+        "Microseconds that an operator runs on before another one has its turn, under fifo_slice;"
+        " that a worker stays with one, under ordered.",
+        high=10_000_000,
+        experiment=True,
+    )
+    scheduler: str = _choice(
+        "ct",
+        "Which operator a worker of the ordered runtime takes next: ct, the one with the lowest"
+        " throughput; lp, the last that has inputs; et, the one whose inputs will take longest;"
+        " qst, the first whose outputs do not pile up; ct_printed, ct with the equation as its"
+        " paper prints it, which leaves operators behind that have few outputs.",
+        "lp",
+        "et",
+        "qst",
+        "ct_printed",
+        experiment=True,
+    )
+    lp_threshold: int = _setting(
+        SettingType.INTEGER,
+        1,
+        "Inputs that wait at an operator that scheduler = lp takes: the last operator with as many,"
+        " or, where none has as many, the last that has any (ordered-multicore paper, section"
+        " 6.2).",
+        high=1_000_000,
+        experiment=True,
+    )
+    qst_capacity: int = _setting(
+        SettingType.INTEGER,
+        256,
+        "Outputs of all operators that may wait under scheduler = qst, the C of equation 1; each"
+        " has a share by how many come of one input of the query.",
+        high=1_000_000_000,
+        experiment=True,
+    )
+    ct_window_us: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Microseconds over which scheduler = ct compares throughput, the window of equation 3; 0:"
+        " 100 slices (slice_us).",
+        low=0,
+        high=1_000_000_000,
+        experiment=True,
+    )
+    worklist: str = _choice(
+        "hybrid",
+        "How workers of the ordered runtime share the partitions of an operator (its paper, section"
+        " 4): hybrid keeps the order of arrival with a master queue; partitioned has none; shared"
+        " locks one queue.",
+        "partitioned",
+        "shared",
+        experiment=True,
+    )
+    reorder: str = _choice(
+        "non_blocking",
+        "How workers of the ordered runtime put their outputs in order (its paper's figures 4 and"
+        " 2): lock_based makes them wait for each other.",
+        "lock_based",
+        experiment=True,
+    )
+    reorder_buffer: int = _setting(
+        SettingType.INTEGER,
+        0,
+        "Inputs of an operator that may be taken before the outputs of the first of them have left,"
+        " the size of its reorder buffer (ordered-multicore paper, section 3): a power of two, or"
+        " the next one. As many wait at an operator at most. 0: the power of two above two for"
+        " each worker.",
+        low=0,
+        high=256,
+        experiment=True,
+    )
+
     @classmethod
     def of(cls, **values: Any) -> Settings:
         """The defaults with ``values``; raises SettingError for unknown names and bad values."""
@@ -563,7 +596,7 @@ def _rows() -> Iterator[tuple[str, Setting]]:
         yield field.name, Setting(field.name, kind, default, help, **more)
 
 
-#: The table, in the order in which it is documented.
+#: The table, in the order in which it is documented: those for experiments come last.
 SETTINGS: Mapping[str, Setting] = dict(_rows())
 
 

@@ -170,13 +170,14 @@ def comparable(output: str) -> str:
 # --------------------------------------------------------------------------- made from the code
 
 
-def settings_table() -> str:
+def settings_table(experiments: bool = False) -> str:
     from cql.settings import SETTINGS
 
     rows = ["| setting | default | takes | what it does |", "|---|---|---|---|"]
     for s in SETTINGS.values():
-        later = f" (later: {', '.join(s.later)})" if s.later else ""
-        rows.append(f"| `{s.name}` | `{s.format(s.default)}` | {s.takes()}{later} | {s.help} |")
+        if s.experiment == experiments:
+            later = f" (later: {', '.join(s.later)})" if s.later else ""
+            rows.append(f"| `{s.name}` | `{s.format(s.default)}` | {s.takes()}{later} | {s.help} |")
     return "\n".join(rows)
 
 
@@ -211,6 +212,7 @@ def _filled(text: str) -> str:
 
 MADE = {
     "settings": settings_table,
+    "settings for experiments": lambda: settings_table(experiments=True),
     "functions": function_list,
     "later aggregates": later_aggregates,
     "not replayable": not_replayable,

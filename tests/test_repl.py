@@ -33,6 +33,7 @@ from cql.repl.screen import Feed, Screen, Stopped, status_line
 from cql.repl.shell import Shell, make_prompt
 from cql.repl.text import is_complete, tokens
 from cql.session import Session
+from cql.settings import SETTINGS
 
 FLIGHTS = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", "UTC")), "origin": ["JFK", "LGA"]})
 
@@ -177,7 +178,13 @@ def test_completion() -> None:
     assert offered("SELECT * FROM db.") == ["late"]
     assert "count" in offered("SELECT cou")
     assert offered("SET run") == ["runtime"]
+    assert offered("SET ") == list(SETTINGS)
+    assert offered("SET j") == [
+        *("join_operator", "join_order"),
+        *("join_alpha", "join_cost", "join_punctuation", "join_flush"),
+    ]
     assert "fifo_slice" in offered("SET runtime = ")
+    assert offered("SET worklist = s") == ["shared"]
     assert offered("SET fuse = o") == ["on", "off"]
     assert offered("SHOW ST") == ["STREAMS"]
     assert offered("EXPLAIN an")[0] == "analyze"
@@ -241,6 +248,14 @@ def test_unknown_topic() -> None:
         help.page("windw")
     assert "WINDOW" in str(caught.value)
     assert help.page("group  by;").topic == "SELECT"
+
+
+def test_help_lists_settings_for_experiments_behind_a_heading() -> None:
+    before, heading, after = help.page("settings").body.partition("\nFor experiments")
+    assert heading
+    for part, experiment in ((before, False), (after, True)):
+        named = re.findall(r"^  (\w+) = ", part, re.MULTILINE)
+        assert named == [s.name for s in SETTINGS.values() if s.experiment == experiment]
 
 
 # --------------------------------------------------------------------------- the screen

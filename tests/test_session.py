@@ -439,7 +439,11 @@ def test_set_show_reset(session: Session) -> None:
     assert session.settings.morsel_rows == 65_536
     session.sql("RESET")
     assert session.settings == Settings()
-    assert len(rows(session.sql("SHOW SETTINGS"))) == len(Settings())
+    shown = rows(session.sql("SHOW SETTINGS"))
+    assert [row["setting"] for row in shown] == list(Settings())
+    assert (shown[0]["category"], shown[-1]["category"]) == ("for use", "for experiments")
+    (row,) = rows(session.sql("SET worklist"))
+    assert row["category"] == "for experiments"
     session.set("workers", 1)
     with pytest.raises(NotSupportedError):
         session.sql("SET runtime = simulation")

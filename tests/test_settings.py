@@ -134,6 +134,20 @@ def test_assignments() -> None:
             parse_assignment(bad)
 
 
+def test_settings_for_experiments_come_last() -> None:
+    categories = [s.category for s in SETTINGS.values()]
+    assert list(dict.fromkeys(categories)) == ["for use", "for experiments"]
+    assert categories == sorted(categories, reverse=True)
+    experiments = [s.name for s in SETTINGS.values() if s.experiment]
+    assert experiments == [
+        *("shared_windows", "order_enforcement"),
+        *("flush", "flush_every", "flush_windows", "low_level_entries"),
+        *("multiway_join", "join_alpha", "join_cost", "join_punctuation", "join_flush"),
+        *("queue", "slice_us", "scheduler", "lp_threshold", "qst_capacity", "ct_window_us"),
+        *("worklist", "reorder", "reorder_buffer"),
+    ]
+
+
 def test_types_are_all_used() -> None:
     assert {s.type for s in SETTINGS.values()} == set(SettingType)
 

@@ -137,7 +137,8 @@ class CqlCompleter(Completer):
 
 def _settings(said: list[Token]) -> Iterator[tuple[str, str]]:
     if len(said) == 1:
-        yield from ((s.name, s.takes()) for s in SETTINGS.values())
+        for s in SETTINGS.values():  # those for experiments come last
+            yield s.name, f"{s.category}: {s.takes()}" if s.experiment else s.takes()
     elif said[0].text.upper() == "SET" and said[-1].text == "=":
         setting = SETTINGS.get(said[1].text.lower())
         if setting is not None:
