@@ -1,4 +1,4 @@
-"""Plans as files, reviewed like code: ``pytest tests/plans tests/test_readme.py --rewrite`` writes
+"""Plans as files, reviewed like code: ``pytest tests/plans tests/test_docs.py --rewrite`` writes
 them anew."""
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ def record(patch: pytest.MonkeyPatch, plans: list[str]) -> None:
 
 
 def agree(path: Path | str, text: str, *, rewrite: bool) -> None:
-    """``text`` is what the golden file holds; with ``rewrite`` the file is written.
+    """``text`` is what the golden file holds (there is none of an empty text); with ``rewrite`` the
+    file is written.
 
     Raises AssertionError: they differ, or there is no such file."""
     path = FOLDER / path
-    if rewrite:
+    if rewrite and text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
+    elif rewrite:
+        path.unlink(missing_ok=True)
     held = path.read_text("utf-8") if path.exists() else ""
     assert text == held, f"the plan in {path.name} has changed; --rewrite writes it, read the diff"

@@ -1,10 +1,15 @@
-"""The README as data: its blocks, running them, and the parts that are made from the code.
+"""The documentation as data: the blocks of its pages, running them, and the parts that are made
+from the code.
 
-``python tests/readme_tools.py`` writes the made parts and the outputs that the blocks give now
-into the README (``--spark``: those of the Spark blocks too); the tests compare both.
+The pages are the README and every page in ``docs/``. ``python tests/docs_tools.py [PAGE …]`` writes
+the made parts, and the outputs that the blocks give now, into the named pages, or into all of them
+(``--spark``: those of the Spark blocks too). The tests compare both.
 
 A fenced block of ``python``, ``sql``, ``console`` or ``sh`` runs; the ``text`` block behind it is
 its output. ``<!-- spark -->`` in front of a block: it needs Spark. ``sql name.cql`` is a file.
+
+Each page is a tour of its own, with its own session and working directory. A page of ``docs/``
+begins with what the README has above ``<!-- set-up of the other pages ends here -->``.
 """
 
 from __future__ import annotations
@@ -15,13 +20,18 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+#: The blocks of the README above it have run when a page of ``docs/`` begins.
+COMMON = "<!-- set-up of the other pages ends here -->"
 RUNS = ("python", "sql", "console", "sh")
 SPARK = "<!-- spark -->"
 _PROMPT, _MORE = "cql> ", "...> "
@@ -41,8 +51,30 @@ class Block:
     output_lines: tuple[int, int]
 
 
-def blocks(readme: str) -> list[Block]:
-    lines = readme.split("\n")
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page as it was when it was read. ``name`` is its path below the top folder."""
+
+    path: Path
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def blocks(self) -> list[Block]:
+        return blocks(self.text)
+
+
+def pages() -> list[Page]:
+    """The README first, then those of ``docs/`` in the order of their paths."""
+    paths = (README, *sorted(DOCS.rglob("*.md")))
+    return [Page(path, path.read_text("utf-8")) for path in paths]
+
+
+def blocks(text: str) -> list[Block]:
+    lines = text.split("\n")
     fences = list(_fences(lines))
     found = []
     for k, (start, end, info) in enumerate(fences):
@@ -76,11 +108,20 @@ def _fences(lines: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 class Runner:
-    """Runs blocks in order: python in one namespace, statements in the session that it made. The
-    working directory is the caller's business: blocks write files into it."""
+    """Runs the blocks of a page in order: python in one namespace, statements in the session that
+    it made. The working directory is the caller's business: blocks write files into it."""
 
-    def __init__(self) -> None:
-        self.names: dict[str, Any] = {"__name__": "readme"}
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.names: dict[str, Any] = {"__name__": "docs"}
+        if page.path != README:
+            readme = README.read_text("utf-8")
+            assert COMMON in readme
+            for block in blocks(readme[: readme.index(COMMON)]):
+                self.run(block)
+
+    def close(self) -> None:
+        self.names["session"].close()
 
     def run(self, block: Block) -> str:
         """What the block prints, without trailing spaces."""
@@ -99,14 +140,14 @@ class Runner:
         return "\n".join(line.rstrip() for line in shown.rstrip("\n").split("\n"))
 
     def _python(self, block: Block) -> str:
-        code = compile("\n" * block.line + block.text, README.name, "exec")
+        code = compile("\n" * block.line + block.text, self.page.name, "exec")
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(code, self.names)
         return out.getvalue()
 
     def statements(self, text: str) -> str:
-        """What the shell shows for ``text``, in the session of the README."""
+        """What the shell shows for ``text``, in the session of the page."""
         from cql import render
         from cql.repl.shell import Shell
 
@@ -219,59 +260,79 @@ MADE = {
 }
 
 
-def part(readme: str, name: str) -> str:
-    """What stands between ``<!-- name -->`` and ``<!-- end name -->``."""
-    found = _part(name).search(readme)
-    assert found, f"the README has no part <!-- {name} --> … <!-- end {name} -->"
+def page_of(name: str) -> Page:
+    """The one page that has the part ``name``."""
+    found = [page for page in pages() if _part(name).search(page.text)]
+    assert len(found) == 1, f"pages with <!-- {name} --> … <!-- end {name} -->: {len(found)}"
+    return found[0]
+
+
+def part(name: str) -> str:
+    """What stands between ``<!-- name -->`` and ``<!-- end name -->``, on the page that has it."""
+    found = _part(name).search(page_of(name).text)
+    assert found
     return found.group(1).strip("\n")
 
 
-def with_part(readme: str, name: str, inside: str) -> str:
-    made = f"<!-- {name} -->\n{inside}\n<!-- end {name} -->"
-    return _part(name).sub(lambda _: made, readme)
+def with_parts(text: str) -> str:
+    """``text`` with the made parts that it has as the code makes them."""
+    for name, make in MADE.items():
+        made = f"<!-- {name} -->\n{make()}\n<!-- end {name} -->"
+        text = _part(name).sub(lambda _, made=made: made, text)
+    return text
 
 
 def _part(name: str) -> re.Pattern[str]:
     return re.compile(f"<!-- {name} -->\n(.*?)<!-- end {name} -->", re.DOTALL)
 
 
-def examples(readme: str, name: str) -> list[str]:
+def examples(name: str) -> list[str]:
     """The example of each row of a table: what stands in its last column."""
-    rows = [r for r in part(readme, name).split("\n") if r.startswith("| ")][1:]
+    rows = [r for r in part(name).split("\n") if r.startswith("| ")][1:]
     return [re.findall(r"`([^`]+)`", row)[-1] for row in rows]
 
 
 # --------------------------------------------------------------------------- rewriting
 
 
-def with_outputs(readme: str, outputs: Iterable[tuple[Block, str]]) -> str:
-    lines = readme.split("\n")
+def with_outputs(text: str, outputs: Iterable[tuple[Block, str]]) -> str:
+    lines = text.split("\n")
     for block, shown in sorted(outputs, key=lambda pair: -pair[0].line):
         start, end = block.output_lines
         lines[start:end] = shown.split("\n")
     return "\n".join(lines)
 
 
-def main(arguments: list[str]) -> None:
-    import tempfile
-
-    readme = README.read_text("utf-8")
-    for name, make in MADE.items():
-        readme = with_part(readme, name, make())
-    runner, outputs = Runner(), []
+def rewrite(path: Path, spark: bool) -> int:
+    """Writes the page anew; the number of outputs that changed."""
+    text = with_parts(path.read_text("utf-8"))
+    page = Page(path, text)
+    outputs = []
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_DATA_HOME"] = folder
         os.chdir(folder)
-        for block in blocks(readme):
-            if block.spark and "--spark" not in arguments:
-                continue
-            shown = runner.run(block)
-            if block.output is not None and comparable(shown) != comparable(block.output):
-                outputs.append((block, shown))
-        os.chdir(home)
-    README.write_text(with_outputs(readme, outputs), encoding="utf-8")
-    print(f"{len(outputs)} outputs changed")
+        try:
+            runner = Runner(page)
+            for block in page.blocks:
+                if block.spark and not spark:
+                    continue
+                shown = runner.run(block)
+                if block.output is not None and comparable(shown) != comparable(block.output):
+                    outputs.append((block, shown))
+            if "session" in runner.names:
+                runner.close()
+        finally:
+            os.chdir(home)
+    path.write_text(with_outputs(text, outputs), encoding="utf-8")
+    return len(outputs)
+
+
+def main(arguments: list[str]) -> None:
+    named = [Path(a).resolve() for a in arguments if a != "--spark"]
+    for path in named or [page.path for page in pages()]:
+        changed = rewrite(path, "--spark" in arguments)
+        print(f"{path.relative_to(ROOT)}: {changed} outputs changed")
 
 
 if __name__ == "__main__":
