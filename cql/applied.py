@@ -328,7 +328,6 @@ RULES: Mapping[str, Rule] = {
     "join_order": _join_order,
     "table_refresh": _table_refresh,
     "partitions": _partitions,
-    "time_zone": _always,
     "function_timeout": _function_timeout,
     "max_state": _always,
     "max_overlap": _always,

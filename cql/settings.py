@@ -95,8 +95,6 @@ class Setting:
             case SettingType.FLAG:
                 return "on, off"
             case SettingType.INTEGER:
-                if self.low == self.high:
-                    return f"{self.low}"
                 return (
                     f"{self.low:,} to {self.high:,}" if self.high < 2**62 else f"from {self.low:,}"
                 )
@@ -148,8 +146,6 @@ class Setting:
         raise self._refuse(value, position)
 
     def _bounded(self, number: int | None, value: Any, position: Position | None) -> int:
-        if number is not None and number > self.high and self.later:
-            raise self._not_yet(value, position)
         if number is None or not self.low <= number <= self.high:
             raise self._refuse(value, position)
         return number
@@ -343,9 +339,6 @@ class Settings(Mapping[str, Any]):
         " none.",
         low=0,
         high=256,
-    )
-    time_zone: str = _choice(
-        "UTC", "Time zone of dates, of printed times, and of windows without TIME ZONE."
     )
     function_timeout: str = _setting(
         SettingType.TIME,
@@ -600,15 +593,24 @@ def _rows() -> Iterator[tuple[str, Setting]]:
 SETTINGS: Mapping[str, Setting] = dict(_rows())
 
 
+#: What other engines call the time zone of a session.
+_TIME_ZONES = ("time_zone", "timezone", "spark.sql.session.timezone", "table.local_time_zone")
+#: What their users are told.
+ALWAYS_UTC = (
+    "the time zone is always UTC: leave it out; a window takes a zone of its own:"
+    " [RANGE 1 day SLIDE 1 day TIME ZONE 'Europe/Prague']"
+)
+
+
 def find_setting(name: str, position: Position | None = None) -> Setting:
     """The row of that name (case, ``-`` and ``_`` do not matter); SettingError with candidates."""
     setting = SETTINGS.get(_word(name))
     if setting is None:
+        hint = ALWAYS_UTC if _word(name) in _TIME_ZONES else did_you_mean(_word(name), SETTINGS)
         raise SettingError(
             f"there is no setting {name}",
             position=position,
-            hint=did_you_mean(_word(name), SETTINGS)
-            or "SHOW SETTINGS or \\help SETTINGS lists them",
+            hint=hint or "SHOW SETTINGS or \\help SETTINGS lists them",
         )
     return setting
 

@@ -21,7 +21,7 @@ TOLD = "not applied here: "
 #: made, how rows are cut.
 UNSEEN = frozenset(
     (
-        *("morsel_rows", "fuse", "queue", "time_zone", "max_state", "max_overlap"),
+        *("morsel_rows", "fuse", "queue", "max_state", "max_overlap"),
         *("kernel_cache", "progress", "function_timeout", "epoch_ms"),
     )
 )

@@ -164,6 +164,8 @@ CASES = [
     ("INSERT ¦OVERWRITE t SELECT 1", "OVERWRITE is not supported", "CREATE OR REPLACE TABLE"),
     ("INSERT INTO t ¦BY NAME SELECT 1 AS a", "BY NAME is not supported", "(b, a)"),
     ("INSERT INTO t ¦PARTITION (a = 1) SELECT 1", "PARTITION is not supported", "fill them"),
+    ("SET ¦TIME ZONE 'Europe/Prague'", "TIME ZONE is not supported", "always UTC"),
+    ("RESET ¦TIME ZONE", "TIME ZONE is not supported", "always UTC"),
     ("SELECT * FROM t ¦TABLESAMPLE (10 PERCENT)", "TABLESAMPLE is not supported", "filter"),
     ("SELECT DISTINCT ¦ON (a) a, b FROM t", "DISTINCT ON is not supported", "GROUP BY"),
     ("SELECT ¦TOP 3 a FROM t", "TOP is not supported", "LIMIT n"),

@@ -605,6 +605,7 @@ class CqlParser(QueryParser):
         return nodes.ResetSetting(this=self._setting() if self._curr else None)
 
     def _setting(self) -> exp.Var:
+        self.refuse_unsupported(unsupported.OF_SET)
         first = self._curr
         name = exp.Var(this=self._dotted("the name of a setting"))
         return self.placed(name, Token(TokenType.VAR, "", start=first.start, end=self._prev.end))

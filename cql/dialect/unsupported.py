@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cql.settings import ALWAYS_UTC
+
 Words = tuple[str, ...]
 #: What a clause begins with, and the hint.
 Clauses = Mapping[Words, str | None]
@@ -61,6 +63,9 @@ OF_TABLE: Clauses = {
     ("COMMENT",): "a column takes one: k INT COMMENT 'text'",
     ("LIKE",): "CREATE TABLE t AS SELECT * FROM u LIMIT 0 takes the columns of u",
 }
+
+#: Behind SET or RESET.
+OF_SET: Clauses = {("TIME", "ZONE"): ALWAYS_UTC}
 
 #: Behind INSERT, or behind its table.
 OF_INSERT: Clauses = {
