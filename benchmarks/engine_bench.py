@@ -29,8 +29,8 @@ from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
 from cql.executor.unit import ROWS, SERIAL, Unit, data_word
 from cql.model import Field, Schema
-from cql.planner.expr import Column
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import (
     Physical,
     PhysicalPlan,
     ProjectExec,

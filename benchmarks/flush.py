@@ -29,7 +29,7 @@ from cql.executor.operators.native import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.unit import PUNCTUATIONS, ROWS, SERIAL, Unit, data_word
-from cql.planner.physical import PhysicalPlan, sources
+from cql.planner.nodes.physical import PhysicalPlan, sources
 from cql.query import Query
 
 QUERY = """SELECT srcIP, destIP, count(*) AS n FROM M [RANGE 1000000000, SLIDE 1000000000, WA ts]

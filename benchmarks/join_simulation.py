@@ -26,8 +26,8 @@ from cql.executor.operators.native import Workspace
 from cql.executor.operators.window_join import WindowJoinOperator
 from cql.executor.unit import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, Unit, data_word
 from cql.model import Schema
-from cql.planner.physical import walk
-from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.nodes.physical import walk
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.query import Query
 
 Seconds = npt.NDArray[np.float64]

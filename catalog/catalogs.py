@@ -13,7 +13,7 @@ from cql.catalog.clock import Clock
 from cql.catalog.local import LocalCatalog, Name
 from cql.executor.protocols import Sink
 from cql.model import Schema
-from cql.planner.catalog import Catalog, Relation, StreamDefinition
+from cql.planner.nodes.catalog import Catalog, Relation, StreamDefinition
 
 
 class Catalogs:

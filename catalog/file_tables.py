@@ -24,7 +24,7 @@ from cql.catalog.writers import check_writable
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink
 from cql.model import Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 
 #: What files are written in where nothing is said.
 DEFAULT = "parquet"

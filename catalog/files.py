@@ -37,7 +37,7 @@ from cql.catalog.text import TextFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 from cql.types import NULL, STRING
 
 #: Statistics come from the footers of at most this many files.

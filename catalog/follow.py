@@ -37,7 +37,7 @@ from cql.catalog.text import CHUNK, TextFormat, Wanted, lines_in
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 
 FOLLOW_OPTIONS = ("follow", "poll")
 #: Rows after which a declared column should have been met.

@@ -26,7 +26,7 @@ from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, STRING, TIMESTAMP
 
 if TYPE_CHECKING:

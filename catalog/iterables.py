@@ -37,7 +37,7 @@ from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
 from cql.foreign import error_text, object_text, type_name
 from cql.inside import inherited
 from cql.model import Field, Punctuation, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 
 #: Items a live iterable may be ahead of the query, and rows, as an item may be a whole batch.

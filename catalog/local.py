@@ -38,7 +38,7 @@ from cql.catalog.sources import (
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
-from cql.planner.catalog import (
+from cql.planner.nodes.catalog import (
     PUSH,
     Relation,
     Statistics,
@@ -47,7 +47,7 @@ from cql.planner.catalog import (
     TableFiles,
     refuse_computed,
 )
-from cql.planner.progress import is_value
+from cql.planner.nodes.progress import is_value
 from cql.types import Kind
 
 Name = tuple[str, ...]

@@ -27,7 +27,7 @@ from cql.catalog.sinks import MemorySink
 from cql.errors import CatalogError
 from cql.executor.protocols import Mark, Offset, Reader
 from cql.model import Schema
-from cql.planner.catalog import Statistics, StreamSpec
+from cql.planner.nodes.catalog import Statistics, StreamSpec
 
 #: Rows that are kept where CREATE STREAM does not say how many.
 BUFFER = 1_048_576

@@ -31,7 +31,7 @@ from cql.catalog.rows import Rows
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Mark, Offset, Reader, Source
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 
 if TYPE_CHECKING:
     import numpy as np

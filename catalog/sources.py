@@ -15,7 +15,7 @@ from cql.errors import CatalogError
 from cql.executor.protocols import Block, Offset, Reader, Source
 from cql.foreign import error_text
 from cql.model import Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 
 
 class DataSource(Protocol):

@@ -39,7 +39,7 @@ from cql.catalog.spark_write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import (
+from cql.planner.nodes.catalog import (
     Computed,
     Heartbeat,
     Progress,

@@ -14,7 +14,7 @@ from cql.catalog.spark_types import to_arrow_loosely, usable_columns
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 
 _DELAY = "spark.watermarkDelayMs"
 _EVENT_TIME = "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark"

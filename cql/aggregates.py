@@ -34,7 +34,7 @@ from cql.types import DataType
 
 if TYPE_CHECKING:
     from cql.functions import Type
-    from cql.planner.expr import Value
+    from cql.planner.nodes.expr import Value
     from cql.planner.user_aggregates import UserAggregate, UserMethod
 
 _NEEDED = ("init", "update", "final")

@@ -15,19 +15,19 @@ from typing import Any, TypeAlias
 from cql import function_notes
 from cql.deep import deep_stack
 from cql.errors import PlanError
-from cql.planner import logical as lg
-from cql.planner import physical as ph
-from cql.planner import statements as st
 from cql.planner.cost import can_split
 from cql.planner.join_order import joins_several
 from cql.planner.lower import JOINT
-from cql.planner.physical_joins import (
+from cql.planner.nodes import logical as lg
+from cql.planner.nodes import physical as ph
+from cql.planner.nodes import statements as st
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     OopJoinExec,
     RelationJoinExec,
     TableJoinExec,
 )
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_pair
 from cql.planner.runtime import splits
 from cql.settings import SETTINGS, Settings, find_setting

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cql.catalog.spark_frame import BatchFrame
     from cql.catalog.spark_stream import StreamingFrame
     from cql.model import Schema
-    from cql.planner.catalog import Catalog, StreamSpec
+    from cql.planner.nodes.catalog import Catalog, StreamSpec
 
 Slack: TypeAlias = "str | int | timedelta"
 Names: TypeAlias = "str | Sequence[str]"
@@ -156,9 +156,9 @@ class Clauses:
     def bind(self, schema: Schema) -> StreamSpec:
         """What the clauses mean for columns of ``schema``; raises BindError."""
         from cql.dialect import parse_one
-        from cql.planner import statements as st
         from cql.planner.bind import bind
         from cql.planner.context import Context
+        from cql.planner.nodes import statements as st
 
         clauses, given = self.text()
         try:
@@ -318,7 +318,7 @@ def _over_table(
     *,
     replace: bool,
 ) -> None:
-    from cql.planner.catalog import StreamDefinition, refuse_computed
+    from cql.planner.nodes.catalog import StreamDefinition, refuse_computed
 
     relation = catalog.find(table)
     if relation is None:

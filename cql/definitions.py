@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.errors import BindError, NotSupportedError, did_you_mean
 from cql.names import SessionCatalog
-from cql.planner.catalog import PUSH
+from cql.planner.nodes.catalog import PUSH
 from cql.result import Result, done
 
 if TYPE_CHECKING:
-    from cql.planner import statements as st
-    from cql.planner.expr import Literal
+    from cql.planner.nodes import statements as st
+    from cql.planner.nodes.expr import Literal
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -74,7 +74,7 @@ class Definitions:
 
     def create_table(self, bound: st.CreateTable) -> Result | st.Insert:
         """The table, or the INSERT that makes and fills it (AS SELECT)."""
-        from cql.planner import statements as st
+        from cql.planner.nodes import statements as st
 
         name = ".".join(bound.name)
         if self._taken(bound, "table"):

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from cql.apart import load_module
-from cql.planner.expr import Call, Case, Cast, Column, Literal, walk
-from cql.planner.logical import AggregateCall, SortKey
-from cql.planner.physical import Physical, inputs
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Literal, walk
+from cql.planner.nodes.logical import AggregateCall, SortKey
+from cql.planner.nodes.physical import Physical, inputs
 from cql.planner.user_aggregates import UserAggregate
 
 

@@ -12,8 +12,8 @@ from cql.result import Result
 from cql.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
-    from cql.planner import statements as st
-    from cql.planner.catalog import Progress, Relation, StreamSpec
+    from cql.planner.nodes import statements as st
+    from cql.planner.nodes.catalog import Progress, Relation, StreamSpec
     from cql.session import Session
 
 Row = tuple[Any, ...]
@@ -205,7 +205,7 @@ def _functions(session: Session) -> Iterable[Row]:
 
 
 def _constants(session: Session) -> Iterable[Row]:
-    from cql.planner.show import show as text
+    from cql.planner.nodes.show import show as text
 
     for name, value in sorted(session.constants().items()):
         yield name, str(value.type), text(value)

@@ -17,13 +17,13 @@ from cql.catalog.known_tables import is_unknown
 from cql.catalog.known_tables import names as registered
 from cql.errors import CatalogError
 from cql.model import Schema
-from cql.planner.catalog import Relation, StreamDefinition, TableFiles
+from cql.planner.nodes.catalog import Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:
     from cql.catalog.spark_session import Session as SparkSession
     from cql.errors import Position
     from cql.executor.protocols import Sink
-    from cql.planner.catalog import Catalog
+    from cql.planner.nodes.catalog import Catalog
 
 Name = tuple[str, ...]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cql.model import Schema
-    from cql.planner.physical import PhysicalPlan
+    from cql.planner.nodes.physical import PhysicalPlan
     from cql.query import Query
 
 #: Rows of a query, and of a result (of SHOW, say), that are shown.
@@ -33,7 +33,7 @@ def can_be_read_again(plan: PhysicalPlan) -> bool:
     """Whether reading the inputs takes nothing away from the run that is meant, and calls no code
     of a user's: of tables, files and Arrow data, not of iterators and Spark's."""
     from cql.catalog.local import StoredRelation
-    from cql.planner.physical import sources
+    from cql.planner.nodes.physical import sources
 
     return all(
         isinstance(node.relation, StoredRelation)

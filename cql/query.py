@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cql.executor.protocols import Sink
-    from cql.planner.logical import SortKey
-    from cql.planner.physical import PhysicalPlan
+    from cql.planner.nodes.logical import SortKey
+    from cql.planner.nodes.physical import PhysicalPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from cql.executor.protocols import Sink
     from cql.model import Schema
     from cql.names import SessionCatalog
-    from cql.planner import statements as st
-    from cql.planner.catalog import TableFiles
-    from cql.planner.physical import PhysicalPlan
+    from cql.planner.nodes import statements as st
+    from cql.planner.nodes.catalog import TableFiles
+    from cql.planner.nodes.physical import PhysicalPlan
     from cql.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
@@ -49,7 +49,8 @@ def recipe(
     Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
     from cql.applied import OF_ALL, RULES, Planned, not_applied
     from cql.explanation import explanation
-    from cql.planner import lower, physical, rules
+    from cql.planner import lower, rules
+    from cql.planner.nodes import physical
 
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
     plan = lower.plan(
@@ -128,7 +129,7 @@ def target(
 
 
 def _event_time_type(plan: PhysicalPlan) -> DataType | None:
-    from cql.planner.physical import sources
+    from cql.planner.nodes.physical import sources
 
     for source in sources(plan.root):
         spec = source.relation.stream

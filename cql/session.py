@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from cql.executor.execution import Execution
     from cql.functions import Declared, Functions, Type
     from cql.model import Schema
-    from cql.planner import statements as st
     from cql.planner.context import Context
-    from cql.planner.expr import Literal
-    from cql.planner.physical import PhysicalPlan, Together
+    from cql.planner.nodes import statements as st
+    from cql.planner.nodes.expr import Literal
+    from cql.planner.nodes.physical import PhysicalPlan, Together
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -257,7 +257,7 @@ class Session(Pushing):
             raise
 
     def _execute(self, bound: st.Statement, origin: Origin) -> Query | Result | Analysis:
-        from cql.planner import statements as st
+        from cql.planner.nodes import statements as st
 
         match bound:
             case st.Query():
@@ -311,7 +311,7 @@ class Session(Pushing):
         return self._made(query)
 
     def _insert(self, bound: st.Insert, origin: Origin, *, create: bool = False) -> Query:
-        from cql.planner.logical import TIME, WEIGHT
+        from cql.planner.nodes.logical import TIME, WEIGHT
 
         made = self._recipe(bound.query, origin, inserts=True)
         changing = made.changelog or bound.query.emit_changes is not None
@@ -412,7 +412,7 @@ class Session(Pushing):
 
     def _explain(self, bound: st.Explain, origin: Origin) -> Result | Analysis:
         from cql.explanation import logical_text
-        from cql.planner import statements as st
+        from cql.planner.nodes import statements as st
 
         if bound.query is not None:
             if bound.mode == "analyze":

@@ -10,9 +10,9 @@ import numpy as np
 from cql.executor.kernels import cut
 from cql.executor.unit import INFINITY, NEVER, Words
 from cql.model import Field
-from cql.planner.catalog import Progress
-from cql.planner.physical import SourceExec
-from cql.planner.progress import apart, max_advance
+from cql.planner.nodes.catalog import Progress
+from cql.planner.nodes.physical import SourceExec
+from cql.planner.nodes.progress import apart, max_advance
 
 
 @dataclass(frozen=True, slots=True)

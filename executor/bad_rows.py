@@ -20,7 +20,7 @@ from cql.executor.runtimes.protocol import Failure
 from cql.executor.turns import Turns
 from cql.executor.unit import PHASE, SEQUENCE, SERIAL
 from cql.executor.user_errors import TIME_LIMIT
-from cql.planner.physical import PhysicalPlan, ProjectExec, SourceExec, sources
+from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 from cql.watch import SETTING
 
 #: Bad rows are all counted; this many keep their particulars.

@@ -36,8 +36,8 @@ from cql.executor.operators.weights import WeightsOperator
 from cql.executor.skew import Measured
 from cql.executor.unit import Unit
 from cql.model import Schema
-from cql.planner.expr import Column, Expr, walk
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr, walk
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
@@ -68,7 +68,8 @@ from cql.planner.physical import (
     relations,
     sources,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -78,7 +79,6 @@ from cql.planner.physical_joins import (
     UnnestExec,
 )
 from cql.planner.physical_progress import progress_origin, progressing, value_origin
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.row_order import in_order
 from cql.window import WindowKind
 

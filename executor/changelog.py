@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.planner.expr import Column
-from cql.planner.logical import SortKey
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
 
 #: Changes that are collected at least before they are added up.
 _MANY = 1 << 20

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from cql.executor.dictionary import Dictionary
 from cql.executor.unit import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
-from cql.planner.expr import Value
-from cql.planner.physical import ValuesExec
+from cql.planner.nodes.expr import Value
+from cql.planner.nodes.physical import ValuesExec
 
 
 def units_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -> Iterator[Unit]:

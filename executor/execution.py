@@ -45,7 +45,7 @@ from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
 from cql.executor.unit_sizes import gathered, sizes
 from cql.inside import stepped
 from cql.planner.choose import duration
-from cql.planner.physical import (
+from cql.planner.nodes.physical import (
     PhysicalPlan,
     Together,
     goes_by_arrival,

@@ -21,8 +21,8 @@ from cql.executor.expression_scope import (
     wide,
 )
 from cql.planner.evaluate_time import DAY, MICROS, MONTHS, SECOND
-from cql.planner.expr import Call, Literal
-from cql.planner.show import show
+from cql.planner.nodes.expr import Call, Literal
+from cql.planner.nodes.show import show
 from cql.types import Kind
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

@@ -14,8 +14,8 @@ from cql.executor.expression_scope import (
     zero,
 )
 from cql.planner.coercion import cast_can_fail
-from cql.planner.expr import Cast
-from cql.planner.show import show
+from cql.planner.nodes.expr import Cast
+from cql.planner.nodes.show import show
 from cql.types import DataType, Kind
 
 SECOND = 1_000_000

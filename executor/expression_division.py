@@ -17,8 +17,8 @@ from cql.executor.expression_scope import (
     when,
     wide,
 )
-from cql.planner.expr import Call, Expr, Literal
-from cql.planner.show import show
+from cql.planner.nodes.expr import Call, Expr, Literal
+from cql.planner.nodes.show import show
 from cql.types import BIGINT, Kind
 
 _MIN = -(2**63)

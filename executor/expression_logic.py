@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from cql.executor.expression_scope import Scope, when
 from cql.executor.expression_text import is_text_node
-from cql.planner.expr import Call, Case, Expr, Literal, walk
 from cql.planner.folding import can_fail
+from cql.planner.nodes.expr import Call, Case, Expr, Literal, walk
 from cql.types import Kind
 
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

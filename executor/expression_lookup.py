@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cql.executor.expression_scope import Code, Scope, let, of_word, real, when, wide, zero
-from cql.planner.expr import Call, Case, Expr, Literal
+from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.types import Kind
 
 #: Fewer constants are compared one after the other.

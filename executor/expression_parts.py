@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cql.executor.expression_lookup import LEAST, choice, membership
 from cql.executor.expression_text import is_text_node
-from cql.planner.expr import Call, Case, Expr, children, rebuild
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import Call, Case, Expr, children, rebuild
+from cql.planner.nodes.rewrite import replace
 
 #: An expression of fewer nodes, and with fewer blocks in one another, stays whole.
 WHOLE = 200

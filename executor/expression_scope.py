@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from cql.errors import Position
-from cql.planner.expr import Call, Cast, Expr, Literal, Value
+from cql.planner.nodes.expr import Call, Cast, Expr, Literal, Value
 from cql.planner.user_aggregates import UserMethod
 from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.planner.evaluate_text import TEXT_FUNCTIONS
-from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, rebuild
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild
 from cql.types import Kind
 
 _CALLS = frozenset(TEXT_FUNCTIONS) | {"concat_ws"}

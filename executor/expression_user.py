@@ -20,9 +20,9 @@ from cql.executor.expression_scope import (
     zero,
 )
 from cql.planner.evaluation import evaluate
-from cql.planner.expr import Call, Cast, Expr, children, walk
 from cql.planner.folding import can_fail
-from cql.planner.show import show
+from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
+from cql.planner.nodes.show import show
 from cql.planner.user_aggregates import Shape
 from cql.types import DataType
 

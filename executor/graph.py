@@ -11,7 +11,7 @@ from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.split import Bounds
 from cql.executor.unit import Unit
 from cql.model import Schema
-from cql.planner.physical import ValuesExec
+from cql.planner.nodes.physical import ValuesExec
 
 SINK = -1
 

@@ -14,7 +14,7 @@ from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.executor.unit import stored_dtype
 from cql.planner.evaluation import EvaluationError as HostError
 from cql.planner.evaluation import evaluate
-from cql.planner.expr import Expr, Value
+from cql.planner.nodes.expr import Expr, Value
 from cql.types import DataType, Kind
 from cql.watch import TimeLimitError
 

@@ -35,7 +35,7 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
-from cql.planner.physical import SourceExec
+from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)
 

@@ -24,7 +24,7 @@ from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime
 from cql.executor.unit import PHASE, SUB
-from cql.planner.physical import BucketExec, SharedPanesExec
+from cql.planner.nodes.physical import BucketExec, SharedPanesExec
 from cql.window import WindowKind
 
 

@@ -18,7 +18,7 @@ from cql.executor.kernels.cut import FLOOR, MARK
 from cql.executor.kernels.marks import compact, promises
 from cql.executor.protocols import BLOCK_ROWS, Block
 from cql.executor.unit import INFINITY, Words
-from cql.planner.physical import SourceExec
+from cql.planner.nodes.physical import SourceExec
 
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.uint8]

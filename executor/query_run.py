@@ -19,8 +19,8 @@ from cql.executor.operators.relation import RelationOperator
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.executor.unit import INFINITY
 from cql.planner.choose import duration
+from cql.planner.nodes.physical import sources
 from cql.planner.panes_together import own_windows
-from cql.planner.physical import sources
 
 if TYPE_CHECKING:
     from cql.executor.control import Control

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from cql.deep import deep_stack
 from cql.model import Schema
-from cql.planner.expr import Column, Expr, columns_of
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr, columns_of
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,
@@ -31,7 +31,8 @@ from cql.planner.physical import (
     inputs,
     sources,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -39,7 +40,6 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_window_join import WindowJoinExec
 
 Place = tuple[int, int]  # (source, column of that source)
 

@@ -13,7 +13,7 @@ from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.cost import asks_python
-from cql.planner.physical import PhysicalPlan
+from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.unit_cuts import depends_on_units
 
 #: Rows of a unit of the ordered runtime at most; and where Python goes through each, which then

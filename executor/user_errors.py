@@ -13,7 +13,7 @@ from cql.executor.expression_scope import Again, Called, ErrorSite
 from cql.executor.host import NULL, text_of
 from cql.executor.unit import Words
 from cql.planner.evaluation import EvaluationError
-from cql.planner.expr import Value
+from cql.planner.nodes.expr import Value
 from cql.watch import TimeLimitError
 
 if TYPE_CHECKING:

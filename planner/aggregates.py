@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner import holistic
 from cql.planner.coercion import cast
-from cql.planner.expr import Expr, Literal
-from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical import AggregateCall, SortKey
 from cql.planner.signature import Builder, Signature, argument, check_ordered
 from cql.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
 

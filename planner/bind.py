@@ -22,17 +22,10 @@ from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_
 from cql.planner.bind_from import name_of, unknown_relation
 from cql.planner.bind_late import late_output, late_target
 from cql.planner.bind_query import bind_outermost, bind_query
-from cql.planner.catalog import Catalog
 from cql.planner.context import Binder, Context, Env, Notice
-from cql.planner.logical import TIME, WEIGHT, Logical
-from cql.planner.relations import (
-    as_it_comes,
-    as_relation,
-    changes,
-    clock,
-    only_complete,
-)
-from cql.planner.statements import (
+from cql.planner.nodes.catalog import Catalog
+from cql.planner.nodes.logical import TIME, WEIGHT, Logical
+from cql.planner.nodes.statements import (
     Describe,
     Drop,
     Explain,
@@ -46,6 +39,13 @@ from cql.planner.statements import (
     Statement,
     StopQuery,
     Use,
+)
+from cql.planner.relations import (
+    as_it_comes,
+    as_relation,
+    changes,
+    clock,
+    only_complete,
 )
 from cql.types import BIGINT
 

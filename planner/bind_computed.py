@@ -16,10 +16,10 @@ from cql.dialect.sources import expression_of
 from cql.model import Field, Schema
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
-from cql.planner.catalog import Computed, Progress, Relation
 from cql.planner.context import Binder, Env
-from cql.planner.expr import Column, Expr
-from cql.planner.logical import Project, Scan
+from cql.planner.nodes.catalog import Computed, Progress, Relation
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import Project, Scan
 from cql.planner.scope import Scope, ScopeColumn, column_of
 
 _T = TypeVar("_T")

@@ -18,8 +18,8 @@ from sqlglot import exp
 from cql.errors import Position
 from cql.planner import functions
 from cql.planner.context import Binder
-from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.logical import (
     Aggregate,
     AggregateCall,
     Filter,
@@ -29,11 +29,11 @@ from cql.planner.logical import (
     Project,
     Sort,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_constant
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
 from cql.planner.scope import OUTER, Asked, Extra, Grouped, column_of
-from cql.planner.trees import replace
 from cql.types import BIGINT, BOOLEAN
 
 #: What takes a plan and tells where it reads the row around it.

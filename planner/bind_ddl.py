@@ -14,7 +14,10 @@ from cql.model import Field, Schema
 from cql.planner import bind_computed, bind_progress, functions
 from cql.planner.bind_expr import ExprBinder, is_default
 from cql.planner.bind_from import declared, find_relation, name_of
-from cql.planner.catalog import (
+from cql.planner.context import Binder, Bound, Env
+from cql.planner.evaluation_error import EvaluationError
+from cql.planner.literals import data_type
+from cql.planner.nodes.catalog import (
     Progress,
     Queue,
     Relation,
@@ -23,14 +26,9 @@ from cql.planner.catalog import (
     TableFiles,
     refuse_computed,
 )
-from cql.planner.context import Binder, Bound, Env
-from cql.planner.evaluation_error import EvaluationError
-from cql.planner.expr import Column, Expr, Literal
-from cql.planner.literals import data_type
-from cql.planner.logical import Logical, Project
-from cql.planner.python_values import from_python
-from cql.planner.scope import Scope
-from cql.planner.statements import (
+from cql.planner.nodes.expr import Column, Expr, Literal
+from cql.planner.nodes.logical import Logical, Project
+from cql.planner.nodes.statements import (
     CreateConstant,
     CreateStream,
     CreateTable,
@@ -38,6 +36,8 @@ from cql.planner.statements import (
     NamedQuery,
     Query,
 )
+from cql.planner.python_values import from_python
+from cql.planner.scope import Scope
 
 _QUEUES = {
     "APPEND": Queue.APPEND,

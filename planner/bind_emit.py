@@ -16,8 +16,8 @@ from sqlglot import exp
 
 from cql.dialect import nodes
 from cql.planner.context import Binder
-from cql.planner.expr import Call, Column, Expr
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Call, Column, Expr
+from cql.planner.nodes.logical import (
     WINDOW_COLUMNS,
     Aggregate,
     Bucket,

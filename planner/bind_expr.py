@@ -17,11 +17,11 @@ from cql.errors import BindError, did_you_mean
 from cql.planner import aggregates, functions, literals
 from cql.planner import bind_subquery as subqueries
 from cql.planner.context import Binder
-from cql.planner.expr import Case, Expr, Literal
-from cql.planner.logical import WINDOW_COLUMNS, SortKey
+from cql.planner.nodes.expr import Case, Expr, Literal
+from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
+from cql.planner.nodes.rewrite import replace
 from cql.planner.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
-from cql.planner.trees import replace
 from cql.types import DataType
 
 Node: TypeAlias = exp.Expr

@@ -19,10 +19,10 @@ from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
 from cql.planner.bind_numbers import numbered
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
-from cql.planner.catalog import Progress, Relation, Statistics, StreamSpec
 from cql.planner.context import Binder, Bound, Env, fold
-from cql.planner.expr import Column
-from cql.planner.logical import (
+from cql.planner.nodes.catalog import Progress, Relation, Statistics, StreamSpec
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import (
     Bucket,
     Logical,
     Project,
@@ -32,6 +32,7 @@ from cql.planner.logical import (
     Watermark,
     Windowed,
 )
+from cql.planner.nodes.statements import Name
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.scope import (
@@ -42,7 +43,6 @@ from cql.planner.scope import (
     bracket_window,
     column_of,
 )
-from cql.planner.statements import Name
 from cql.window import Window, WindowKind
 
 if TYPE_CHECKING:

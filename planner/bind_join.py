@@ -13,9 +13,9 @@ from cql.model import Schema
 from cql.planner import functions
 from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Env, fold
-from cql.planner.expr import Case, Column, Expr, Literal, columns_of
 from cql.planner.join_condition import compares_equal
-from cql.planner.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
+from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of
+from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts

@@ -8,10 +8,10 @@ from dataclasses import replace
 from cql.dialect import nodes
 from cql.planner.bind_from import name_of
 from cql.planner.context import Binder
-from cql.planner.logical import Aggregate, Join, Logical, Windowed, inputs
+from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs
+from cql.planner.nodes.statements import LateTarget, Name
 from cql.planner.properties import progressing
 from cql.planner.rules import with_inputs
-from cql.planner.statements import LateTarget, Name
 from cql.window import WindowKind
 
 

@@ -16,8 +16,8 @@ from cql.dialect.nodes import StreamWindow
 from cql.planner.bind_emit import time_of
 from cql.planner.bind_window import Lookup, key_windows
 from cql.planner.context import Binder
-from cql.planner.expr import Column
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import (
     Filter,
     Join,
     Limit,
@@ -33,10 +33,10 @@ from cql.planner.logical import (
     Values,
     Watermark,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_constant, looks_up
 from cql.planner.relations import is_append_only
 from cql.planner.scope import column_of
-from cql.planner.trees import replace
 
 CLAUSE = "a window of ROWS with SLIDE"
 

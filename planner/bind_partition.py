@@ -10,10 +10,18 @@ from sqlglot import exp
 
 from cql.dialect import nodes, to_sql
 from cql.planner.context import Binder
-from cql.planner.expr import Column, Expr
-from cql.planner.logical import Aggregate, Bucket, Filter, Join, Logical, Partitioning, Project
-from cql.planner.show import show
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import (
+    Aggregate,
+    Bucket,
+    Filter,
+    Join,
+    Logical,
+    Partitioning,
+    Project,
+)
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.show import show
 from cql.types import DataType, Kind
 
 #: Partitions of an operator: each has state of its own.

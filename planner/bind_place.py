@@ -14,8 +14,8 @@ from cql.planner import bind_partition
 from cql.planner.bind_correlated import columns_around, joined
 from cql.planner.bind_union import distinct
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.logical import (
     FIRST_ROW,
     WINDOW_COLUMNS,
     Aggregate,
@@ -32,6 +32,7 @@ from cql.planner.logical import (
     Unsupported,
     Windowed,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_bounded, is_constant, progressing
 from cql.planner.relations import as_relation, clock, is_relation
 from cql.planner.scope import (
@@ -46,7 +47,6 @@ from cql.planner.scope import (
     column_of,
 )
 from cql.planner.text_keys import closed_by_text
-from cql.planner.trees import replace
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
 

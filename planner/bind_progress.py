@@ -14,9 +14,9 @@ from cql.dialect import nodes, to_sql
 from cql.errors import BindError
 from cql.model import Field, Schema
 from cql.planner import bind_window
-from cql.planner.catalog import Heartbeat, Progress, TimeUnit
 from cql.planner.context import Binder
-from cql.planner.progress import is_value
+from cql.planner.nodes.catalog import Heartbeat, Progress, TimeUnit
+from cql.planner.nodes.progress import is_value
 from cql.types import Kind
 
 #: The column that a clause names; None where the schema is the source's own.

@@ -16,8 +16,8 @@ from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind_union import distinct, unite
 from cql.planner.bind_values import bind_values
 from cql.planner.context import Binder, Bound, Env
-from cql.planner.expr import Column, Expr
-from cql.planner.logical import Limit, SetOperation, Sort, SortKey, Union
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import Limit, SetOperation, Sort, SortKey, Union
 from cql.planner.relations import as_relation, clock
 from cql.planner.scope import Scope, ScopeColumn
 

@@ -23,9 +23,9 @@ from cql.planner.bind_from import From, as_column, bind_from
 from cql.planner.bind_numbers import numbered
 from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
 from cql.planner.context import Binder, Bound, Env
-from cql.planner.expr import Column, Expr, Literal, columns_of
 from cql.planner.literals import as_int
-from cql.planner.logical import Logical, RelationToStream, Windowed
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
+from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
 from cql.planner.relations import as_relation, clock
 from cql.planner.scope import (
     AGGREGATES,

@@ -15,9 +15,9 @@ from sqlglot import exp
 from cql.planner import coercion, functions
 from cql.planner.bind_correlated import grouped
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.join_condition import Pair, compares_equal, null_safe_pairs
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.logical import (
     Aggregate,
     Filter,
     Logical,

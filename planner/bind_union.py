@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from cql.planner import functions
 from cql.planner.context import Binder, Bound
-from cql.planner.expr import Column, Expr
-from cql.planner.logical import Aggregate, Logical, Project, Union
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
 from cql.planner.properties import progressing
 from cql.planner.scope import column_of
 from cql.planner.text_keys import closed_by_text

@@ -10,8 +10,8 @@ from cql.planner.bind_expr import ExprBinder
 from cql.planner.context import Binder, Bound, Env
 from cql.planner.evaluation import evaluate
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.expr import Expr, Literal
-from cql.planner.logical import Values
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical import Values
 from cql.planner.scope import Scope
 
 #: More rows than that belong into a table.

@@ -29,10 +29,10 @@ from cql.dialect.nodes import (
 from cql.errors import BindError, did_you_mean
 from cql.model import Field
 from cql.planner.bind_expr import parameter
-from cql.planner.catalog import TimeUnit
 from cql.planner.context import Binder, Env
-from cql.planner.expr import Column, Literal
-from cql.planner.logical import (
+from cql.planner.nodes.catalog import TimeUnit
+from cql.planner.nodes.expr import Column, Literal
+from cql.planner.nodes.logical import (
     FIRST_ROW,
     WINDOW_COLUMNS,
     Aggregate,

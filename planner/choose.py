@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from cql.errors import NotSupportedError, PlanError
-from cql.planner.expr import Literal
-from cql.planner.logical import AggregateCall, Scan
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import AggregateCall, Scan
+from cql.planner.nodes.physical import (
     Flush,
     FlushPolicy,
     Physical,
@@ -20,9 +20,9 @@ from cql.planner.physical import (
     live,
     sources,
 )
+from cql.planner.nodes.progress import max_advance
+from cql.planner.nodes.show import show
 from cql.planner.physical_progress import progressing
-from cql.planner.progress import max_advance
-from cql.planner.show import show
 from cql.types import INTERVAL, DataType, Kind
 from cql.window import Window, WindowKind
 

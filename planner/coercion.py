@@ -13,8 +13,8 @@ from functools import reduce
 
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.evaluation import EvaluationError, evaluate
-from cql.planner.expr import Cast, Expr, Literal
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import Cast, Expr, Literal
+from cql.planner.nodes.rewrite import replace
 from cql.types import (
     BIGINT,
     BINARY,

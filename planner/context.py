@@ -11,12 +11,12 @@ from sqlglot import exp
 
 from cql.dialect import position_of
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
-from cql.planner.catalog import Catalog
-from cql.planner.expr import Column, Expr, Literal
-from cql.planner.logical import Logical, Project
-from cql.planner.measure import Sizes
+from cql.planner.nodes.catalog import Catalog
+from cql.planner.nodes.expr import Column, Expr, Literal
+from cql.planner.nodes.expr_size import Sizes
+from cql.planner.nodes.logical import Logical, Project
+from cql.planner.nodes.statements import Name, NamedQuery
 from cql.planner.signature import Signature
-from cql.planner.statements import Name, NamedQuery
 from cql.planner.user_aggregates import UserAggregate
 from cql.planner.user_functions import UserFunction
 from cql.policy import parse_slack

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from cql.planner.expr import Call, Cast, Column, Expr, Literal, children, walk
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
@@ -43,8 +43,9 @@ from cql.planner.physical import (
     inputs,
     sources,
 )
-from cql.planner.physical import walk as walk_plan
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical import walk as walk_plan
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -53,7 +54,6 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.window import WindowKind
 
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cql.planner.choose import duration
-from cql.planner.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
+from cql.planner.nodes.physical import (
     ArrivalExec,
     Awaited,
     BucketExec,
@@ -40,7 +40,8 @@ from cql.planner.physical import (
     inputs,
     with_input,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     BandExec,
     LookupExec,
@@ -49,7 +50,6 @@ from cql.planner.physical_joins import (
     UnnestExec,
 )
 from cql.planner.physical_progress import progress_origin, progressing
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import INTERVAL, DataType
 from cql.window import Window
 

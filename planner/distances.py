@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cql.planner.expr import Column
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import (
     FilterExec,
     LateRowsExec,
     LimitExec,
@@ -12,7 +12,7 @@ from cql.planner.physical import (
     Physical,
     ProjectExec,
 )
-from cql.planner.physical_joins import BandExec, OopJoinExec
+from cql.planner.nodes.physical_join import BandExec, OopJoinExec
 
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:

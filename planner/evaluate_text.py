@@ -15,7 +15,7 @@ from typing import Any
 from cql.planner import datetime_patterns as patterns
 from cql.planner.evaluate_time import DAY, SECOND, civil_from_days
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.expr import Value
+from cql.planner.nodes.expr import Value
 from cql.types import DataType, Kind
 
 MAX_REPEAT = 1 << 24  # bytes; a row that asks for more is a bad row, not a dead process

@@ -16,7 +16,7 @@ from cql.errors import unreachable
 from cql.planner import evaluate_time as times
 from cql.planner.evaluate_text import TEXT_FUNCTIONS, from_text, to_text
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, Value
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, Value
 from cql.types import DataType, Kind
 
 __all__ = ["EvaluationError", "convert", "evaluate"]

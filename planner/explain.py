@@ -12,14 +12,15 @@ from typing import Any, TypeAlias
 
 from cql.deep import deep_stack
 from cql.model import Schema
-from cql.planner import logical as lg
 from cql.planner import partitioning
-from cql.planner import physical as ph
 from cql.planner.choose import duration
 from cql.planner.describe import awaited_text
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import AggregateCall, SortKey
-from cql.planner.physical_joins import (
+from cql.planner.nodes import logical as lg
+from cql.planner.nodes import physical as ph
+from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.logical import AggregateCall, SortKey
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -28,9 +29,8 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.physical_progress import progressing
-from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.show import labels, show, show_of
 from cql.window import Window, WindowKind
 
 #: A node of either plan; a tree's functions take the nodes of their own plan only.

@@ -7,8 +7,18 @@ from math import isfinite
 from cql.errors import unreachable
 from cql.planner.coercion import cast_can_fail
 from cql.planner.evaluation import EvaluationError, evaluate
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, children, columns_of, rebuild
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    Expr,
+    Literal,
+    children,
+    columns_of,
+    rebuild,
+)
+from cql.planner.nodes.rewrite import replace
 from cql.types import BOOLEAN, DataType, Kind
 
 

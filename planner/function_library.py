@@ -12,7 +12,7 @@ from cql.planner.datetime_patterns import check_pattern
 from cql.planner.evaluate_text import like_segments, rlike
 from cql.planner.evaluate_time import DAY, MICROS, MONTHS
 from cql.planner.evaluation import EvaluationError
-from cql.planner.expr import Call, Expr, Literal
+from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.planner.signature import (
     Builder,
     Signature,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.char_padding import padded
 from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
-from cql.planner.expr import Call, Case, Expr, Literal
-from cql.planner.show import INFIX
+from cql.planner.nodes.expr import Call, Case, Expr, Literal
+from cql.planner.nodes.show import INFIX
 from cql.planner.signature import Builder, Signature, argument, check_ordered, strict, wrong
 from cql.types import (
     BIGINT,

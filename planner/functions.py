@@ -10,10 +10,10 @@ from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.aggregates import AGGREGATES, BITS, later
 from cql.planner.char_padding import forget_length
 from cql.planner.coercion import cast, common_type, unify
-from cql.planner.expr import Expr
 from cql.planner.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
 from cql.planner.function_library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.function_operators import OPERATORS, case, raw_comparison
+from cql.planner.nodes.expr import Expr
 from cql.planner.signature import Signature
 
 __all__ = [

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from cql.errors import PlanError
-from cql.planner.catalog import Progress
 from cql.planner.choose import duration
-from cql.planner.expr import Column
-from cql.planner.logical import NUMBERED
-from cql.planner.physical import (
+from cql.planner.nodes.catalog import Progress
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import NUMBERED
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,
@@ -40,7 +40,8 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -49,9 +50,8 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.nodes.progress import apart
 from cql.planner.physical_progress import progress_origin, progressing, value_origin
-from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.progress import apart
 from cql.window import WindowKind
 
 #: What asks for one progress, as the plan calls it.

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.coercion import cast
-from cql.planner.expr import Expr, Literal
 from cql.planner.folding import fold
-from cql.planner.logical import AggregateCall, SortKey
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical import AggregateCall, SortKey
 from cql.planner.signature import argument, check_ordered, literal_text, wrong
 from cql.types import BOOLEAN, DOUBLE, NULL, STRING, Kind, array, decimal
 

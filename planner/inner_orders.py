@@ -4,8 +4,8 @@ their order. It is left out there, so that it changes nothing, and nothing waits
 from __future__ import annotations
 
 from cql.planner import functions
-from cql.planner.expr import Column
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import (
     NUMBERED,
     Aggregate,
     Bucket,
@@ -22,10 +22,10 @@ from cql.planner.logical import (
     Unnest,
     Windowed,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import looks_up, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import with_inputs
-from cql.planner.trees import replace
 from cql.window import WindowKind
 
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from cql.planner import functions
-from cql.planner.expr import Call, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.join_condition import Sides, Terms, compares_equal, take_apart
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
+from cql.planner.nodes.logical import (
     Aggregate,
     Filter,
     Join,
@@ -31,11 +31,11 @@ from cql.planner.logical import (
     inputs,
     is_inner,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_bounded, is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts, with_inputs
 from cql.planner.scope import column_of
-from cql.planner.trees import replace
 from cql.window import WindowKind
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.

@@ -15,7 +15,7 @@ from sqlglot import exp
 from cql import types as t
 from cql.dialect.duration import to_duration
 from cql.errors import BindError, CqlError, NotSupportedError, Position
-from cql.planner.expr import Literal, Value
+from cql.planner.nodes.expr import Literal, Value
 from cql.types import MAX_DECIMAL_DIGITS, MAX_DECLARED_DIGITS, DataType, decimal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

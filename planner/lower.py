@@ -12,10 +12,22 @@ from typing import Any
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner import choose, groupwise, order, partitioning, rereading
-from cql.planner.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.describe import describe
-from cql.planner.expr import Cast, Column, Expr
-from cql.planner.logical import (
+from cql.planner.lower_dupelim import dupelim
+from cql.planner.lower_join import join_of, projected, with_end
+from cql.planner.lower_relation import (
+    changes,
+    for_reading,
+    looked_up,
+    on_time,
+    pairs,
+    stream_of,
+)
+from cql.planner.lower_relation_join import holds_rows, refuse_join
+from cql.planner.lower_window_join import in_time_order, window_join_of
+from cql.planner.nodes.catalog import Queue, StreamSpec, TimeUnit
+from cql.planner.nodes.expr import Cast, Column, Expr
+from cql.planner.nodes.logical import (
     ASOF,
     NUMBERED,
     Aggregate,
@@ -42,20 +54,7 @@ from cql.planner.logical import (
     inputs,
     is_inner,
 )
-from cql.planner.lower_dupelim import dupelim
-from cql.planner.lower_join import join_of, projected, with_end
-from cql.planner.lower_relation import (
-    changes,
-    for_reading,
-    looked_up,
-    on_time,
-    pairs,
-    stream_of,
-)
-from cql.planner.lower_relation_join import holds_rows, refuse_join
-from cql.planner.lower_window_join import in_time_order, window_join_of
-from cql.planner.pairs import with_columns
-from cql.planner.physical import (
+from cql.planner.nodes.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,
@@ -75,16 +74,17 @@ from cql.planner.physical import (
     sources,
     walk,
 )
-from cql.planner.physical import inputs as below
-from cql.planner.physical_joins import LookupExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.physical import inputs as below
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import LookupExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.show import show
+from cql.planner.pairs import with_columns
 from cql.planner.physical_progress import progressing, window_columns
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_key, closing_pair, is_bounded, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
 from cql.planner.relations import clock, is_append_only, is_relation
 from cql.planner.runtime import choose_runtime
-from cql.planner.show import show
 from cql.planner.together import join_once
 from cql.window import Window, WindowKind
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from cql.planner import groupwise, order
-from cql.planner.expr import Column
-from cql.planner.logical import Aggregate
 from cql.planner.lower_join import projected
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import Aggregate
+from cql.planner.nodes.physical import (
     DupelimExec,
     FilterExec,
     OnTimeExec,
@@ -20,9 +20,9 @@ from cql.planner.physical import (
     WidAggregateExec,
     sources,
 )
-from cql.planner.physical_joins import AsofJoinExec, OopJoinExec
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.physical_progress import progressing
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.planner.properties import closing_key, closing_pair
 from cql.planner.properties import progressing as logical_progress
 

@@ -13,8 +13,13 @@ from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
 from cql.planner import coercion
-from cql.planner.expr import Call, Cast, Column, Expr, Literal
-from cql.planner.logical import (
+from cql.planner.lower_relation_join import (
+    each_pair_once,
+    mark_join,
+    relation_join,
+)
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
+from cql.planner.nodes.logical import (
     TIME,
     WEIGHT,
     Aggregate,
@@ -34,14 +39,8 @@ from cql.planner.logical import (
     Union,
     Windowed,
 )
-from cql.planner.logical import inputs as logical_inputs
-from cql.planner.lower_relation_join import (
-    each_pair_once,
-    mark_join,
-    relation_join,
-)
-from cql.planner.order import late_rows
-from cql.planner.physical import (
+from cql.planner.nodes.logical import inputs as logical_inputs
+from cql.planner.nodes.physical import (
     ArrivalExec,
     ChangeAggregateExec,
     Changes,
@@ -60,7 +59,8 @@ from cql.planner.physical import (
     read_ahead,
     with_input,
 )
-from cql.planner.physical_joins import LookupExec, RelationJoinExec, SubqueryJoinExec
+from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
+from cql.planner.order import late_rows
 from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
 from cql.planner.relations import as_side, clock, sees_relation

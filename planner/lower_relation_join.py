@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.expr import Call, Column, Expr
 from cql.planner.join_condition import Sides, by_one_side, take_apart
-from cql.planner.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
-from cql.planner.pair_condition import Below
-from cql.planner.pairs import with_columns
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Call, Column, Expr
+from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
+from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
@@ -18,7 +16,9 @@ from cql.planner.physical import (
     bounded,
     sources,
 )
-from cql.planner.physical_joins import RelationJoinExec
+from cql.planner.nodes.physical_join import RelationJoinExec
+from cql.planner.pair_condition import Below
+from cql.planner.pairs import with_columns
 from cql.planner.properties import looks_up, progressing
 from cql.planner.rules import conjunction, conjuncts
 from cql.types import BOOLEAN

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from cql.planner.expr import Column, Expr, rebuild
 from cql.planner.join_condition import Sides, take_apart
-from cql.planner.logical import Filter, Join, Logical, Project, Scan, Values
+from cql.planner.nodes.expr import Column, Expr, rebuild
+from cql.planner.nodes.logical import Filter, Join, Logical, Project, Scan, Values
+from cql.planner.nodes.physical import FilterExec, Physical, read_ahead, sources
+from cql.planner.nodes.physical_join import TableJoinExec
+from cql.planner.nodes.rewrite import replace
 from cql.planner.pair_condition import Below
 from cql.planner.pairs import with_columns
-from cql.planner.physical import FilterExec, Physical, read_ahead, sources
-from cql.planner.physical_joins import TableJoinExec
 from cql.planner.properties import is_table
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.trees import replace
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 

@@ -13,11 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.catalog import Progress, TimeUnit
 from cql.planner.choose import duration, why_union
-from cql.planner.expr import Column
-from cql.planner.logical import Aggregate, SortKey, Watermark, Windowed
-from cql.planner.physical import (
+from cql.planner.nodes.catalog import Progress, TimeUnit
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import Aggregate, SortKey, Watermark, Windowed
+from cql.planner.nodes.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,
@@ -39,7 +39,8 @@ from cql.planner.physical import (
     walk,
     with_input,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -47,9 +48,8 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.nodes.progress import max_advance, max_advance_of
 from cql.planner.physical_progress import progress_origin, progressing
-from cql.planner.physical_window_join import WindowJoinExec
-from cql.planner.progress import max_advance, max_advance_of
 from cql.policy import parse_slack
 from cql.types import Kind
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from cql.errors import NotSupportedError
 from cql.planner import functions
-from cql.planner.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
 from cql.planner.join_condition import Sides, shifted
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
+from cql.planner.nodes.physical import Physical
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.show import show
 from cql.planner.pairs import EQUALITIES, runs_inside, with_columns
-from cql.planner.physical import Physical
-from cql.planner.show import show
-from cql.planner.trees import replace
 
 #: Kinds of joins in words.
 NAMES = {

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from cql.planner import functions
 from cql.planner.choose import MANY, duration
-from cql.planner.expr import Call, Column, Expr, Literal, substitute
-from cql.planner.logical import WINDOW_COLUMNS, AggregateCall
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Call, Column, Expr, Literal, substitute
+from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall
+from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,

@@ -8,10 +8,10 @@ from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.cost import joins_by_key, runs_by_key
-from cql.planner.expr import Cast, Column, Expr
 from cql.planner.join_condition import Terms, key_column
-from cql.planner.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Cast, Column, Expr
+from cql.planner.nodes.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
+from cql.planner.nodes.physical import (
     DupelimExec,
     FilterExec,
     LateRowsExec,
@@ -29,11 +29,11 @@ from cql.planner.physical import (
     WindowOperator,
     walk,
 )
-from cql.planner.physical_joins import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.physical_join import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
+from cql.planner.nodes.rewrite import replace
+from cql.planner.nodes.show import show
 from cql.planner.properties import looks_up
 from cql.planner.relations import is_relation
-from cql.planner.show import show
-from cql.planner.trees import replace
 from cql.window import WindowKind
 
 Split = WidAggregateExec | OopJoinExec

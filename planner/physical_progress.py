@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cql.planner import functions
-from cql.planner.expr import Cast, Column, Expr, columns_of
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Cast, Column, Expr, columns_of
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     ChangeAggregateExec,
@@ -32,7 +32,8 @@ from cql.planner.physical import (
     WidAggregateExec,
     bounded,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -41,7 +42,6 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import DataType
 from cql.window import WindowKind
 

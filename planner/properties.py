@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from cql.planner.catalog import TimeUnit
-from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of
 from cql.planner.functions import monotone
-from cql.planner.logical import (
+from cql.planner.nodes.catalog import TimeUnit
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of
+from cql.planner.nodes.logical import (
     ASOF,
     WINDOW_COLUMNS,
     Aggregate,
@@ -39,7 +39,7 @@ from cql.planner.logical import (
     inputs,
     is_inner,
 )
-from cql.planner.trees import replace
+from cql.planner.nodes.rewrite import replace
 from cql.types import BIGINT
 from cql.window import WindowKind
 

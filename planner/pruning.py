@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from cql.planner import functions
-from cql.planner.expr import Column, Expr, columns_of, rebuild
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
+from cql.planner.nodes.logical import (
     Aggregate,
     AggregateCall,
     Bucket,
@@ -33,9 +33,9 @@ from cql.planner.logical import (
     Watermark,
     Windowed,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import looks_up, progressing
 from cql.planner.scope import column_of
-from cql.planner.trees import replace
 from cql.types import DataType
 from cql.window import Window, WindowKind
 

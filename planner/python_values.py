@@ -16,7 +16,7 @@ from typing import Any
 
 from cql.foreign import error_text, object_text, type_name
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.expr import Value
+from cql.planner.nodes.expr import Value
 from cql.types import DataType, Kind
 
 _EPOCH = dt.datetime(1970, 1, 1)

@@ -8,9 +8,9 @@ Query Language, 2006).
 
 from __future__ import annotations
 
-from cql.planner.expr import Column, Expr, substitute
 from cql.planner.join_condition import Sides, take_apart
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.logical import (
     ASOF,
     KEY_WINDOW,
     WINDOW_COLUMNS,
@@ -29,9 +29,9 @@ from cql.planner.logical import (
     Windowed,
     is_inner,
 )
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import closing_pair, is_bounded, is_constant, looks_up, progressing
 from cql.planner.rules import conjuncts
-from cql.planner.trees import replace
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 

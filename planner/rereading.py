@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cql.errors import NotSupportedError
-from cql.planner.physical import (
+from cql.planner.nodes.physical import (
     FilterExec,
     Physical,
     ProjectExec,
@@ -17,7 +17,7 @@ from cql.planner.physical import (
     live,
     with_input,
 )
-from cql.planner.physical_joins import TableJoinExec
+from cql.planner.nodes.physical_join import TableJoinExec
 from cql.policy import parse_slack
 
 

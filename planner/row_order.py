@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cql.planner.expr import Column, Expr
 from cql.planner.folding import can_fail
-from cql.planner.logical import AggregateCall
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import AggregateCall
+from cql.planner.nodes.physical import (
     DupelimExec,
     FilterExec,
     Physical,
@@ -22,7 +22,7 @@ from cql.planner.physical import (
     WidAggregateExec,
     inputs,
 )
-from cql.planner.physical_joins import UnnestExec
+from cql.planner.nodes.physical_join import UnnestExec
 from cql.window import WindowKind
 
 _ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))

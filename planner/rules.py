@@ -13,9 +13,19 @@ from typing import TypeAlias
 
 from cql.deep import deep_stack
 from cql.planner import functions
-from cql.planner.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, substitute
 from cql.planner.join_condition import Sides, differences, is_timed
-from cql.planner.logical import (
+from cql.planner.nodes.expr import (
+    Call,
+    Case,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    rebuild,
+    substitute,
+)
+from cql.planner.nodes.expr_size import Sizes
+from cql.planner.nodes.logical import (
     ASOF,
     Aggregate,
     AggregateCall,
@@ -37,11 +47,10 @@ from cql.planner.logical import (
     inputs,
     is_inner,
 )
-from cql.planner.measure import Sizes
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import closing_key, is_table, looks_up, progressing
 from cql.planner.pruning import prune_columns
 from cql.planner.scope import column_of
-from cql.planner.trees import replace
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 

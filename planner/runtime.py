@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cql.planner.cost import Cost, can_split, cost
-from cql.planner.physical import (
+from cql.planner.nodes.physical import (
     Physical,
     RuntimeChoice,
     SourceExec,
@@ -16,7 +16,7 @@ from cql.planner.physical import (
     live,
     walk,
 )
-from cql.planner.physical_joins import OopJoinExec
+from cql.planner.nodes.physical_join import OopJoinExec
 
 #: Nanoseconds for a row, under which plans stay on one core; over endless input, where what a query
 #: has to do is not known.

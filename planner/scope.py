@@ -15,10 +15,10 @@ from sqlglot import exp
 
 from cql.errors import Position, did_you_mean
 from cql.planner.context import Binder, Env, match_name
-from cql.planner.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.literals import from_python
-from cql.planner.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
+from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
+from cql.planner.nodes.rewrite import replace
 from cql.types import BIGINT, DataType
 from cql.window import Window
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cql.errors import BindError, Position
 from cql.planner.coercion import cast
-from cql.planner.expr import Call, Expr, Literal
+from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.types import DOUBLE, DataType, Kind
 
 Builder: TypeAlias = Callable[[tuple[Expr, ...], Position | None], Expr]

@@ -14,11 +14,11 @@ from collections.abc import Collection, Sequence
 
 from cql.planner.datetime_patterns import unit_of
 from cql.planner.evaluate_time import DAY, days_from_civil
-from cql.planner.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.functions import monotone
-from cql.planner.logical import Aggregate, Filter, Logical, Project
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
+from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
+from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import closing_key, closing_keys, closing_pair, progressing
-from cql.planner.trees import replace
 from cql.types import DATE, STRING
 
 #: The key, and the columns below that bring it.

@@ -17,9 +17,8 @@ from typing import Any
 from cql.deep import deep_stack
 from cql.errors import Position
 from cql.planner.describe import fewest
-from cql.planner.expr import Column
-from cql.planner.panes_together import share_windows
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import (
     Awaited,
     LateRowsExec,
     Physical,
@@ -32,7 +31,8 @@ from cql.planner.physical import (
     sources,
     with_input,
 )
-from cql.planner.physical_joins import AsofJoinExec, OopJoinExec, RelationJoinExec
+from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJoinExec
+from cql.planner.panes_together import share_windows
 from cql.planner.runtime import choose_runtime
 
 #: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.

@@ -3,8 +3,8 @@ runtime (the design's sameness)."""
 
 from __future__ import annotations
 
-from cql.planner.physical import Physical, PhysicalPlan, SourceExec, walk
-from cql.planner.physical_joins import OopJoinExec
+from cql.planner.nodes.physical import Physical, PhysicalPlan, SourceExec, walk
+from cql.planner.nodes.physical_join import OopJoinExec
 
 
 def depends_on_units(plan: PhysicalPlan) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cql.planner.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
-from cql.planner.physical_window_join import JoinOperator
+from cql.planner.nodes.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
+from cql.planner.nodes.physical_in_order_join import JoinOperator
 from cql.planner.window_join_cost import improvement, load
 from cql.planner.window_join_parts import Asked
 

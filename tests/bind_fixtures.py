@@ -12,11 +12,11 @@ from cql.dialect import parse, parse_one
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
 from cql.planner.bind import bind
-from cql.planner.catalog import Relation, Statistics, StreamDefinition, StreamSpec
 from cql.planner.context import Context
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
-from cql.planner.logical import Logical
-from cql.planner.statements import (
+from cql.planner.nodes.catalog import Relation, Statistics, StreamDefinition, StreamSpec
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
+from cql.planner.nodes.logical import Logical
+from cql.planner.nodes.statements import (
     CreateConstant,
     CreateStream,
     CreateTable,

@@ -43,8 +43,8 @@ from cql.executor.unit import (
     Unit,
 )
 from cql.model import Schema
-from cql.planner.expr import Column
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import (
     BucketExec,
     DupelimExec,
     FilterExec,

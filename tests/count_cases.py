@@ -55,8 +55,8 @@ from random_permutations import permutable, permuted
 from random_shapes import SHAPES, Shape, shape
 
 from cql.catalog.sources import TableSource
-from cql.planner.catalog import Statistics
-from cql.planner.logical import Logical
+from cql.planner.nodes.catalog import Statistics
+from cql.planner.nodes.logical import Logical
 from cql.planner.relations import changes
 
 #: A value for each column that has none but NULL.

@@ -32,7 +32,7 @@ from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.native import constant_bits, put_in_order
 from cql.planner.evaluation import EvaluationError, evaluate
-from cql.planner.expr import Expr, Literal
+from cql.planner.nodes.expr import Expr, Literal
 from cql.types import DataType
 
 CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do

@@ -30,7 +30,7 @@ from naive_rows import Answer, Inputs, Row, Run, moved_mark
 from naive_sort import compare_rows, first_rows, numbered, sorted_rows
 from naive_values import BadRowError, group_key
 
-from cql.planner.logical import (
+from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,

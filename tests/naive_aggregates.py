@@ -15,8 +15,8 @@ from typing import Any
 
 from naive_values import BadRowError, group_key, number, order_key, stored
 
-from cql.planner.expr import Literal
-from cql.planner.logical import AggregateCall
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 
 Values = Sequence[tuple[Any, ...]]
@@ -30,7 +30,7 @@ class QueryFailsError(Exception):
 def aggregate(call: AggregateCall, values: Values) -> object:
     """One aggregate of one group.
 
-    >>> from cql.planner.expr import Column
+    >>> from cql.planner.nodes.expr import Column
     >>> from cql.types import BIGINT
     >>> total = AggregateCall("sum", (Column(0, "v", BIGINT),), BIGINT, True)
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])

@@ -14,7 +14,7 @@ from naive_rows import Answer
 from naive_sort import compare_rows
 from naive_values import order_key
 
-from cql.planner.logical import Logical, Sort
+from cql.planner.nodes.logical import Logical, Sort
 from cql.types import Kind, from_arrow
 
 RELATIVE = 1e-9

@@ -16,7 +16,7 @@ from naive_cast import cast
 from naive_registry import FUNCTIONS, NULL_AWARE
 from naive_values import BadRowError
 
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 
 # Importing these fills FUNCTIONS.

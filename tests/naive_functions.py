@@ -19,7 +19,7 @@ from naive_values import (
     truncate,
 )
 
-from cql.planner.expr import Call
+from cql.planner.nodes.expr import Call
 from cql.types import Kind
 
 # Arithmetic ---------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _keys(call: Call, *values: Any) -> list[Any]:
 def _eq(call: Call, *values: Any) -> Any:
     """NaN equals NaN and -0.0 equals 0.0.
 
-    >>> from cql.planner.expr import Literal
+    >>> from cql.planner.nodes.expr import Literal
     >>> from cql.types import BOOLEAN, DOUBLE
     >>> nan = Literal(math.nan, DOUBLE)
     >>> _eq(Call("eq", (nan, nan), BOOLEAN), math.nan, math.nan)

@@ -17,7 +17,7 @@ from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key
 from naive_windows import first_after, windows_of
 
-from cql.planner.logical import SEQUENCE, Aggregate, Bucket
+from cql.planner.nodes.logical import SEQUENCE, Aggregate, Bucket
 from cql.window import Window, WindowKind
 
 
@@ -98,7 +98,7 @@ def _closed_by_key(node: Aggregate, at: int, column: int, rows: list[Row], run: 
 
     >>> from naive import evaluate
     >>> from naive_tables import call, column, stream, whole
-    >>> from cql.planner.logical import Project
+    >>> from cql.planner.nodes.logical import Project
     >>> s = stream("s", "t bigint")
     >>> tens = Project(s, (call("int_div", column(s, "t"), 10),), ("tens",))
     >>> evaluate(whole(tens, "tens", n="count"), {"s": [(3,), (25,), (9,), (21,)]})

@@ -15,8 +15,8 @@ from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
-from cql.planner.expr import Call, Cast, Column, Expr
-from cql.planner.logical import Filter, Join, Logical, Project, Windowed, inputs
+from cql.planner.nodes.expr import Call, Cast, Column, Expr
+from cql.planner.nodes.logical import Filter, Join, Logical, Project, Windowed, inputs
 from cql.window import WindowKind
 
 

@@ -15,9 +15,9 @@ from naive_progress import believed
 from naive_rows import Row, Run
 from naive_values import BadRowError
 
-from cql.planner.catalog import Progress
-from cql.planner.expr import Call, Cast, Column, Expr, Literal
-from cql.planner.logical import (
+from cql.planner.nodes.catalog import Progress
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
+from cql.planner.nodes.logical import (
     Aggregate,
     Bucket,
     Filter,

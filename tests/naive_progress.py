@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cql.model import Schema
-from cql.planner.catalog import Progress, TimeUnit
-from cql.planner.logical import Scan
+from cql.planner.nodes.catalog import Progress, TimeUnit
+from cql.planner.nodes.logical import Scan
 from cql.types import DataType
 
 NEVER = -math.inf  # the watermark before anything was promised

@@ -19,8 +19,8 @@ from naive_expr import is_true
 from naive_order import progressing, windows_of
 from naive_values import BadRowError, group_key
 
-from cql.planner.expr import Call, Column, Expr, columns_of
-from cql.planner.logical import (
+from cql.planner.nodes.expr import Call, Column, Expr, columns_of
+from cql.planner.nodes.logical import (
     Aggregate,
     Filter,
     Join,
@@ -390,7 +390,7 @@ class Relations:
 
         >>> from naive import relations
         >>> from naive_tables import column, stream
-        >>> from cql.planner.logical import SortKey
+        >>> from cql.planner.nodes.logical import SortKey
         >>> from cql.window import Window
         >>> s = stream("s", "t bigint, k bigint")
         >>> rows = Windowed(s, Window(WindowKind.UNBOUNDED, 0))

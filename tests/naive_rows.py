@@ -11,7 +11,7 @@ from naive_expr import evaluate as value_of
 from naive_progress import NEVER
 from naive_values import BadRowError
 
-from cql.planner.expr import Column, Expr, columns_of
+from cql.planner.nodes.expr import Column, Expr, columns_of
 
 if TYPE_CHECKING:
     from naive_order import Order

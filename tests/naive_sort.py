@@ -13,7 +13,7 @@ from naive_order import is_straggler, released
 from naive_rows import Row, Run
 from naive_values import BadRowError, group_key, order_key
 
-from cql.planner.logical import (
+from cql.planner.nodes.logical import (
     Filter,
     Limit,
     Logical,

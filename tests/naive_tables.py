@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from cql.model import Field, Schema
-from cql.planner.catalog import Progress, Statistics, StreamSpec
-from cql.planner.expr import Call, Column, Expr, Literal, Value
-from cql.planner.logical import Aggregate, AggregateCall, Logical, Scan
+from cql.planner.nodes.catalog import Progress, Statistics, StreamSpec
+from cql.planner.nodes.expr import Call, Column, Expr, Literal, Value
+from cql.planner.nodes.logical import Aggregate, AggregateCall, Logical, Scan
 from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
 from cql.types import array as array_of
 from cql.window import Window, WindowKind

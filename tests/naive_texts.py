@@ -8,7 +8,7 @@ from naive_cast import to_text
 from naive_registry import function
 from naive_values import BadRowError
 
-from cql.planner.expr import Call
+from cql.planner.nodes.expr import Call
 
 
 @function("upper")

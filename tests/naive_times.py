@@ -7,7 +7,7 @@ from typing import Any
 from naive_registry import function
 from naive_values import DAY, SECOND, BadRowError, civil, day_number, iso_week, stored
 
-from cql.planner.expr import Call
+from cql.planner.nodes.expr import Call
 from cql.types import Kind
 
 

@@ -47,8 +47,8 @@ from cql.model import Schema
 from cql.planner.bind import bind
 from cql.planner.context import Context
 from cql.planner.lower import plan
-from cql.planner.physical import Physical, PhysicalPlan, sources
-from cql.planner.statements import Query
+from cql.planner.nodes.physical import Physical, PhysicalPlan, sources
+from cql.planner.nodes.statements import Query
 from cql.session import Session
 
 NO_LIMIT = 1 << 40

@@ -45,9 +45,9 @@ from runtimes import ONE_THREAD
 from cql.errors import CqlError, RunError
 from cql.executor import compaction
 from cql.planner.aggregates import AGGREGATES
-from cql.planner.catalog import Catalog, Relation, StreamSpec
-from cql.planner.logical import Join, Logical
-from cql.planner.logical import inputs as below
+from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
+from cql.planner.nodes.logical import Join, Logical
+from cql.planner.nodes.logical import inputs as below
 from cql.planner.rules import optimize
 from cql.policy import parse_slack
 from cql.query import Query
@@ -272,7 +272,7 @@ def logical_plan(case: Case) -> Logical:
     from cql.dialect import parse_one
     from cql.planner.bind import bind
     from cql.planner.context import Context
-    from cql.planner.statements import Query as Bound
+    from cql.planner.nodes.statements import Query as Bound
 
     own = {function.name.lower(): function for function in case.functions}
     context = Context(parameters=case.params, functions=own)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from naive_tables import fields_of
 
-from cql.planner.catalog import Progress
+from cql.planner.nodes.catalog import Progress
 from cql.types import DataType, Kind
 
 PAYLOAD = (

@@ -14,12 +14,12 @@ from bind_fixtures import World, tree, world
 
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
-from cql.planner import statements as st
 from cql.planner.bind import bind
-from cql.planner.catalog import Queue, TimeUnit
-from cql.planner.expr import Literal
-from cql.planner.logical import Project, Scan, Windowed, inputs
 from cql.planner.lower import refuse
+from cql.planner.nodes import statements as st
+from cql.planner.nodes.catalog import Queue, TimeUnit
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import Project, Scan, Windowed, inputs
 from cql.planner.properties import progressing
 from cql.planner.rules import optimize
 from cql.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal

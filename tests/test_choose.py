@@ -9,7 +9,7 @@ import pytest
 
 import cql
 from cql.errors import NotSupportedError
-from cql.planner.physical import WidAggregateExec, walk
+from cql.planner.nodes.physical import WidAggregateExec, walk
 from cql.query import Query
 
 

@@ -25,10 +25,10 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.group_progress import Values
 from cql.executor.operators.native import Operator, Workspace
 from cql.planner.bind import bind
-from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.context import Context
-from cql.planner.logical import Logical
-from cql.planner.statements import Query as Bound
+from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.nodes.logical import Logical
+from cql.planner.nodes.statements import Query as Bound
 from cql.session import Session
 
 COLUMNS = "t bigint, k string, i int, x string"

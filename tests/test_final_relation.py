@@ -11,8 +11,8 @@ import pytest
 
 from cql.executor import changelog
 from cql.executor.changelog import FinalRelation
-from cql.planner.expr import Column
-from cql.planner.logical import SortKey
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
 from cql.session import Session
 from cql.types import BIGINT
 

@@ -9,10 +9,10 @@ from cql.executor.expression_calls import COMPILED
 from cql.planner.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.coercion import castable, common_type
 from cql.planner.evaluate_text import TEXT_FUNCTIONS
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.folding import NOT_STRICT, can_fail, fold, monotone
 from cql.planner.functions import FUNCTIONS, cast, resolve, unify
-from cql.planner.show import show
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
+from cql.planner.nodes.show import show
 from cql.types import (
     BIGINT,
     BINARY,

@@ -18,7 +18,7 @@ from cql.executor.expression_lookup import choice, membership
 from cql.executor.expression_parts import divide
 from cql.executor.operators import rowscope
 from cql.memo import Memo
-from cql.planner.expr import Call, Case, Column, Expr, Literal, walk
+from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, walk
 from cql.session import Session
 from cql.types import BIGINT, BOOLEAN
 
@@ -322,7 +322,7 @@ def test_no_function_computes_many_expressions(
 
 
 def _children(expr: Expr) -> list[Expr]:
-    from cql.planner.expr import children
+    from cql.planner.nodes.expr import children
 
     return list(children(expr))
 

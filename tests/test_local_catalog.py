@@ -21,7 +21,7 @@ from cql.catalog.local import LocalCatalog, StoredRelation
 from cql.errors import CatalogError
 from cql.executor.protocols import Sink
 from cql.model import Field, Schema
-from cql.planner.catalog import Catalog, Progress, Relation, StreamDefinition, StreamSpec
+from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamDefinition, StreamSpec
 from cql.types import BIGINT, INT, STRING
 
 DATA = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "k": [7, 8]})

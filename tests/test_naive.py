@@ -18,8 +18,8 @@ from naive_rows import Answer
 from naive_tables import call, column, sliding, stream, tumbling, whole
 from naive_values import BadRowError, civil, day_number, float_text, parse_timestamp, timestamp_text
 
-from cql.planner.expr import Call, Cast, Literal
-from cql.planner.logical import AggregateCall, Filter, Project, Sort, SortKey
+from cql.planner.nodes.expr import Call, Cast, Literal
+from cql.planner.nodes.logical import AggregateCall, Filter, Project, Sort, SortKey
 from cql.types import (
     BIGINT,
     BOOLEAN,

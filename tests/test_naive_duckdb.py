@@ -17,8 +17,8 @@ from naive_compare import difference
 from naive_tables import call, column, literal, sliding, stream, tumbling, whole
 from random_data import random_stream, to_table
 
-from cql.planner.expr import Call, Case, Expr
-from cql.planner.logical import Filter, Logical, Project, Scan, Sort, SortKey, Union
+from cql.planner.nodes.expr import Call, Case, Expr
+from cql.planner.nodes.logical import Filter, Logical, Project, Scan, Sort, SortKey, Union
 from cql.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 
 COLUMNS = (
@@ -198,7 +198,7 @@ def _expressions(n: Scan) -> dict[str, Expr]:
 
 
 def _null() -> Expr:
-    from cql.planner.expr import Literal
+    from cql.planner.nodes.expr import Literal
 
     return Literal(None, BIGINT)
 

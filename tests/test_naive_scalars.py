@@ -20,7 +20,7 @@ from random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
 from cql.errors import CqlError
 from cql.planner import functions
 from cql.planner.evaluation import EvaluationError, evaluate
-from cql.planner.expr import Call, Cast, Column, Expr, walk
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
 from cql.types import (
     BIGINT,
     BOOLEAN,

@@ -42,7 +42,7 @@ from cql.executor.unit import (
     Unit,
 )
 from cql.model import Field, Schema
-from cql.planner.physical import FilterExec, Physical, inputs, sources
+from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
 from cql.planner.physical_progress import progressing
 from cql.types import BIGINT
 

@@ -14,9 +14,9 @@ from runtimes import RUNTIMES, apply
 
 import cql
 from cql.errors import PlanError
-from cql.planner.physical import PunctuatedSortExec, walk
-from cql.planner.physical_joins import OopJoinExec
-from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.nodes.physical import PunctuatedSortExec, walk
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import OopJoinExec
 
 PAIRS = "SELECT a.ts AS t, b.ts AS u, a.k AS k, a.v AS v, b.v AS w FROM"
 KEY = "WHERE a.k = b.k"

@@ -16,7 +16,7 @@ from cql.errors import BindError, CatalogError, NotSupportedError
 from cql.executor.execution import Execution
 from cql.executor.protocols import Block, Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics
+from cql.planner.nodes.catalog import Statistics
 from cql.query import Query
 from cql.session import CqlWarning, Session
 from cql.types import TIMESTAMP
@@ -128,7 +128,7 @@ class Live:
     def stream(
         self, name: str, events: Sequence[tuple[float, Sequence[Any]]], clauses: str = ""
     ) -> None:
-        from cql.planner.catalog import StreamSpec
+        from cql.planner.nodes.catalog import StreamSpec
 
         script = Script(self.clock, events)
         base = f"{name}_rows"
@@ -348,7 +348,7 @@ def test_bounded_input_is_never_idle(session: Session) -> None:
     """A replay with a stall in the middle loses nothing, and what is known leaves before it."""
     clock = Clock()
     made = Session(False, run=lambda plan, settings: Execution(plan, settings, clock).queries[0])
-    from cql.planner.catalog import StreamSpec
+    from cql.planner.nodes.catalog import StreamSpec
 
     stall = [(0, [1, 2, 11]), (10, [12, 25])]
     for name, events in (("a", STEADY), ("b", stall)):

@@ -20,9 +20,9 @@ import cql
 from cql.dialect import parse, to_sql
 from cql.errors import NotSupportedError
 from cql.model import Schema
-from cql.planner import statements as st
 from cql.planner.bind import bind
 from cql.planner.context import Context
+from cql.planner.nodes import statements as st
 from cql.types import DataType, Kind
 
 FILES = dialect_corpus.query_files()

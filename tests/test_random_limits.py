@@ -17,10 +17,10 @@ from runtimes import RUNTIMES, apply, share
 import cql
 from cql.dialect import parse_one
 from cql.planner.bind import bind
-from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.context import Context
-from cql.planner.logical import Logical
-from cql.planner.statements import Query as Bound
+from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.nodes.logical import Logical
+from cql.planner.nodes.statements import Query as Bound
 
 COLUMNS, SLACK, ROWS = "t bigint, k bigint, v bigint", 4, 60
 WINDOWS = (

@@ -30,9 +30,9 @@ from random_shapes import Shape
 
 import cql
 from cql.errors import BindError, NotSupportedError, PlanError
-from cql.planner.logical import Logical
 from cql.planner.lower import plan
-from cql.planner.physical import ChangeAggregateExec, walk
+from cql.planner.nodes.logical import Logical
+from cql.planner.nodes.physical import ChangeAggregateExec, walk
 from cql.planner.relations import is_append_only, is_relation
 from cql.planner.rules import optimize
 from cql.settings import Settings

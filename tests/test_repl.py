@@ -24,8 +24,8 @@ from pygments.token import Comment, Error, Keyword, Name, Number, String, Token
 
 from cql import help, render
 from cql.errors import CqlError, RunError
-from cql.planner import statements
 from cql.planner.lower import refuse
+from cql.planner.nodes import statements
 from cql.repl import shell as shell_module
 from cql.repl.completer import CqlCompleter
 from cql.repl.lexer import CqlLexer

@@ -13,7 +13,7 @@ from test_progress import Clock, Script
 
 from cql.executor.execution import Execution
 from cql.explanation import measured
-from cql.planner.catalog import StreamSpec
+from cql.planner.nodes.catalog import StreamSpec
 from cql.query import Query
 from cql.session import Session
 

@@ -17,7 +17,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.operators.native import PythonOperator, StageOperator, Workspace
 from cql.planner import cost as costs
 from cql.planner.cost import Cost, Keyed, cost
-from cql.planner.physical import Physical, RuntimeChoice
+from cql.planner.nodes.physical import Physical, RuntimeChoice
 from cql.planner.runtime import LIGHT, choose_runtime
 from cql.session import Session
 from cql.settings import Settings

@@ -26,8 +26,8 @@ from cql.errors import (
     RunError,
     SettingError,
 )
-from cql.planner.catalog import Relation, TimeUnit
-from cql.planner.physical import PhysicalPlan
+from cql.planner.nodes.catalog import Relation, TimeUnit
+from cql.planner.nodes.physical import PhysicalPlan
 from cql.query import Query
 from cql.result import Result
 from cql.session import CqlWarning, Session

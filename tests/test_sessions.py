@@ -33,9 +33,9 @@ from cql.dialect import parse_one
 from cql.errors import CqlError
 from cql.executor.operators.sessions import SessionOperator
 from cql.planner.bind import bind
-from cql.planner.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.context import Context
-from cql.planner.statements import Query as Bound
+from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
+from cql.planner.nodes.statements import Query as Bound
 
 COLUMNS = "ts bigint, k int, v bigint"
 QUERY = """

@@ -21,7 +21,7 @@ from cql.errors import NotSupportedError, SettingError
 from cql.executor.execution import Execution
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
-from cql.planner.catalog import Statistics, StreamSpec
+from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.query import Query
 from cql.types import BIGINT
 

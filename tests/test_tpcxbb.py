@@ -25,7 +25,7 @@ from benchmarks import calls, tpcxbb
 from cql.dialect import parse_one
 from cql.planner.bind import bind
 from cql.planner.context import Context
-from cql.planner.statements import Query
+from cql.planner.nodes.statements import Query
 
 QUERIES = Path(__file__).resolve().parent.parent / "queries"
 FILES = {

@@ -26,7 +26,7 @@ from cql.executor.operators.buffered import BufferedTerminal
 from cql.executor.operators.grouping import REGION
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY
-from cql.planner.physical import WindowOperator
+from cql.planner.nodes.physical import WindowOperator
 
 #: What ``mode`` in the descriptor counts.
 MODES = (WindowOperator.WID, WindowOperator.PANES, WindowOperator.BUFFERED)

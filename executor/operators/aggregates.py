@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cql.errors import NotSupportedError
 from cql.executor.expressions import Code
-from cql.planner.logical import AggregateCall
+from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from cql.executor.unit import (
     ROWS,
     Unit,
 )
-from cql.planner.physical import Physical, sources
-from cql.planner.physical_joins import AsofJoinExec
+from cql.planner.nodes.physical import Physical, sources
+from cql.planner.nodes.physical_join import AsofJoinExec
 from cql.types import DataType
 
 Flags = npt.NDArray[np.bool_]

@@ -31,7 +31,7 @@ from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, 
 from cql.executor.user_errors import explained, function_codes
 from cql.model import Schema
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.physical import ChangeAggregateExec, bounded
+from cql.planner.nodes.physical import ChangeAggregateExec, bounded
 from cql.planner.python_values import to_python
 
 #: Entries that one change may need beside its own: the group's two, and one to compute in.

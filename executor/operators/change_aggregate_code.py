@@ -28,8 +28,8 @@ from cql.executor.operators.aggregates import AggregateCode, aggregate_code, arg
 from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.operators.value_logs import ValueLog, value_logs
 from cql.executor.written import once
-from cql.planner.expr import Column
-from cql.planner.physical import ChangeAggregateExec
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.physical import ChangeAggregateExec
 from cql.types import DataType
 
 APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks", "rescan"

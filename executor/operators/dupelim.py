@@ -14,7 +14,7 @@ from cql.executor.kernels import sort_keys
 from cql.executor.operators.groups import GroupIndex
 from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words, value_bytes
-from cql.planner.physical import DupelimExec
+from cql.planner.nodes.physical import DupelimExec
 from cql.types import DataType
 
 #: Keys from which on old ones are looked for.

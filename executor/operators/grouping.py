@@ -32,9 +32,9 @@ from cql.executor.operators.stage_spec import Table, columns_at
 from cql.executor.operators.unit_text import row_at
 from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.unit import SEQUENCE
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import AggregateCall
-from cql.planner.physical import ProjectExec, WidAggregateExec
+from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.logical import AggregateCall
+from cql.planner.nodes.physical import ProjectExec, WidAggregateExec
 
 #: How far ahead of the row at hand the index is asked for, and from how many places on.
 AHEAD_ROWS = 8

@@ -25,7 +25,7 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
-from cql.planner.expr import substitute
+from cql.planner.nodes.expr import substitute
 from cql.planner.physical_progress import value_origin
 
 VALUES = "v"

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from cql.apart import load_module
 from cql.executor import arrays
 from cql.executor.dictionary import ARRAYS, RESULTS, Dictionary
-from cql.planner.expr import Literal
-from cql.planner.logical import AggregateCall
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 
 Array = npt.NDArray[Any]

@@ -12,8 +12,8 @@ from cql.executor.operators.native import CodeColumn, Operator, PythonOperator, 
 from cql.executor.operators.split import SplitOperator
 from cql.executor.unit import Unit, Words
 from cql.executor.written import Kernel
-from cql.planner.expr import Call, walk
-from cql.planner.physical import NumberExec
+from cql.planner.nodes.expr import Call, walk
+from cql.planner.nodes.physical import NumberExec
 
 
 class Instances:

@@ -54,7 +54,7 @@ from cql.executor.unit import (
 )
 from cql.executor.written import Kernel, once
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical_joins import OopJoinExec
+from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.physical_progress import progressing
 
 #: Rows whose lists are gone through together; the bytes between two rows of a list from which on

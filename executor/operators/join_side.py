@@ -11,8 +11,8 @@ from cql.executor.kernels.views import FIELDS
 from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import stored_dtype
 from cql.model import Schema
-from cql.planner.expr import columns_of
-from cql.planner.physical_joins import OopJoinExec
+from cql.planner.nodes.expr import columns_of
+from cql.planner.nodes.physical_join import OopJoinExec
 
 SIDES = ("l", "r")
 #: Of a row: how many places back the one before it in its list is (0: none), and another one, and

@@ -22,7 +22,7 @@ from cql.executor.operators.rows import (
     take,
 )
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, Unit
-from cql.planner.physical import KeyWindowsExec
+from cql.planner.nodes.physical import KeyWindowsExec
 
 Words = npt.NDArray[np.int64]
 

@@ -26,7 +26,7 @@ from cql.executor.unit import (
     mask_word,
     stored_dtype,
 )
-from cql.planner.physical import LateRowsExec
+from cql.planner.nodes.physical import LateRowsExec
 from cql.window import MAX_EVENT_TIME, Window, WindowKind
 from cql.zones import DAY, days_of
 

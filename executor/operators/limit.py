@@ -11,7 +11,7 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import limit as kernel
 from cql.executor.operators.native import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words, value_bytes
-from cql.planner.physical import LimitExec
+from cql.planner.nodes.physical import LimitExec
 from cql.planner.physical_progress import progressing
 
 

@@ -18,9 +18,9 @@ from cql.executor.kernels.windows import find_slot
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import Array, Entries, results
 from cql.executor.operators.stage_spec import Table
-from cql.planner.expr import Expr
-from cql.planner.logical import AggregateCall
-from cql.planner.physical import WidAggregateExec
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import AggregateCall
+from cql.planner.nodes.physical import WidAggregateExec
 from cql.window import WindowKind
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from cql.executor.unit import (
     stored_dtype,
 )
 from cql.model import Schema
-from cql.planner.physical_joins import LookupExec
+from cql.planner.nodes.physical_join import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS]
 QUERY = 1  # the port; 0 is the stream

@@ -15,7 +15,7 @@ from cql.executor.operators.native import Workspace
 from cql.executor.operators.slab import STEP, SlabOperator
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit
 from cql.model import Schema
-from cql.planner.logical import SortKey
+from cql.planner.nodes.logical import SortKey
 
 INITIAL_RUNS = 16
 

@@ -44,8 +44,8 @@ from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Word
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.executor.written import Kernel
 from cql.model import Schema
-from cql.planner.expr import Literal
-from cql.planner.logical import SortKey
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import SortKey
 from cql.zones import days_of
 
 if TYPE_CHECKING:

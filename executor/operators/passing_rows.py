@@ -25,8 +25,8 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
-from cql.planner.expr import Expr
-from cql.planner.physical_joins import TableJoinExec, UnnestExec
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec
 from cql.planner.physical_progress import progressing
 from cql.types import DataType
 

@@ -28,7 +28,7 @@ from cql.executor.operators.rows import (
     take,
 )
 from cql.executor.unit import INFINITY
-from cql.planner.physical import RelationExec
+from cql.planner.nodes.physical import RelationExec
 from cql.window import MAX_EVENT_TIME, WindowKind
 
 

@@ -31,8 +31,8 @@ from cql.executor.operators.rows import (
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
 from cql.model import Schema
-from cql.planner.physical import Physical, sources
-from cql.planner.physical_joins import RelationJoinExec
+from cql.planner.nodes.physical import Physical, sources
+from cql.planner.nodes.physical_join import RelationJoinExec
 
 _SHOWS = ("inner", "left", "right", "full")
 _OF_LEFT = {"left": kernel.WITHOUT, "full": kernel.WITHOUT, "mark": kernel.ANSWER}

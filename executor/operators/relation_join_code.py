@@ -11,8 +11,8 @@ from cql.executor.expressions import emit
 from cql.executor.kernels.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
 from cql.executor.written import Kernel, once
-from cql.planner.expr import columns_of
-from cql.planner.physical_joins import RelationJoinExec
+from cql.planner.nodes.expr import columns_of
+from cql.planner.nodes.physical_join import RelationJoinExec
 
 #: The first words of the descriptor: the rows of the pair.
 PAIR = ("left row", "right row")

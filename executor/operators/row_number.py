@@ -15,7 +15,7 @@ from cql.executor.operators.rows import no_rows, take
 from cql.executor.operators.top import SortedRows
 from cql.executor.operators.weights import weights_of
 from cql.model import Schema
-from cql.planner.physical import RowNumberExec
+from cql.planner.nodes.physical import RowNumberExec
 
 #: What the kernel keeps of each row, in this order.
 _OF_ROW = ("held", "arrival", "following", "shown", "shown_many", "now", "now_many")

@@ -18,7 +18,7 @@ from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite,
 from cql.executor.kernels.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
 from cql.executor.written import Kernel
-from cql.planner.expr import Column, Expr, Literal, columns_of, walk
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
 from cql.types import DataType, Kind
 
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.

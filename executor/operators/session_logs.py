@@ -30,7 +30,7 @@ from cql.executor.operators.logs import Log
 from cql.executor.operators.packing import WORD, key_expression
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.unit import NEVER
-from cql.planner.logical import AggregateCall
+from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
     from cql.executor.operators.native import CodeColumn

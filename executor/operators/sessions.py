@@ -49,7 +49,7 @@ from cql.executor.operators.stage_spec import Asks, Table, window_column_type
 from cql.executor.operators.user_aggregate import declare_own
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
-from cql.planner.expr import Column
+from cql.planner.nodes.expr import Column
 
 
 @dataclass(slots=True)

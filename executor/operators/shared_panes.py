@@ -21,7 +21,7 @@ from cql.executor.expressions import Code
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.spans import Spans
 from cql.executor.unit import INFINITY, NEVER
-from cql.planner.physical import SharedPanesExec
+from cql.planner.nodes.physical import SharedPanesExec
 from cql.window import Window
 
 #: The id of the window that leaves: before every pane.

@@ -13,7 +13,7 @@ from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.operators.sort_keys import order_words
 from cql.executor.unit import Unit, stored_dtype
 from cql.model import Schema
-from cql.planner.logical import SortKey
+from cql.planner.nodes.logical import SortKey
 
 #: The slab grows by a quarter, so that what it takes stays near what it holds.
 STEP = 1024

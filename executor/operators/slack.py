@@ -12,7 +12,7 @@ from cql.executor.kernels import slack as kernel
 from cql.executor.kernels.cut import BUCKETS
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.unit import INFINITY, NEVER, Unit, Words, value_bytes
-from cql.planner.physical import SlackExec
+from cql.planner.nodes.physical import SlackExec
 
 
 class SlackOperator:

@@ -9,8 +9,8 @@ import numpy as np
 from cql.executor.kernels import sort_keys as kernel
 from cql.executor.unit import Words, value_bytes
 from cql.model import Schema
-from cql.planner.expr import Column
-from cql.planner.logical import SortKey
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
 from cql.types import DataType
 
 

@@ -31,7 +31,7 @@ from cql.executor.unit import (
 )
 from cql.executor.written import Kernel, once
 from cql.model import Field, Schema
-from cql.planner.expr import Expr
+from cql.planner.nodes.expr import Expr
 from cql.types import BIGINT, INT, SMALLINT, DataType
 
 #: Behind the columns that pass: the rows by partition, where those of each begin, and the partition

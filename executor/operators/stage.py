@@ -44,8 +44,8 @@ from cql.executor.unit import (
     value_bytes,
 )
 from cql.model import Schema
-from cql.planner.expr import Column, Expr, substitute, walk
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr, substitute, walk
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,

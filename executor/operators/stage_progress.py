@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cql.executor.operators.stage_spec import StageSpec, Step
 from cql.executor.unit import NUMBERS
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import SEQUENCE as NUMBER
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.logical import SEQUENCE as NUMBER
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cql.executor.written import Kernel
 from cql.model import Field, Schema
-from cql.planner.expr import Column, Expr, substitute
-from cql.planner.logical import SEQUENCE as NUMBER
-from cql.planner.physical import (
+from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.logical import SEQUENCE as NUMBER
+from cql.planner.nodes.physical import (
     ArrivalExec,
     BucketExec,
     FilterExec,

@@ -16,7 +16,7 @@ from cql.executor.operators.rows import joined, no_rows, take
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, Unit
 from cql.model import Schema
-from cql.planner.physical_joins import SubqueryJoinExec
+from cql.planner.nodes.physical_join import SubqueryJoinExec
 
 _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}
 _ROOM = 4096

@@ -26,8 +26,8 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
-from cql.planner.physical import sources
-from cql.planner.physical_joins import TableJoinExec
+from cql.planner.nodes.physical import sources
+from cql.planner.nodes.physical_join import TableJoinExec
 from cql.types import DataType, Kind
 
 #: Of the places of the hash index for each key.

@@ -14,8 +14,8 @@ from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
 from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.unit import PHASE, PORT
 from cql.executor.written import Kernel, once
-from cql.planner.expr import Expr, columns_of
-from cql.planner.physical_joins import TableJoinExec
+from cql.planner.nodes.expr import Expr, columns_of
+from cql.planner.nodes.physical_join import TableJoinExec
 from cql.types import DataType
 
 TABLE = 1  # the port; 0 is the stream

@@ -14,7 +14,7 @@ from cql.executor.operators.subtract import SubtractTerminal
 from cql.executor.operators.two_stacks import TwoStacksTerminal
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.written import once
-from cql.planner.physical import SharedPanesExec, WidAggregateExec, WindowOperator
+from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
 from cql.window import WindowKind
 
 

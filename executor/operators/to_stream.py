@@ -13,7 +13,7 @@ from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import take
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.model import Schema
-from cql.planner.physical import StreamExec
+from cql.planner.nodes.physical import StreamExec
 from cql.types import BIGINT
 
 

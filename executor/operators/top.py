@@ -13,9 +13,9 @@ from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.model import Schema
-from cql.planner.expr import Column
-from cql.planner.logical import SortKey
-from cql.planner.physical import TopExec
+from cql.planner.nodes.expr import Column
+from cql.planner.nodes.logical import SortKey
+from cql.planner.nodes.physical import TopExec
 
 _AS_IT_IS, _BY_RANK, _BY_RANK_DOWN = 0, 1, 2
 

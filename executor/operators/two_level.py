@@ -36,7 +36,7 @@ from cql.executor.operators.native import CodeColumn, StageOperator
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
-from cql.planner.physical import Flush, FlushPolicy
+from cql.planner.nodes.physical import Flush, FlushPolicy
 
 #: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which
 #: entry of that window.

@@ -23,8 +23,8 @@ from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
 from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.unit import PHASE, ROWS, Unit, data_word, mask_word
 from cql.executor.written import Kernel, once
-from cql.planner.expr import Expr
-from cql.planner.physical_joins import UnnestExec
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.physical_join import UnnestExec
 from cql.types import DataType
 
 #: An array of texts without elements.

@@ -32,8 +32,8 @@ from cql.executor.operators.holistic import (
 from cql.executor.operators.instants import Times
 from cql.executor.operators.logs import ordering
 from cql.executor.operators.native import CodeColumn, State, Workspace
-from cql.planner.expr import Column, Expr
-from cql.planner.logical import AggregateCall
+from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.logical import AggregateCall
 
 Array = npt.NDArray[Any]
 #: About how many values are written out at a time.

@@ -12,7 +12,7 @@ from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import map_texts, nbytes, no_rows, take
 from cql.model import Schema
-from cql.planner.physical import ChangeAggregateExec, SetOperationExec
+from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
 
 class RowIndex:

@@ -35,7 +35,7 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
-from cql.planner.expr import Column
+from cql.planner.nodes.expr import Column
 from cql.window import MAX_EVENT_TIME
 
 #: A run of rows that needs no second look ends where event times are out of range.

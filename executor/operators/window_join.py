@@ -18,8 +18,8 @@ from cql.executor.operators.window_join_code import AHEAD, NEED_KEYS, SYNCHRONOU
 from cql.executor.operators.window_join_layout import Directory, Input
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
 from cql.planner.join_condition import NO_BOUND
-from cql.planner.physical import sources
-from cql.planner.physical_window_join import JoinOperator, WindowJoinExec
+from cql.planner.nodes.physical import sources
+from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExec
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
 #: Of the places of a hash index for each key that it has room for.

@@ -40,8 +40,8 @@ from cql.executor.unit import (
     STRAGGLERS,
 )
 from cql.executor.written import Kernel, once
-from cql.planner.expr import Expr, columns_of
-from cql.planner.physical_window_join import WindowJoinExec
+from cql.planner.nodes.expr import Expr, columns_of
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 
 #: Asked for beside the rings and the hold buffer, and the number of the directory.
 NEED_KEYS = 128

@@ -20,7 +20,7 @@ from cql.executor.operators.instances import first_of
 from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.union import UnionOperator
-from cql.planner.physical import BucketExec
+from cql.planner.nodes.physical import BucketExec
 
 #: Ports on the way of an input, at most.
 _LONGEST = 1000

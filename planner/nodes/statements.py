@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from cql.errors import Position
 from cql.model import Schema
-from cql.planner.catalog import Progress, StreamDefinition, TableFiles
-from cql.planner.expr import Literal
-from cql.planner.logical import Logical
+from cql.planner.nodes.catalog import Progress, StreamDefinition, TableFiles
+from cql.planner.nodes.expr import Literal
+from cql.planner.nodes.logical import Logical
 
 Name: TypeAlias = tuple[str, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cql.planner.catalog import Progress, Relation, TimeUnit
+from cql.planner.nodes.catalog import Progress, Relation, TimeUnit
 from cql.types import DataType, Kind
 
 #: One hour, the default of MAX ADVANCE, in an integer column's units.

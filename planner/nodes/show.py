@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cql.model import Schema
-from cql.planner.expr import Call, Case, Cast, Column, Expr, Literal, substitute
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
 from cql.types import BIGINT, Kind
 
 INFIX = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cql.planner.expr import Expr, children
+from cql.planner.nodes.expr import Expr, children
 
 #: Nodes in one expression, and from its root to a leaf, once its aliases are expanded.
 MAX_NODES = 40_000

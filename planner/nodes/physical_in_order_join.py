@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from cql.errors import Position
 from cql.model import Field, Schema
-from cql.planner.expr import Expr
-from cql.planner.physical_joins import BandExec
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.physical_join import BandExec
 from cql.types import BIGINT
 
 if TYPE_CHECKING:
-    from cql.planner.physical import Physical
+    from cql.planner.nodes.physical import Physical
 
 
 class JoinOperator(StrEnum):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
-from cql.planner.catalog import Progress, Relation
-from cql.planner.expr import Expr, Literal
+from cql.planner.nodes.catalog import Progress, Relation
+from cql.planner.nodes.expr import Expr, Literal
 from cql.types import BIGINT, BOOLEAN, INT, DataType
 from cql.window import Window
 

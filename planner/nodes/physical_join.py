@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from cql.errors import Position
 from cql.model import Field, Schema
-from cql.planner.expr import Expr
-from cql.planner.logical import Partitioning
-from cql.planner.trees import replace
+from cql.planner.nodes.expr import Expr
+from cql.planner.nodes.logical import Partitioning
+from cql.planner.nodes.rewrite import replace
 from cql.types import BIGINT, BOOLEAN, DataType
 
 if TYPE_CHECKING:
-    from cql.planner.physical import Physical
+    from cql.planner.nodes.physical import Physical
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from cql.errors import Position
 from cql.model import NO_COLUMNS, Field, Schema
-from cql.planner.catalog import Progress, Relation
-from cql.planner.expr import Expr, Literal
-from cql.planner.logical import (
+from cql.planner.nodes.catalog import Progress, Relation
+from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.logical import (
     SEQUENCE,
     TIME,
     WEIGHT,
@@ -25,7 +25,8 @@ from cql.planner.logical import (
     Partitioning,
     SortKey,
 )
-from cql.planner.physical_joins import (
+from cql.planner.nodes.physical_in_order_join import WindowJoinExec
+from cql.planner.nodes.physical_join import (
     AsofJoinExec,
     LookupExec,
     OopJoinExec,
@@ -34,7 +35,6 @@ from cql.planner.physical_joins import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_window_join import WindowJoinExec
 from cql.types import BIGINT, INT, DataType
 from cql.window import Window
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import Position
-from cql.planner.trees import replace
+from cql.planner.nodes.rewrite import replace
 from cql.types import DataType
 
 if TYPE_CHECKING:
