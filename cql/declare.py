@@ -156,8 +156,8 @@ class Clauses:
     def bind(self, schema: Schema) -> StreamSpec:
         """What the clauses mean for columns of ``schema``; raises BindError."""
         from cql.dialect import parse_one
-        from cql.planner.bind import bind
-        from cql.planner.context import Context
+        from cql.planner.bind.context import Context
+        from cql.planner.bind.statement import bind
         from cql.planner.nodes import statements as st
 
         clauses, given = self.text()

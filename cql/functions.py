@@ -166,7 +166,7 @@ def check_null_handling(given: str) -> None:
 def checked_name(name: str) -> str:
     """``name``, if a function can be called that."""
     from cql.planner.aggregates import is_aggregate
-    from cql.planner.bind_expr import is_reserved
+    from cql.planner.bind.expressions.expression import is_reserved
     from cql.planner.functions import is_taken
 
     if _NAME.fullmatch(name) is None:
@@ -275,7 +275,7 @@ def data_type(given: Any, what: str) -> DataType:
 
 def _sql_type(text: str, what: str) -> DataType:
     from cql.dialect import parse_one
-    from cql.planner import literals
+    from cql.planner.bind.expressions import literals
 
     try:
         (cast,) = parse_one(f"SELECT CAST(a AS {text})").expressions

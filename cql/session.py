@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from cql.executor.execution import Execution
     from cql.functions import Declared, Functions, Type
     from cql.model import Schema
-    from cql.planner.context import Context
+    from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal
     from cql.planner.nodes.physical import PhysicalPlan, Together
@@ -220,8 +220,8 @@ class Session(Pushing):
     ) -> Query | StatementSet | Result | Analysis:
         """``member``: of a set, which takes queries only; nothing else has an effect there."""
         from cql.dialect import nodes, position_of
-        from cql.planner.bind import bind
-        from cql.planner.context import Context
+        from cql.planner.bind.context import Context
+        from cql.planner.bind.statement import bind
 
         if member and not isinstance(tree, nodes.MEMBERS):
             raise PlanError(
@@ -670,7 +670,7 @@ class Session(Pushing):
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""
-        for name in ("cql.executor.execution", "cql.planner.bind"):
+        for name in ("cql.executor.execution", "cql.planner.bind.statement"):
             load_module(name)
 
     def close(self) -> None:

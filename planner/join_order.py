@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from cql.planner import functions
+from cql.planner.bind.scope import column_of
 from cql.planner.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import (
@@ -35,7 +36,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_bounded, is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts, with_inputs
-from cql.planner.scope import column_of
 from cql.window import WindowKind
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
 from cql.planner import partitioning
+from cql.planner.bind.scope import column_of
 from cql.planner.choose import duration
 from cql.planner.distances import followers
 from cql.planner.how_far import length, names_of, window
@@ -33,7 +34,6 @@ from cql.planner.physical_progress import progressing
 from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import column_of
 from cql.types import DataType, Kind
 from cql.window import WindowKind
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from cql.planner import functions
+from cql.planner.bind.scope import column_of
 from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -35,7 +36,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import looks_up, progressing
-from cql.planner.scope import column_of
 from cql.types import DataType
 from cql.window import Window, WindowKind
 

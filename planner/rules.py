@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from cql.deep import deep_stack
 from cql.planner import functions
+from cql.planner.bind.scope import column_of
 from cql.planner.join_condition import Sides, differences, is_timed
 from cql.planner.nodes.expr import (
     Call,
@@ -50,7 +51,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import closing_key, is_table, looks_up, progressing
 from cql.planner.pruning import prune_columns
-from cql.planner.scope import column_of
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 

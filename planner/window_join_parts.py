@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cql.planner import functions
+from cql.planner.bind.scope import column_of
 from cql.planner.join_condition import (
     NO_BOUND,
     Band,
@@ -31,7 +32,6 @@ from cql.planner.physical_progress import progressing
 from cql.planner.properties import looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjuncts
-from cql.planner.scope import column_of
 from cql.types import Kind
 
 Lower: TypeAlias = Callable[[Logical], Physical]

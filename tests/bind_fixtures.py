@@ -11,8 +11,8 @@ from sqlglot import exp
 from cql.dialect import parse, parse_one
 from cql.executor.protocols import Sink, Source
 from cql.model import Schema
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Relation, Statistics, StreamDefinition, StreamSpec
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import Logical

@@ -44,8 +44,8 @@ from cql.executor.unit import (
     mask_word,
 )
 from cql.model import Schema
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.lower import plan
 from cql.planner.nodes.physical import Physical, PhysicalPlan, sources
 from cql.planner.nodes.statements import Query

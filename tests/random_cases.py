@@ -270,8 +270,8 @@ def _relation(stream: Stream) -> NaiveRelation:
 
 def logical_plan(case: Case) -> Logical:
     from cql.dialect import parse_one
-    from cql.planner.bind import bind
-    from cql.planner.context import Context
+    from cql.planner.bind.context import Context
+    from cql.planner.bind.statement import bind
     from cql.planner.nodes.statements import Query as Bound
 
     own = {function.name.lower(): function for function in case.functions}

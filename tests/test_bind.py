@@ -14,7 +14,7 @@ from bind_fixtures import World, tree, world
 
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
-from cql.planner.bind import bind
+from cql.planner.bind.statement import bind
 from cql.planner.lower import refuse
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Queue, TimeUnit

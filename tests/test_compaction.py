@@ -24,8 +24,8 @@ from cql.executor import compaction, execution, group_progress
 from cql.executor.dictionary import Dictionary
 from cql.executor.group_progress import Values
 from cql.executor.operators.native import Operator, Workspace
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.statements import Query as Bound

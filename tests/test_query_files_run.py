@@ -20,8 +20,8 @@ import cql
 from cql.dialect import parse, to_sql
 from cql.errors import NotSupportedError
 from cql.model import Schema
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
 from cql.types import DataType, Kind
 

@@ -16,8 +16,8 @@ from runtimes import RUNTIMES, apply, share
 
 import cql
 from cql.dialect import parse_one
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.statements import Query as Bound

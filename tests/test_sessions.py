@@ -32,8 +32,8 @@ import cql
 from cql.dialect import parse_one
 from cql.errors import CqlError
 from cql.executor.operators.sessions import SessionOperator
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.nodes.statements import Query as Bound
 

@@ -23,8 +23,8 @@ from runtimes import ORDERED, Settings, share
 import cql
 from benchmarks import calls, tpcxbb
 from cql.dialect import parse_one
-from cql.planner.bind import bind
-from cql.planner.context import Context
+from cql.planner.bind.context import Context
+from cql.planner.bind.statement import bind
 from cql.planner.nodes.statements import Query
 
 QUERIES = Path(__file__).resolve().parent.parent / "queries"

@@ -13,9 +13,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from cql.dialect.nodes import StreamWindow
-from cql.planner.bind_emit import time_of
-from cql.planner.bind_window import Lookup, key_windows
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
+from cql.planner.bind.emit import time_of
+from cql.planner.bind.relations.window import Lookup, key_windows
+from cql.planner.bind.scope import column_of
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
     Filter,
@@ -36,7 +37,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_constant, looks_up
 from cql.planner.relations import is_append_only
-from cql.planner.scope import column_of
 
 CLAUSE = "a window of ROWS with SLIDE"
 

@@ -11,12 +11,15 @@ from sqlglot import exp
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
-from cql.planner import bind_computed, bind_progress, functions
-from cql.planner.bind_expr import ExprBinder, is_default
-from cql.planner.bind_from import declared, find_relation, name_of
-from cql.planner.context import Binder, Bound, Env
+from cql.planner import functions
+from cql.planner.bind import computed as bind_computed
+from cql.planner.bind.context import Binder, Bound, Env
+from cql.planner.bind.expressions.expression import ExprBinder, is_default
+from cql.planner.bind.expressions.literals import data_type
+from cql.planner.bind.relations import watermark
+from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
+from cql.planner.bind.scope import Scope
 from cql.planner.evaluation_error import EvaluationError
-from cql.planner.literals import data_type
 from cql.planner.nodes.catalog import (
     Progress,
     Queue,
@@ -37,7 +40,6 @@ from cql.planner.nodes.statements import (
     Query,
 )
 from cql.planner.python_values import from_python
-from cql.planner.scope import Scope
 
 _QUEUES = {
     "APPEND": Queue.APPEND,
@@ -178,7 +180,7 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
 
     for key in _primary_key(node.expressions):
         find(binder, key, schema)
-    progress = bind_progress.progress(binder, node, schema, find)
+    progress = watermark.progress(binder, node, schema, find)
     own, computed_progress = bind_computed.apart(binder, node, progress, computed)
     keep = args.get("on_bad_row")
     windows, rate = args.get("windows"), args.get("rate")
@@ -189,10 +191,10 @@ def _spec(binder: Binder, node: nodes.CreateStream, stored: Schema | None) -> St
         lazy_windows=None if windows is None else windows.this == "LAZY",
         rate_hz=None if rate is None else _rate(binder, rate),
         keep_bad_rows=None if keep is None else keep.this == "KEEP",
-        idle_after=bind_progress.idle_after(binder, args.get("idle_after")),
-        heartbeat=bind_progress.heartbeat(binder, node, schema, find),
+        idle_after=watermark.idle_after(binder, args.get("idle_after")),
+        heartbeat=watermark.heartbeat(binder, node, schema, find),
         deferred=tuple(_deferred(node)),
-        by=bind_progress.punctuated_by(binder, node, schema, find),
+        by=watermark.punctuated_by(binder, node, schema, find),
         computed=computed,
         computed_progress=computed_progress,
     )
@@ -231,7 +233,7 @@ def _update_key(
     binder: Binder,
     node: nodes.CreateStream,
     schema: Schema | None,
-    find: bind_progress.Find,
+    find: watermark.Find,
 ) -> tuple[str, ...] | None:
     clause = node.args.get("update_key")
     if clause is None:
@@ -282,7 +284,7 @@ def _intermediate(binder: Binder, node: nodes.CreateStream) -> CreateView:
 
 def _progress(binder: Binder, node: nodes.CreateStream, bound: Bound) -> Progress | None:
     """What CREATE STREAM … AS declares of a time of its query, if anything."""
-    found = bind_progress.progress(binder, node, bound.shown().schema, find_column)
+    found = watermark.progress(binder, node, bound.shown().schema, find_column)
     if not found:
         return None
     clauses = [*(node.args.get("ordered_by") or ()), *(node.args.get("watermark") or ())]

@@ -14,13 +14,14 @@ from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import BindError, did_you_mean
-from cql.planner import aggregates, functions, literals
-from cql.planner import bind_subquery as subqueries
-from cql.planner.context import Binder
+from cql.planner import aggregates, functions
+from cql.planner.bind.context import Binder
+from cql.planner.bind.expressions import literals
+from cql.planner.bind.expressions import subquery as subqueries
+from cql.planner.bind.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
 from cql.planner.nodes.rewrite import replace
-from cql.planner.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
 from cql.planner.signature import check_ordered
 from cql.types import DataType
 

@@ -13,13 +13,21 @@ from cql.dialect import to_sql as printed
 from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
 from cql.model import Field, Schema
-from cql.planner import bind_window
-from cql.planner.bind_computed import computed_above, is_computed
-from cql.planner.bind_join import Item, JoinChain, is_unnest, scope_of
-from cql.planner.bind_numbers import numbered
-from cql.planner.bind_union import distinct, unite
-from cql.planner.bind_values import bind_values
-from cql.planner.context import Binder, Bound, Env, fold
+from cql.planner.bind.computed import computed_above, is_computed
+from cql.planner.bind.context import Binder, Bound, Env, fold
+from cql.planner.bind.relations import window as bind_window
+from cql.planner.bind.relations.join import Item, JoinChain, is_unnest, scope_of
+from cql.planner.bind.relations.row_numbers import numbered
+from cql.planner.bind.scope import (
+    QueryWindow,
+    Scope,
+    ScopeColumn,
+    Source,
+    bracket_window,
+    column_of,
+)
+from cql.planner.bind.union import distinct, unite
+from cql.planner.bind.values import bind_values
 from cql.planner.nodes.catalog import Progress, Relation, Statistics, StreamSpec
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
@@ -35,14 +43,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.statements import Name
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
-from cql.planner.scope import (
-    QueryWindow,
-    Scope,
-    ScopeColumn,
-    Source,
-    bracket_window,
-    column_of,
-)
 from cql.window import Window, WindowKind
 
 if TYPE_CHECKING:

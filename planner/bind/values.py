@@ -6,13 +6,13 @@ from sqlglot import exp
 
 from cql.model import Field, Schema
 from cql.planner import functions
-from cql.planner.bind_expr import ExprBinder
-from cql.planner.context import Binder, Bound, Env
+from cql.planner.bind.context import Binder, Bound, Env
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.scope import Scope
 from cql.planner.evaluation import evaluate
 from cql.planner.evaluation_error import EvaluationError
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Values
-from cql.planner.scope import Scope
 
 #: More rows than that belong into a table.
 MOST_ROWS = 10_000

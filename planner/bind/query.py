@@ -9,17 +9,17 @@ from sqlglot import exp
 
 from cql.dialect import nodes
 from cql.planner import functions
-from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_close
-from cql.planner.bind_expr import ExprBinder
-from cql.planner.bind_place import PER_WINDOW
-from cql.planner.bind_select import bind_select, count_of, order_item, to_stream
-from cql.planner.bind_union import distinct, unite
-from cql.planner.bind_values import bind_values
-from cql.planner.context import Binder, Bound, Env
+from cql.planner.bind.assemble import PER_WINDOW
+from cql.planner.bind.context import Binder, Bound, Env
+from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.scope import Scope, ScopeColumn
+from cql.planner.bind.select import bind_select, count_of, order_item, to_stream
+from cql.planner.bind.union import distinct, unite
+from cql.planner.bind.values import bind_values
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Limit, SetOperation, Sort, SortKey, Union
 from cql.planner.relations import as_relation, clock
-from cql.planner.scope import Scope, ScopeColumn
 
 #: Clauses of a whole statement, which a query inside another one cannot have.
 OUTERMOST = {

@@ -10,10 +10,22 @@ from sqlglot import exp
 from cql.dialect import nodes
 from cql.errors import BindError, NotSupportedError
 from cql.model import Field, Schema
-from cql.planner import bind_partition
-from cql.planner.bind_correlated import columns_around, joined
-from cql.planner.bind_union import distinct
-from cql.planner.context import Binder, Bound
+from cql.planner.bind import partition_by
+from cql.planner.bind.context import Binder, Bound
+from cql.planner.bind.expressions.correlated import columns_around, joined
+from cql.planner.bind.scope import (
+    AGGREGATES,
+    EXTRAS,
+    OUTER,
+    WINDOW,
+    Extra,
+    QueryWindow,
+    Row,
+    Scope,
+    column_of,
+)
+from cql.planner.bind.text_keys import closed_by_text
+from cql.planner.bind.union import distinct
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
     FIRST_ROW,
@@ -35,18 +47,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_bounded, is_constant, progressing
 from cql.planner.relations import as_relation, clock, is_relation
-from cql.planner.scope import (
-    AGGREGATES,
-    EXTRAS,
-    OUTER,
-    WINDOW,
-    Extra,
-    QueryWindow,
-    Row,
-    Scope,
-    column_of,
-)
-from cql.planner.text_keys import closed_by_text
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
 
@@ -294,7 +294,7 @@ def _plain(binder: Binder, parts: Parts, scope: Scope) -> Output:
     moves: Moves = {}
     if (clause := parts.partition) is not None:
         wanted, many = parts.partition_keys, parts.partitions
-        parts.plan = bind_partition.of_join(binder, clause, wanted, many, parts.plan)
+        parts.plan = partition_by.of_join(binder, clause, wanted, many, parts.plan)
     where = [parts.where] if parts.where is not None else []
     plan = _input(binder, parts, where, moves)
     exprs = [*(i.expr for i in parts.items), *(o.expr for o in parts.order)]
@@ -348,7 +348,7 @@ def _aggregated(binder: Binder, parts: Parts) -> Output:
     )
     if (clause := parts.partition) is not None:
         wanted = [_move(key, moves) for key in parts.partition_keys]
-        split = bind_partition.of_aggregate(binder, clause, wanted, parts.partitions, node)
+        split = partition_by.of_aggregate(binder, clause, wanted, parts.partitions, node)
         node = replace(node, partitioning=split)
     lift = _Lift(binder, parts, node)
     result = closed_by_text(node)

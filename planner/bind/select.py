@@ -16,18 +16,22 @@ from sqlglot import exp
 from cql.dialect import nodes, to_duration
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
-from cql.planner import bind_partition, bind_window
-from cql.planner.bind_expr import AUXILIARY, ExprBinder, before_over, direction, parameter
-from cql.planner.bind_expr import printed as column_name
-from cql.planner.bind_from import From, as_column, bind_from
-from cql.planner.bind_numbers import numbered
-from cql.planner.bind_place import OrderItem, Parts, SelectItem, place
-from cql.planner.context import Binder, Bound, Env
-from cql.planner.literals import as_int
-from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
-from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
-from cql.planner.relations import as_relation, clock
-from cql.planner.scope import (
+from cql.planner.bind import partition_by
+from cql.planner.bind.assemble import OrderItem, Parts, SelectItem, place
+from cql.planner.bind.context import Binder, Bound, Env
+from cql.planner.bind.expressions.expression import (
+    AUXILIARY,
+    ExprBinder,
+    before_over,
+    direction,
+    parameter,
+)
+from cql.planner.bind.expressions.expression import printed as column_name
+from cql.planner.bind.expressions.literals import as_int
+from cql.planner.bind.relations import window as bind_window
+from cql.planner.bind.relations.from_clause import From, as_column, bind_from
+from cql.planner.bind.relations.row_numbers import numbered
+from cql.planner.bind.scope import (
     AGGREGATES,
     EXTRAS,
     WINDOW,
@@ -37,6 +41,9 @@ from cql.planner.scope import (
     Scope,
     bracket_window,
 )
+from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
+from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
+from cql.planner.relations import as_relation, clock
 from cql.planner.signature import check_ordered
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
@@ -389,9 +396,9 @@ def _partition_by(block: Block) -> None:
     block.parts.partition = clause
     block.parts.partition_keys = [bind(node) for node in clause.expressions]
     many = count_of(block.binder, clause, "INTO", "")
-    if many is None or not 1 <= many <= bind_partition.MOST:
+    if many is None or not 1 <= many <= partition_by.MOST:
         raise block.binder.error(
-            f"PARTITION BY … INTO takes 1 to {bind_partition.MOST} partitions", clause.expression
+            f"PARTITION BY … INTO takes 1 to {partition_by.MOST} partitions", clause.expression
         )
     block.parts.partitions = many
 

@@ -13,8 +13,8 @@ from cql import types as t
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError
 from cql.model import Field, Schema
-from cql.planner import bind_window
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
+from cql.planner.bind.relations import window
 from cql.planner.nodes.catalog import Heartbeat, Progress, TimeUnit
 from cql.planner.nodes.progress import is_value
 from cql.types import Kind
@@ -120,7 +120,7 @@ def _measured(
     refused = None
     for one, said in zip(found, declared.values(), strict=True):
         try:
-            most = bind_window.slack(binder, said.field, said.unit, length, what)
+            most = window.slack(binder, said.field, said.unit, length, what)
         except BindError as error:
             refused = refused or error
             made.append(one)
@@ -201,7 +201,7 @@ def heartbeat(
 
 def _elapsed(binder: Binder, node: exp.Expr, what: str, *, zero: bool = False) -> int:
     """Microseconds of the clock."""
-    length = bind_window.amount(binder, None, node)
+    length = window.amount(binder, None, node)
     if not length.timed:
         raise binder.error(
             f"{what} is measured by the clock: {length.text} has no unit",
@@ -261,10 +261,10 @@ def _progress_of(binder: Binder, declared: _Declared) -> Progress:
         )
     slack = 0
     if declared.slack is not None:
-        slack = bind_window.slack(binder, field, declared.unit, declared.slack, declared.clause)
+        slack = window.slack(binder, field, declared.unit, declared.slack, declared.clause)
     every = None
     if declared.every is not None:
-        every = bind_window.slack(binder, field, declared.unit, declared.every, "EVERY") or None
+        every = window.slack(binder, field, declared.unit, declared.every, "EVERY") or None
     return Progress(
         field.name,
         slack,

@@ -17,7 +17,8 @@ from sqlglot import exp
 
 from cql.errors import Position
 from cql.planner import functions
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
+from cql.planner.bind.scope import OUTER, Asked, Extra, Grouped, column_of
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -33,7 +34,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.properties import is_constant
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import OUTER, Asked, Extra, Grouped, column_of
 from cql.types import BIGINT, BOOLEAN
 
 #: What takes a plan and tells where it reads the row around it.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from cql.dialect import nodes, to_sql
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import (
     Aggregate,

@@ -28,8 +28,9 @@ from cql.dialect.nodes import (
 )
 from cql.errors import BindError, did_you_mean
 from cql.model import Field
-from cql.planner.bind_expr import parameter
-from cql.planner.context import Binder, Env
+from cql.planner.bind.context import Binder, Env
+from cql.planner.bind.expressions.expression import parameter
+from cql.planner.bind.scope import Scope
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Column, Literal
 from cql.planner.nodes.logical import (
@@ -45,7 +46,6 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.properties import ProgressInfo, progressing
-from cql.planner.scope import Scope
 from cql.types import INTERVAL, STRING, DataType, Kind
 from cql.window import Window, WindowKind
 from cql.zones import DAY, days_of

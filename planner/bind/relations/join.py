@@ -11,15 +11,15 @@ from cql.dialect import nodes
 from cql.errors import did_you_mean
 from cql.model import Schema
 from cql.planner import functions
-from cql.planner.bind_expr import ExprBinder
-from cql.planner.context import Binder, Env, fold
+from cql.planner.bind.context import Binder, Env, fold
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 from cql.planner.join_condition import compares_equal
 from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.properties import is_table, progressing
 from cql.planner.relations import is_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 from cql.types import Kind
 
 

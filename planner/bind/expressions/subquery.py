@@ -13,8 +13,9 @@ from functools import partial
 from sqlglot import exp
 
 from cql.planner import coercion, functions
-from cql.planner.bind_correlated import grouped
-from cql.planner.context import Binder, Bound
+from cql.planner.bind.context import Binder, Bound
+from cql.planner.bind.expressions.correlated import grouped
+from cql.planner.bind.scope import OUTER, Asked, around, column_of
 from cql.planner.join_condition import Pair, compares_equal, null_safe_pairs
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
@@ -27,7 +28,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.relations import as_relation
 from cql.planner.rules import conjunction, conjuncts
-from cql.planner.scope import OUTER, Asked, around, column_of
 from cql.types import BIGINT
 
 

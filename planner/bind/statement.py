@@ -17,12 +17,12 @@ from cql.deep import deep_stack
 from cql.dialect import nodes
 from cql.errors import PlanError, Position
 from cql.model import Schema
-from cql.planner import bind_ddl
-from cql.planner.bind_emit import check_changes, emits_changes, held, waits_for_close
-from cql.planner.bind_from import name_of, unknown_relation
-from cql.planner.bind_late import late_output, late_target
-from cql.planner.bind_query import bind_outermost, bind_query
-from cql.planner.context import Binder, Context, Env, Notice
+from cql.planner.bind import ddl
+from cql.planner.bind.context import Binder, Context, Env, Notice
+from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
+from cql.planner.bind.late_output import late_output, late_target
+from cql.planner.bind.query import bind_outermost, bind_query
+from cql.planner.bind.relations.from_clause import name_of, unknown_relation
 from cql.planner.nodes.catalog import Catalog
 from cql.planner.nodes.logical import TIME, WEIGHT, Logical
 from cql.planner.nodes.statements import (
@@ -78,15 +78,15 @@ def _statement(binder: Binder, node: exp.Expr) -> Statement:
         case nodes.InsertInto():
             return _insert(binder, node)
         case nodes.CreateStream():
-            return bind_ddl.create_stream(binder, node)
+            return ddl.create_stream(binder, node)
         case nodes.CreateView():
-            return bind_ddl.create_view(binder, node)
+            return ddl.create_view(binder, node)
         case nodes.CreateTable():
             inner = node.args.get("query")
             query = _query(binder, inner, name_of(node.this)) if inner else None
-            return bind_ddl.create_table(binder, node, query)
+            return ddl.create_table(binder, node, query)
         case nodes.CreateConstant():
-            return bind_ddl.create_constant(binder, node)
+            return ddl.create_constant(binder, node)
         case nodes.DropObject():
             kind = str(node.args["kind"]).lower()
             place = binder.pos(node.this)
@@ -185,8 +185,8 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         meant = f"{error.hint} " if (error.hint or "").startswith("did you mean") else ""
         error.hint = f"{meant}CREATE TABLE {'.'.join(name)} AS SELECT … makes it"
         raise error
-    fields = bind_ddl.filled(binder, target, node.expressions, node.this)
-    bind_ddl.note_defaults(binder, target, fields, query_node)
+    fields = ddl.filled(binder, target, node.expressions, node.this)
+    ddl.note_defaults(binder, target, fields, query_node)
     query = _query(binder, query_node, name)
     plan = query.plan
     if fields.names[:2] == (TIME, WEIGHT) and (query.emit_changes or changes(plan)):
@@ -194,7 +194,7 @@ def _insert(binder: Binder, node: nodes.InsertInto) -> Insert:
         filled = Schema(fields.fields[2:])
     else:
         filled = fields
-    plan = bind_ddl.stored(binder, plan, filled, query_node, target.kind)
+    plan = ddl.stored(binder, plan, filled, query_node, target.kind)
     return Insert(name, fields.names, replace(query, plan=plan), binder.pos(node.this))
 
 
@@ -216,4 +216,4 @@ def _set(binder: Binder, node: nodes.SetSetting) -> Set:
     place = binder.pos(node.this)
     if value is None:
         return Set(node.name, None, place)
-    return Set(node.name, bind_ddl.constant_value(binder, value), place, binder.pos(value))
+    return Set(node.name, ddl.constant_value(binder, value), place, binder.pos(value))

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from cql.planner import functions
-from cql.planner.context import Binder, Bound
+from cql.planner.bind.context import Binder, Bound
+from cql.planner.bind.scope import column_of
+from cql.planner.bind.text_keys import closed_by_text
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
 from cql.planner.properties import progressing
-from cql.planner.scope import column_of
-from cql.planner.text_keys import closed_by_text
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:

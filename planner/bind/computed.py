@@ -15,12 +15,12 @@ from cql.dialect import nodes, parse_one, to_sql
 from cql.dialect.sources import expression_of
 from cql.model import Field, Schema
 from cql.planner import functions
-from cql.planner.bind_expr import ExprBinder
-from cql.planner.context import Binder, Env
+from cql.planner.bind.context import Binder, Env
+from cql.planner.bind.expressions.expression import ExprBinder
+from cql.planner.bind.scope import Scope, ScopeColumn, column_of
 from cql.planner.nodes.catalog import Computed, Progress, Relation
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Project, Scan
-from cql.planner.scope import Scope, ScopeColumn, column_of
 
 _T = TypeVar("_T")
 #: Clauses that speak of rows as the source gives them, before anything is computed.

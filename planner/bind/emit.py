@@ -15,7 +15,7 @@ from typing import TypeGuard
 from sqlglot import exp
 
 from cql.dialect import nodes
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
 from cql.planner.nodes.expr import Call, Column, Expr
 from cql.planner.nodes.logical import (
     WINDOW_COLUMNS,

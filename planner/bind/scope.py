@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from cql.errors import Position, did_you_mean
-from cql.planner.context import Binder, Env, match_name
-from cql.planner.literals import from_python
+from cql.planner.bind.context import Binder, Env, match_name
+from cql.planner.bind.expressions.literals import from_python
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
 from cql.planner.nodes.rewrite import replace

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cql.dialect import nodes
-from cql.planner.bind_from import name_of
-from cql.planner.context import Binder
+from cql.planner.bind.context import Binder
+from cql.planner.bind.relations.from_clause import name_of
 from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs
 from cql.planner.nodes.statements import LateTarget, Name
 from cql.planner.properties import progressing

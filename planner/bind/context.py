@@ -24,7 +24,7 @@ from cql.settings import Settings
 from cql.watch import Limit
 
 if TYPE_CHECKING:
-    from cql.planner.scope import Scope
+    from cql.planner.bind.scope import Scope
 
 #: Views and CTEs are expanded where they are used; their sizes multiply. How many inputs a
 #: statement may have then, and how many views and CTEs may stand in one another.
