@@ -34,8 +34,8 @@ from cql.types import DataType
 
 if TYPE_CHECKING:
     from cql.functions import Type
+    from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
     from cql.planner.nodes.expr import Value
-    from cql.planner.user_aggregates import UserAggregate, UserMethod
 
 _NEEDED = ("init", "update", "final")
 _ROLES = (*_NEEDED, "merge", "retract")
@@ -72,7 +72,7 @@ def aggregate(
 
 def is_definition(made: object) -> bool:
     """Whether it is an aggregate, declared or not."""
-    from cql.planner.user_aggregates import UserAggregate
+    from cql.planner.functions.user_aggregates import UserAggregate
 
     return type(made) is UserAggregate or (
         issubclass(type(made), type) and any(hasattr(made, role) for role in ("update", "final"))
@@ -89,7 +89,7 @@ def declare_aggregate(
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
     from cql.functions import check_null_handling, check_spelling, checked_name
-    from cql.planner.user_aggregates import UserAggregate, UserMethod
+    from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
 
     if isinstance(made, UserAggregate):
         made = made.definition
@@ -166,9 +166,9 @@ def _state(
 ) -> tuple[tuple[DataType, ...], tuple[Value, ...]]:
     """Types and values of the first state, in storage form."""
     from cql.planner.evaluation_error import EvaluationError
+    from cql.planner.functions.user_aggregates import parts
+    from cql.planner.functions.user_functions import called
     from cql.planner.python_values import from_python
-    from cql.planner.user_aggregates import parts
-    from cql.planner.user_functions import called
 
     assert init is not None
     _check_count(f"{label}.init", init, 0)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from cql.apart import load_module
+from cql.planner.functions.user_aggregates import UserAggregate
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Literal, walk
 from cql.planner.nodes.logical import AggregateCall, SortKey
 from cql.planner.nodes.physical import Physical, inputs
-from cql.planner.user_aggregates import UserAggregate
 
 
 def notes(root: Physical) -> tuple[str, ...]:

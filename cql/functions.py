@@ -35,8 +35,8 @@ from cql.inside import OneAtATime
 from cql.types import DataType
 
 if TYPE_CHECKING:
-    from cql.planner.user_aggregates import UserAggregate
-    from cql.planner.user_functions import UserFunction
+    from cql.planner.functions.user_aggregates import UserAggregate
+    from cql.planner.functions.user_functions import UserFunction
 
     Declared: TypeAlias = UserFunction | UserAggregate
 #: A type: an SQL type's name, a Python type, or a DataType.
@@ -102,7 +102,7 @@ def declare(
 ) -> Declared:
     """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
     from cql.aggregates import declare_aggregate, is_definition
-    from cql.planner.user_functions import UserFunction
+    from cql.planner.functions.user_functions import UserFunction
 
     if is_definition(made):
         return declare_aggregate(made, name, args, returns, null_handling, parallel)
@@ -165,9 +165,9 @@ def check_null_handling(given: str) -> None:
 
 def checked_name(name: str) -> str:
     """``name``, if a function can be called that."""
-    from cql.planner.aggregates import is_aggregate
     from cql.planner.bind.expressions.expression import is_reserved
-    from cql.planner.functions import is_taken
+    from cql.planner.functions.aggregates import is_aggregate
+    from cql.planner.functions.registry import is_taken
 
     if _NAME.fullmatch(name) is None:
         shown = "a lambda" if name == "<lambda>" else f"{name[:60]!r}"
@@ -324,8 +324,8 @@ def _collect(functions: Functions) -> Iterator[Declared]:
 
 
 def is_declared(value: object) -> bool:
-    from cql.planner.user_aggregates import UserAggregate
-    from cql.planner.user_functions import UserFunction
+    from cql.planner.functions.user_aggregates import UserAggregate
+    from cql.planner.functions.user_functions import UserFunction
 
     return type(value) in (UserFunction, UserAggregate)
 

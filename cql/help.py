@@ -310,8 +310,8 @@ EXPLAIN says which of them are compiled, and why the others are not.
 
 def _functions_page() -> Page:
     # The registry comes with the planner; it is loaded only when asked for.
-    from cql.planner.aggregates import AGGREGATES
-    from cql.planner.functions import FUNCTIONS
+    from cql.planner.functions.aggregates import AGGREGATES
+    from cql.planner.functions.registry import FUNCTIONS
 
     lines = ["SHOW FUNCTIONS LIKE 'name%' gives the usage and a line about each."]
     kinds = dict.fromkeys(f.category for f in (*AGGREGATES.values(), *FUNCTIONS.values()))

@@ -195,8 +195,8 @@ def _state(query: Query) -> Row:
 
 
 def _functions(session: Session) -> Iterable[Row]:
-    from cql.planner.aggregates import AGGREGATES
-    from cql.planner.functions import FUNCTIONS
+    from cql.planner.functions.aggregates import AGGREGATES
+    from cql.planner.functions.registry import FUNCTIONS
 
     own = [function.signature for function in session.functions().values()]
     known = (*AGGREGATES.values(), *FUNCTIONS.values(), *own)

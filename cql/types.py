@@ -70,7 +70,7 @@ class DataType:
     so that such a type equals the one of 18 digits.
 
     ``length`` is n for a column of CHAR(n), else 0. Such a type equals STRING: the length only says
-    how the column compares (``planner.char_padding``)."""
+    how the column compares (``planner.functions.registry.char_padding``)."""
 
     kind: Kind
     precision: int = 0

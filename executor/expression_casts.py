@@ -13,7 +13,7 @@ from cql.executor.expression_scope import (
     wide,
     zero,
 )
-from cql.planner.coercion import cast_can_fail
+from cql.planner.functions.coercion import cast_can_fail
 from cql.planner.nodes.expr import Cast
 from cql.planner.nodes.show import show
 from cql.types import DataType, Kind

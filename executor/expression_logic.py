@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cql.executor.expression_scope import Scope, when
 from cql.executor.expression_text import is_text_node
-from cql.planner.folding import can_fail
+from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Call, Case, Expr, Literal, walk
 from cql.types import Kind
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from cql.errors import Position
+from cql.planner.functions.user_aggregates import UserMethod
+from cql.planner.functions.user_functions import UserFunction
 from cql.planner.nodes.expr import Call, Cast, Expr, Literal, Value
-from cql.planner.user_aggregates import UserMethod
-from cql.planner.user_functions import UserFunction
 from cql.types import DataType, Kind
 
 

@@ -20,10 +20,10 @@ from cql.executor.expression_scope import (
     zero,
 )
 from cql.planner.evaluation import evaluate
-from cql.planner.folding import can_fail
+from cql.planner.functions.folding import can_fail
+from cql.planner.functions.user_aggregates import Shape
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.show import show
-from cql.planner.user_aggregates import Shape
 from cql.types import DataType
 
 

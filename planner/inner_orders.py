@@ -3,7 +3,7 @@ their order. It is left out there, so that it changes nothing, and nothing waits
 
 from __future__ import annotations
 
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
     NUMBERED,
@@ -72,7 +72,7 @@ def _only_orders(node: Sort) -> bool:
     progress has passed it (EMIT ON WINDOW CLOSE)."""
     if node.holds or node.limit is not None or node.offset or node.window_end is not None:
         return False
-    if any(functions.can_fail(key.expr) for key in node.keys):
+    if any(registry.can_fail(key.expr) for key in node.keys):
         return False
     first = node.keys[0].expr
     timed = isinstance(first, Column) and first.index in progressing(node.input)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
 from cql.planner.physical_progress import progress_origin
@@ -111,7 +111,7 @@ def take_apart(parts: Sequence[Expr], windows: Sequence[Band], sides: Sides) -> 
     rest += [e for part in dict.fromkeys(left_over) for e in by_one_side(part, sides)]
     rest += [condition_of(b, sides) for b in windows if (b.left, b.right) != chosen]
     # What cannot fail comes first: AND guards left to right.
-    rest.sort(key=functions.can_fail)
+    rest.sort(key=registry.can_fail)
     if band is not None and len(keys) > 1 and (band.low, band.high) == (0, 0):
         # the band says it, too: rows of one key are in order of time, and the table is smaller
         keys = [pair for pair in keys if pair != (band.left, band.right)]
@@ -129,7 +129,7 @@ def equalities(part: Expr, sides: Sides, guarded: Collection[int] = (0, 1)) -> l
     a, b, null_safe = compared
     found = (sides.of(a), sides.of(b))
     for arg, side in zip((a, b), found, strict=True):
-        if functions.can_fail(arg) and (side in guarded or not functions.only_overflows(arg)):
+        if registry.can_fail(arg) and (side in guarded or not registry.only_overflows(arg)):
             return []
     if found == (1, 0):
         a, b = b, a
@@ -212,7 +212,7 @@ def key_column(key: Expr) -> Expr:
 def by_one_side(part: Expr, sides: Sides) -> list[Expr]:
     """``part``, or where it compares the distance of two times with a length, which can overflow:
     one of them with the other and that length, which one side alone can compute."""
-    found = list(differences(part, sides)) if functions.can_fail(part) else []
+    found = list(differences(part, sides)) if registry.can_fail(part) else []
     if len(found) != 1 or not (found[0].left.type.is_timestamp or is_timed(found[0], sides)):
         return [part]
     (band,) = found
@@ -220,9 +220,9 @@ def by_one_side(part: Expr, sides: Sides) -> list[Expr]:
     for fn, length in (("ge", band.low), ("le", band.high)):
         if abs(length) < NO_BOUND:
             by = Literal(length, INTERVAL if band.left.type.is_timestamp else BIGINT)
-            left = functions.resolve("add", [band.left, by], part.pos)
+            left = registry.resolve("add", [band.left, by], part.pos)
             right = _outward(band.right, sides.width)
-            made.append(functions.resolve(fn, [right, left if length else band.left], part.pos))
+            made.append(registry.resolve(fn, [right, left if length else band.left], part.pos))
     return made
 
 
@@ -319,7 +319,7 @@ def shifted(expr: Expr) -> Shifted:
             base, so_far = shifted(inner)
             return base, so_far + by
         case Cast(arg=inner) if (
-            expr.type.is_integer and inner.type.is_integer and not (functions.can_fail(expr))
+            expr.type.is_integer and inner.type.is_integer and not (registry.can_fail(expr))
         ):
             return shifted(inner)
     return expr, 0
@@ -338,10 +338,10 @@ def condition_of(band: Band, sides: Sides) -> Expr:
     left = band.left
     right = replace(band.right, index=band.right.index + sides.width)
     kind = INTERVAL if left.type.is_timestamp else left.type
-    apart = functions.resolve("sub", [right, left], None)
+    apart = registry.resolve("sub", [right, left], None)
     parts = []
     if band.high < NO_BOUND:
-        parts.append(functions.resolve("le", [apart, Literal(band.high, kind)], None))
+        parts.append(registry.resolve("le", [apart, Literal(band.high, kind)], None))
     if band.low > -NO_BOUND:
-        parts.append(functions.resolve("ge", [apart, Literal(band.low, kind)], None))
-    return parts[0] if len(parts) == 1 else functions.resolve("and", parts, None)
+        parts.append(registry.resolve("ge", [apart, Literal(band.low, kind)], None))
+    return parts[0] if len(parts) == 1 else registry.resolve("and", parts, None)

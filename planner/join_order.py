@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
-from cql.planner import functions
 from cql.planner.bind.scope import column_of
+from cql.planner.functions import registry
 from cql.planner.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import (
@@ -94,7 +94,7 @@ def _chosen(chain: _Chain) -> _Chosen | None:
     held = all(is_relation(leaf) or is_bounded(leaf) for leaf in chain.leaves)
     if held and any(map(is_table, chain.leaves)):
         return None
-    if held and not any(functions.can_fail(part) for part in chain.parts):
+    if held and not any(registry.can_fail(part) for part in chain.parts):
         return _of_few_pairs(chain)
     if any(map(is_relation, chain.leaves)):
         return None
@@ -157,7 +157,7 @@ def _is_near(chain: _Chain, one: int, other: int) -> bool:
 
 def _is_safe(chain: _Chain, part: Expr) -> bool:
     """Whether a condition cannot fail: a band is compared without being computed."""
-    if not functions.can_fail(part):
+    if not registry.can_fail(part):
         return True
     read = sorted(chain.read(part))
     return len(read) == 2 and _terms(chain, [part], read[0], read[1]).band is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.how_far import length, names_of
 from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equalities
 from cql.planner.nodes.expr import Expr, Literal, children
@@ -107,7 +107,7 @@ def _take_apart(node: Join, sides: Sides) -> _Terms:
             keys += pairs
         elif found := list(differences(part, sides)):
             bands += [(band, part) for band in found]
-        elif side is not None and not functions.can_fail(part) and (side or node.kind == "asof"):
+        elif side is not None and not registry.can_fail(part) and (side or node.kind == "asof"):
             single[side].append(sides.own(part))
         else:
             raise _refused(part, node.pos)

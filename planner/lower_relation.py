@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
-from cql.planner import coercion
+from cql.planner.functions import coercion
 from cql.planner.lower_relation_join import (
     each_pair_once,
     mark_join,

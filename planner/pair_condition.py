@@ -4,7 +4,7 @@ one side becomes a column of that side."""
 from __future__ import annotations
 
 from cql.errors import NotSupportedError
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.join_condition import Sides, shifted
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
 from cql.planner.nodes.physical import Physical
@@ -55,7 +55,7 @@ class Below:
             return expr
         if self._kind == "inner":
             return None
-        if functions.can_fail(expr) and not self._of_times(expr):
+        if registry.can_fail(expr) and not self._of_times(expr):
             raise _not_asked(expr, self._kind, "can fail")
         return self._inside(expr)
 
@@ -63,7 +63,7 @@ class Below:
         """Whether what can fail in it are sums of times and lengths, which no row is guarded
         from."""
         sums = {e for e in walk(expr) if isinstance(e, Call) and e.fn in ("add", "sub")}
-        return functions.only_overflows(expr) and all(
+        return registry.only_overflows(expr) and all(
             self._is_time(e) for e in walk(expr) if e in sums or isinstance(e, Cast)
         )
 
@@ -73,7 +73,7 @@ class Below:
             return True
         side = self._sides.of(expr)
         progresses = side is not None and self._sides.progresses(self._sides.own(expr), side)
-        return progresses and not functions.can_fail(shifted(expr)[0])
+        return progresses and not registry.can_fail(shifted(expr)[0])
 
     def _asks(self, expr: Expr) -> bool:
         return runs_inside(expr, self._of_texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
 from cql.planner.nodes.physical import OnTimeExec, Physical, ProjectExec
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
@@ -47,7 +47,7 @@ EQUALITIES = frozenset(("eq", "ne", "null_safe_eq", "is_distinct_from"))
 def runs_inside(expr: Expr, of_texts: frozenset[str] = EQUALITIES) -> bool:
     """Whether the join itself can ask it of a pair: a few instructions that cannot fail, of texts
     only what ``of_texts`` names."""
-    if functions.can_fail(expr):
+    if registry.can_fail(expr):
         return False
     for e in walk(expr):
         coded = any(part.type.is_coded for part in (e, *children(e)))

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cql.planner import functions
 from cql.planner.choose import MANY, duration
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, substitute
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall
 from cql.planner.nodes.physical import (
@@ -99,7 +99,7 @@ class _Plain:
         """What its calls compute that can fail: a row that fails there is bad for all that share
         it."""
         given = (e for c in self.calls for e in (*c.args, *((c.where,) if c.where else ())))
-        return frozenset(e for e in given if functions.can_fail(e))
+        return frozenset(e for e in given if registry.can_fail(e))
 
 
 def _plain(node: WidAggregateExec) -> _Plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cql.planner import functions
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Cast, Column, Expr, columns_of
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -178,7 +178,7 @@ def progress_origin(expr: Expr, live: tuple[int, ...]) -> int | None:
     if len(used) != 1:
         return None
     (column,) = used
-    if column in live and expr.type.can_progress and functions.monotone(expr, column):
+    if column in live and expr.type.can_progress and registry.monotone(expr, column):
         return column
     return None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
-from cql.planner.functions import monotone
+from cql.planner.functions.registry import monotone
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from cql.planner import functions
 from cql.planner.bind.scope import column_of
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -134,7 +134,7 @@ def _width(type_: DataType) -> int:
 
 
 def _project(node: Project, wanted: frozenset[int]) -> tuple[Logical, Places]:
-    kept = [k for k, e in enumerate(node.exprs) if k in wanted or functions.can_fail(e)]
+    kept = [k for k, e in enumerate(node.exprs) if k in wanted or registry.can_fail(e)]
     if not kept and node.exprs:
         kept = [0]
     below, places = _pruned(node.input, columns_of(*(node.exprs[k] for k in kept)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cql.planner.folding import can_fail
+from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import (

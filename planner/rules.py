@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from cql.deep import deep_stack
-from cql.planner import functions
 from cql.planner.bind.scope import column_of
+from cql.planner.functions import registry
 from cql.planner.join_condition import Sides, differences, is_timed
 from cql.planner.nodes.expr import (
     Call,
@@ -99,27 +99,27 @@ def fold_constants(plan: Logical) -> Logical:
     plan = with_inputs(plan, fold_constants)
     match plan:
         case Filter():
-            condition = functions.fold(plan.condition)
+            condition = registry.fold(plan.condition)
             if isinstance(condition, Literal) and condition.value is True:
                 return plan.input
             return replace(plan, condition=condition)
         case Project():
-            return replace(plan, exprs=tuple(functions.fold(e) for e in plan.exprs))
+            return replace(plan, exprs=tuple(registry.fold(e) for e in plan.exprs))
         case Aggregate():
             return replace(
                 plan,
-                keys=tuple(functions.fold(k) for k in plan.keys),
+                keys=tuple(registry.fold(k) for k in plan.keys),
                 calls=tuple(_folded(c) for c in plan.calls),
             )
         case Unnest():
-            return replace(plan, array=functions.fold(plan.array))
+            return replace(plan, array=registry.fold(plan.array))
         case Sort() | RowNumber():
-            keys = tuple(replace(k, expr=functions.fold(k.expr)) for k in plan.keys)
+            keys = tuple(replace(k, expr=registry.fold(k.expr)) for k in plan.keys)
             return replace(plan, keys=keys)
         case SubqueryJoin() if plan.condition is not None:
-            return replace(plan, condition=functions.fold(plan.condition))
+            return replace(plan, condition=registry.fold(plan.condition))
         case Join() if plan.condition is not None:
-            condition = functions.fold(plan.condition)
+            condition = registry.fold(plan.condition)
             always = isinstance(condition, Literal) and condition.value is True
             return replace(plan, condition=None if always else condition)
         case _:
@@ -127,10 +127,10 @@ def fold_constants(plan: Logical) -> Logical:
 
 
 def _folded(call: AggregateCall) -> AggregateCall:
-    where = None if call.where is None else functions.fold(call.where)
+    where = None if call.where is None else registry.fold(call.where)
     if isinstance(where, Literal) and where.value is True:
         where = None
-    return replace(call, args=tuple(functions.fold(a) for a in call.args), where=where)
+    return replace(call, args=tuple(registry.fold(a) for a in call.args), where=where)
 
 
 # ------------------------------------------------------------------ filters
@@ -209,7 +209,7 @@ def _is_safe(part: Expr, node: Logical) -> bool:
 
 
 def _cannot_fail(exprs: Iterable[Expr]) -> bool:
-    return not any(functions.can_fail(e) for e in exprs)
+    return not any(registry.can_fail(e) for e in exprs)
 
 
 def _passes(node: Logical, part: Expr) -> bool:
@@ -437,7 +437,7 @@ def _mergeable(inner: Expr, index: int, outer: Sequence[Expr]) -> bool:
     if isinstance(inner, Column | Literal):
         return True
     uses = sum(_uses(e, index) for e in outer)
-    if not functions.can_fail(inner):
+    if not registry.can_fail(inner):
         return uses <= 1
     return uses == 1 and any(_always_computes(e, index) for e in outer)
 

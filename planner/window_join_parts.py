@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cql.planner import functions
 from cql.planner.bind.scope import column_of
+from cql.planner.functions import registry
 from cql.planner.join_condition import (
     NO_BOUND,
     Band,
@@ -109,7 +109,7 @@ def asked_of(node: Join, lower: Lower) -> Asked:
         times,
         reaches,
         explicit,
-        tuple(sorted(taken.rest, key=functions.can_fail)),
+        tuple(sorted(taken.rest, key=registry.can_fail)),
         taken.second(times),
     )
 
@@ -184,7 +184,7 @@ class _Taken:
             kept: dict[int, Expr] = {}
             for number, expr in list(terms):
                 if number in kept:
-                    both = functions.resolve("eq", [kept[number], expr], None)
+                    both = registry.resolve("eq", [kept[number], expr], None)
                     self.rest.append(moved(both, self.firsts[number]))
                     terms.remove((number, expr))
                 kept.setdefault(number, expr)
@@ -306,7 +306,7 @@ def _joins_alike(node: Join) -> bool:
 
     def fails(part: Expr) -> bool:
         bands = (band for band in differences(part, sides) if is_timed(band, sides))
-        return functions.can_fail(part) and not any(True for _ in bands)
+        return registry.can_fail(part) and not any(True for _ in bands)
 
     return joins_streams(node) and not any(fails(e) for e in parts)
 

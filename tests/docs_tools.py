@@ -223,8 +223,8 @@ def settings_table(experiments: bool = False) -> str:
 
 
 def function_list() -> str:
-    from cql.planner.aggregates import AGGREGATES
-    from cql.planner.functions import FUNCTIONS
+    from cql.planner.functions.aggregates import AGGREGATES
+    from cql.planner.functions.registry import FUNCTIONS
 
     known = (*AGGREGATES.values(), *FUNCTIONS.values())
     parts = []
@@ -235,15 +235,15 @@ def function_list() -> str:
 
 
 def later_aggregates() -> str:
-    from cql.planner import aggregates
+    from cql.planner.functions import aggregates
 
     return _filled(", ".join(f"`{name}`" for name in sorted(aggregates._LATER.split())))
 
 
 def not_replayable() -> str:
-    from cql.planner import functions
+    from cql.planner.functions import registry
 
-    names = sorted(functions._NOT_REPLAYABLE.split())
+    names = sorted(registry._NOT_REPLAYABLE.split())
     return _filled(", ".join(f"`{name}`" for name in names))
 
 

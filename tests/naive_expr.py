@@ -112,7 +112,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
     """A function of the user's: NULL for a NULL argument unless it asked to see it; a bad row where
     it raises, or returns what is not of its type. (Of the types whose storage is Python's own.)
 
-    >>> from cql.planner.user_functions import UserFunction
+    >>> from cql.planner.functions.user_functions import UserFunction
     >>> from cql.types import BIGINT
     >>> half = UserFunction("half", lambda a: 12 // a, (("a", BIGINT),), BIGINT)
     >>> call = Call("half", (Column(0, "a", BIGINT),), BIGINT, function=half)

@@ -44,7 +44,7 @@ from runtimes import ONE_THREAD
 
 from cql.errors import CqlError, RunError
 from cql.executor import compaction
-from cql.planner.aggregates import AGGREGATES
+from cql.planner.functions.aggregates import AGGREGATES
 from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.logical import inputs as below

@@ -34,8 +34,8 @@ from cql.planner import evaluate_time as times
 from cql.planner.evaluate_text import like, regexp_extract, regexp_replace, rlike
 from cql.planner.evaluation import half_up
 from cql.planner.evaluation import round_real as slow_round
-from cql.planner.folding import can_fail, fold, monotone
-from cql.planner.functions import cast, resolve
+from cql.planner.functions.folding import can_fail, fold, monotone
+from cql.planner.functions.registry import cast, resolve
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.nodes.logical import Project
 from cql.types import (

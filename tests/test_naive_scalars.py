@@ -18,8 +18,8 @@ from naive_values import BadRowError
 from random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
 
 from cql.errors import CqlError
-from cql.planner import functions
 from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
 from cql.types import (
     BIGINT,
@@ -86,7 +86,7 @@ def _bound(name: str, rng: random.Random) -> Iterator[tuple[Expr, tuple[DataType
             if rng.random() < 0.5 and kinds:
                 kinds = (kinds[0],) * count
             try:
-                yield functions.resolve(name, _columns(kinds), None), kinds
+                yield registry.resolve(name, _columns(kinds), None), kinds
             except CqlError:
                 continue
 
@@ -111,7 +111,7 @@ def _agree(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-@pytest.mark.parametrize("name", sorted({*functions.FUNCTIONS, *OPERATORS} - WITHOUT_TWIN))
+@pytest.mark.parametrize("name", sorted({*registry.FUNCTIONS, *OPERATORS} - WITHOUT_TWIN))
 def test_functions_agree(name: str, seed: int, full: bool) -> None:
     rng = random.Random(f"{name} {seed}")
     for expr, kinds in _bound(name, rng):
@@ -129,7 +129,7 @@ def test_functions_agree(name: str, seed: int, full: bool) -> None:
 @pytest.mark.parametrize("target", VALUES, ids=str)
 def test_casts_agree(source: DataType, target: DataType) -> None:
     try:
-        made = functions.cast(Column(0, "c", source), target, None)
+        made = registry.cast(Column(0, "c", source), target, None)
     except CqlError:
         return
     assert isinstance(made, Column | Cast)
@@ -144,7 +144,7 @@ def test_the_reference_knows_every_function() -> None:
     rng = random.Random(0)
     missing = {
         e.fn
-        for name in functions.FUNCTIONS
+        for name in registry.FUNCTIONS
         for expr, _ in _bound(name, rng)
         for e in walk(expr)
         if isinstance(e, Call) and e.fn not in known

@@ -16,8 +16,8 @@ def keywords() -> frozenset[str]:
 @cache
 def functions() -> frozenset[str]:
     """Lower case; scalar functions and aggregates that can be called by name."""
-    from cql.planner.aggregates import AGGREGATES
-    from cql.planner.functions import FUNCTIONS
+    from cql.planner.functions.aggregates import AGGREGATES
+    from cql.planner.functions.registry import FUNCTIONS
 
     return frozenset(name.lower() for name in (*AGGREGATES, *FUNCTIONS))
 

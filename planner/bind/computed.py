@@ -14,10 +14,10 @@ from sqlglot import exp
 from cql.dialect import nodes, parse_one, to_sql
 from cql.dialect.sources import expression_of
 from cql.model import Field, Schema
-from cql.planner import functions
 from cql.planner.bind.context import Binder, Env
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope, ScopeColumn, column_of
+from cql.planner.functions import registry
 from cql.planner.nodes.catalog import Computed, Progress, Relation
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Project, Scan
@@ -78,7 +78,7 @@ def _value(
             raise binder.error(f"{name} is computed of {what}", column, hint)
     columns = (Column(k, f.name, f.type, f.nullable) for k, f in enumerate(stored))
     scope = Scope(binder, (), tuple(ScopeColumn(None, c.name, c) for c in columns), Env())
-    return functions.fold(ExprBinder(binder, scope, None, f"the computed column {name}").bind(node))
+    return registry.fold(ExprBinder(binder, scope, None, f"the computed column {name}").bind(node))
 
 
 def refuse_computed(binder: Binder, node: exp.Expr, computed: Sequence[Computed]) -> None:

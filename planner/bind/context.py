@@ -11,14 +11,14 @@ from sqlglot import exp
 
 from cql.dialect import position_of
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
+from cql.planner.functions.signature import Signature
+from cql.planner.functions.user_aggregates import UserAggregate
+from cql.planner.functions.user_functions import UserFunction
 from cql.planner.nodes.catalog import Catalog
 from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.expr_size import Sizes
 from cql.planner.nodes.logical import Logical, Project
 from cql.planner.nodes.statements import Name, NamedQuery
-from cql.planner.signature import Signature
-from cql.planner.user_aggregates import UserAggregate
-from cql.planner.user_functions import UserFunction
 from cql.policy import parse_slack
 from cql.settings import Settings
 from cql.watch import Limit

@@ -11,7 +11,6 @@ from sqlglot import exp
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
 from cql.model import Field, Schema
-from cql.planner import functions
 from cql.planner.bind import computed as bind_computed
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder, is_default
@@ -20,6 +19,7 @@ from cql.planner.bind.relations import watermark
 from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
 from cql.planner.bind.scope import Scope
 from cql.planner.evaluation_error import EvaluationError
+from cql.planner.functions import registry
 from cql.planner.nodes.catalog import (
     Progress,
     Queue,
@@ -404,7 +404,7 @@ def create_constant(binder: Binder, node: nodes.CreateConstant) -> CreateConstan
             f"{value.name} is not a constant", value, hint=f"write '{value.name}' for a string"
         )
     nothing = Scope(binder, (), (), Env())
-    bound = functions.fold(ExprBinder(binder, nothing, None, "CREATE CONSTANT").bind(value))
+    bound = registry.fold(ExprBinder(binder, nothing, None, "CREATE CONSTANT").bind(value))
     if not isinstance(bound, Literal):
         raise binder.error("a constant needs a constant value", value)
     return CreateConstant(node.name, bound, bool(node.args.get("replace")), binder.pos(node))
@@ -445,7 +445,7 @@ def _assigned(binder: Binder, plan: Logical, at: int, field: Field, node: exp.Ex
     both_numbers = column.type.is_numeric and field.type.is_numeric
     try:
         place = binder.pos(_item(node, at))
-        return functions.cast(column, field.type, place, implicit=not both_numbers)
+        return registry.cast(column, field.type, place, implicit=not both_numbers)
     except BindError as error:
         raise binder.error(
             f"column {field.name} has type {field.type}, and the query gives {column.type}"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from cql.dialect import nodes
-from cql.planner import functions
 from cql.planner.bind.assemble import PER_WINDOW
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
@@ -17,6 +16,7 @@ from cql.planner.bind.scope import Scope, ScopeColumn
 from cql.planner.bind.select import bind_select, count_of, order_item, to_stream
 from cql.planner.bind.union import distinct, unite
 from cql.planner.bind.values import bind_values
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Limit, SetOperation, Sort, SortKey, Union
 from cql.planner.relations import as_relation, clock
@@ -203,4 +203,4 @@ def _key(binder: Binder, node: exp.Expr, scope: Scope, bound: Bound) -> Expr:
             raise binder.error(f"ORDER BY {at}: the query has {bound.width} columns", node)
         return scope.columns[at - 1].expr
     expr = ExprBinder(binder, scope, None, "ORDER BY").bind(node)
-    return functions.fold(expr)
+    return registry.fold(expr)

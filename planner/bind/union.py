@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from cql.planner import functions
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.scope import column_of
 from cql.planner.bind.text_keys import closed_by_text
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
 from cql.planner.properties import progressing
@@ -50,7 +50,7 @@ def _by_position(
     listed = ", ".join(
         f"{name}.{m.plan.schema[at].name}" for name, m in zip(names, members, strict=True)
     )
-    return functions.unify(exprs, binder.pos(node), f"column {at + 1} of the union ({listed})")
+    return registry.unify(exprs, binder.pos(node), f"column {at + 1} of the union ({listed})")
 
 
 def _common_hidden(members: Sequence[Bound]) -> list[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from cql.model import Field, Schema
-from cql.planner import functions
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope
 from cql.planner.evaluation import evaluate
 from cql.planner.evaluation_error import EvaluationError
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Values
 
@@ -42,7 +42,7 @@ def bind_values(binder: Binder, node: exp.Values, env: Env) -> Bound:
     columns = [
         [_constant(binder, value, row) for value, row in zip(values, rows, strict=True)]
         for values in (
-            functions.unify(column, binder.pos(node), f"column {k + 1} of VALUES")
+            registry.unify(column, binder.pos(node), f"column {k + 1} of VALUES")
             for k, column in enumerate(bound)
         )
     ]

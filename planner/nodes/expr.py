@@ -16,7 +16,7 @@ from cql.planner.nodes.rewrite import replace
 from cql.types import DataType
 
 if TYPE_CHECKING:
-    from cql.planner.user_functions import UserFunction
+    from cql.planner.functions.user_functions import UserFunction
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 
@@ -49,9 +49,9 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or operator of ``cql.planner.functions`` by its registry name, or a ``function``
-    of the user's. ``word`` is the operator as it was written, where ``show`` has another one for
-    the function."""
+    """A function or operator of ``cql.planner.functions.registry`` by its registry name, or a
+    ``function`` of the user's. ``word`` is the operator as it was written, where ``show`` has
+    another one for the function."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -17,7 +17,7 @@ from cql.types import BIGINT, BOOLEAN, INT, DataType
 from cql.window import Window
 
 if TYPE_CHECKING:
-    from cql.planner.user_aggregates import UserAggregate
+    from cql.planner.functions.user_aggregates import UserAggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """``fn`` is one of ``cql.planner.aggregates``, or the name of a ``function`` of the user's;
-    ``where`` is its FILTER clause. ``constants`` are what it is told beside its arguments (shares,
-    a separator). ``order``: by its last arguments, descending or not, NULLs first or not."""
+    """``fn`` is one of ``cql.planner.functions.aggregates``, or the name of a ``function`` of the
+    user's; ``where`` is its FILTER clause. ``constants`` are what it is told beside its arguments
+    (shares, a separator). ``order``: by its last arguments, descending or not, NULLs first or
+    not."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -128,7 +129,7 @@ class AggregateCall:
         return self.fn in BY_TIME
 
 
-#: Canonical names; see ``cql.planner.holistic``.
+#: Canonical names; see ``cql.planner.functions.holistic``.
 HOLISTIC = frozenset(("percentile", "percentile_disc", "mode", "array_agg", "string_agg"))
 BY_TIME = frozenset(("first", "last", "max_by", "min_by", "array_agg", "string_agg"))
 

@@ -16,9 +16,9 @@ from functools import partial
 from sqlglot import exp
 
 from cql.errors import Position
-from cql.planner import functions
 from cql.planner.bind.context import Binder
 from cql.planner.bind.scope import OUTER, Asked, Extra, Grouped, column_of
+from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -239,6 +239,6 @@ def _of_no_rows_too(
         found = results[expr.index]
         if calls[expr.index].fn not in _COUNTS:
             return found
-        return functions.resolve("coalesce", [found, Literal(0, BIGINT)], expr.pos)
+        return registry.resolve("coalesce", [found, Literal(0, BIGINT)], expr.pos)
 
     return over_row(value)

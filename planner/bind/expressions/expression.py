@@ -14,15 +14,15 @@ from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
 from cql.errors import BindError, did_you_mean
-from cql.planner import aggregates, functions
 from cql.planner.bind.context import Binder
 from cql.planner.bind.expressions import literals
 from cql.planner.bind.expressions import subquery as subqueries
 from cql.planner.bind.scope import OVER, WINDOW_PARTS, Asked, Extra, Ranked, Row, Scope
+from cql.planner.functions import aggregates, registry
+from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
 from cql.planner.nodes.rewrite import replace
-from cql.planner.signature import check_ordered
 from cql.types import DataType
 
 Node: TypeAlias = exp.Expr
@@ -140,10 +140,10 @@ class ExprBinder:
             args = [self.bind(node.this), self.bind(node.expression)]
             if kind is exp.Div and all(a.type.is_integer for a in args):
                 self.binder.divided = node
-            return functions.resolve(_BINARY[kind], args, self.binder.pos(node))
+            return registry.resolve(_BINARY[kind], args, self.binder.pos(node))
         pos = self.binder.pos(node)
         if kind in _UNARY:
-            return functions.resolve(_UNARY[kind], [self.bind(node.this)], pos)
+            return registry.resolve(_UNARY[kind], [self.bind(node.this)], pos)
         match node:
             case exp.Paren():
                 return self.bind(node.this)
@@ -206,7 +206,7 @@ class ExprBinder:
             raise self.binder.error(
                 f"{part or self.clause} needs a condition, not a value of type {bound.type}", node
             )
-        return functions.cast(bound, t.BOOLEAN, bound.pos)
+        return registry.cast(bound, t.BOOLEAN, bound.pos)
 
     # ------------------------------------------------------------------ names
 
@@ -255,13 +255,13 @@ class ExprBinder:
             return literals.number(f"-{inner.name}", pos)  # -2^63 has no positive twin
         if isinstance(inner, TypedNumber):
             return literals.typed_number(f"-{inner.this}", inner.args["kind"], pos)
-        return functions.resolve("neg", [self.bind(inner)], pos)
+        return registry.resolve("neg", [self.bind(inner)], pos)
 
     def _cast(self, node: exp.Cast | exp.TryCast) -> Expr:
         pos, inner = self.binder.pos(node), node.this
         to = literals.data_type(node.args["to"], self.binder.pos(node.args["to"]) or pos)
         safe = isinstance(node, exp.TryCast)
-        made = replace(functions.cast(self.bind(inner), to, pos, safe=safe), pos=pos)
+        made = replace(registry.cast(self.bind(inner), to, pos, safe=safe), pos=pos)
         is_text = isinstance(inner, exp.Literal) and inner.is_string
         if is_text and (to.is_timestamp or to == t.DATE) and not isinstance(made, Literal):
             # DATE '…' and TIMESTAMP '…' are literals: a wrong one is no matter of the rows
@@ -280,12 +280,12 @@ class ExprBinder:
                 conditions.append(self.condition(branch.this, "WHEN"))
             else:
                 args = [tested, self.bind(branch.this)]
-                conditions.append(functions.resolve("eq", args, self.binder.pos(branch)))
+                conditions.append(registry.resolve("eq", args, self.binder.pos(branch)))
         values = [self.bind(branch.args["true"]) for branch in node.args["ifs"]]
         default = node.args.get("default")
         if default is not None:
             values.append(self.bind(default))
-        unified = functions.unify(values, pos, "CASE")
+        unified = registry.unify(values, pos, "CASE")
         otherwise = unified.pop() if default is not None else None
         nullable = otherwise is None or any(v.nullable for v in (*unified, otherwise))
         branches = tuple(zip(conditions, unified, strict=True))
@@ -297,19 +297,19 @@ class ExprBinder:
         if isinstance(against, exp.Not):
             negated, against = not negated, against.this
         if isinstance(against, exp.Null):
-            made = functions.resolve("is_null", [value], pos)
+            made = registry.resolve("is_null", [value], pos)
         else:
-            made = functions.resolve("null_safe_eq", [value, self.bind(against)], pos)
-        return functions.resolve("not", [made], pos) if negated else made
+            made = registry.resolve("null_safe_eq", [value, self.bind(against)], pos)
+        return registry.resolve("not", [made], pos) if negated else made
 
     def _between(self, node: exp.Between) -> Expr:
         pos, value = self.binder.pos(node), self.bind(node.this)
         low, high = self.bind(node.args["low"]), self.bind(node.args["high"])
         both = [
-            functions.raw_comparison("ge")((value, low), pos),
-            functions.raw_comparison("le")((value, high), pos),
+            registry.raw_comparison("ge")((value, low), pos),
+            registry.raw_comparison("le")((value, high), pos),
         ]
-        return functions.resolve("and", both, pos)
+        return registry.resolve("and", both, pos)
 
     def _in(self, node: exp.In) -> Expr:
         query = node.args.get("query")
@@ -318,7 +318,7 @@ class ExprBinder:
         items = [self.bind(item) for item in node.expressions]
         if not items:
             raise self.binder.error("IN needs at least one value", node)
-        return functions.resolve("in_list", [self.bind(node.this), *items], self.binder.pos(node))
+        return registry.resolve("in_list", [self.bind(node.this), *items], self.binder.pos(node))
 
     def _like(self, node: Node) -> Expr:
         escape: list[Expr] = []
@@ -332,10 +332,10 @@ class ExprBinder:
             patterns = several.expressions
             joined = "and" if several.name.upper() == "ALL" else "or"
         this = self.bind(like.this)
-        made = [functions.resolve(name, [this, self.bind(p), *escape], pos) for p in patterns]
+        made = [registry.resolve(name, [this, self.bind(p), *escape], pos) for p in patterns]
         if like.args.get("negate"):  # each of them: NOT LIKE ANY is true where one does not match
-            made = [functions.resolve("not", [one], pos) for one in made]
-        return reduce(lambda a, b: functions.resolve(joined, [a, b], pos), made)
+            made = [registry.resolve("not", [one], pos) for one in made]
+        return reduce(lambda a, b: registry.resolve(joined, [a, b], pos), made)
 
     # ------------------------------------------------------------------ functions
 
@@ -358,7 +358,7 @@ class ExprBinder:
         elif name in _WITH_UNITS and len(arguments) == 3:
             args.append(self._unit(arguments.pop(0), name))
         args += [self.bind(a) for a in arguments]
-        return functions.resolve(name, args, pos, self.binder.context.signatures)
+        return registry.resolve(name, args, pos, self.binder.context.signatures)
 
     def _unit(self, node: Node, name: str) -> Literal:
         """The unit of ``timestampdiff(HOUR, …)``, by its word alone."""
@@ -398,7 +398,7 @@ class ExprBinder:
             # registered neither as aggregate nor as function: the registry refuses it by name
             args = [self.bind(a) for a in function_arguments(call)]
             own = self.binder.context.signatures
-            return functions.resolve(name, args, self.binder.pos(call), own)
+            return registry.resolve(name, args, self.binder.pos(call), own)
         if row is None or not self.aggregates:
             hint = "HAVING is computed after the aggregates" if self.clause == "WHERE" else None
             raise self.binder.error(f"{self.clause} cannot hold the aggregate {name}", call, hint)
@@ -422,9 +422,9 @@ class ExprBinder:
             args = given.args
             if name == "count" and len(args) > 1 and not given.distinct:
                 # the rows that have all of them
-                known = [functions.resolve("is_not_null", [arg], pos) for arg in args]
+                known = [registry.resolve("is_not_null", [arg], pos) for arg in args]
                 conditions = [where, *known] if where is not None else known
-                where = reduce(lambda a, b: functions.resolve("and", [a, b], pos), conditions)
+                where = reduce(lambda a, b: registry.resolve("and", [a, b], pos), conditions)
                 args = []
             made = aggregates.resolve_aggregate(
                 name,

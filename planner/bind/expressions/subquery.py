@@ -12,10 +12,10 @@ from functools import partial
 
 from sqlglot import exp
 
-from cql.planner import coercion, functions
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import grouped
 from cql.planner.bind.scope import OUTER, Asked, around, column_of
+from cql.planner.functions import coercion, registry
 from cql.planner.join_condition import Pair, compares_equal, null_safe_pairs
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild, walk
 from cql.planner.nodes.logical import (
@@ -69,12 +69,12 @@ def is_in_related(
         return None
     parts, inner, pos = conjuncts(plan.input.condition), plan.input.input, binder.pos(node)
     x, wanted = coercion.unify([plan.exprs[0], around(value)], pos, "IN (subquery)")
-    there = functions.raw_comparison("eq")((x, wanted), pos)  # Spark pads no CHAR here
-    unknown = [functions.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
+    there = registry.raw_comparison("eq")((x, wanted), pos)  # Spark pads no CHAR here
+    unknown = [registry.resolve("is_null", [e], pos) for e in (x, wanted) if e.nullable]
     asked = _related(binder, inner, [*parts, there], "IN (subquery)", node)
     if not unknown:
         return asked, None
-    nothing = unknown[0] if len(unknown) == 1 else functions.resolve("or", unknown, pos)
+    nothing = unknown[0] if len(unknown) == 1 else registry.resolve("or", unknown, pos)
     return asked, _related(binder, inner, [*parts, nothing], "IN (subquery)", node)
 
 

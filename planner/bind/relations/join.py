@@ -10,10 +10,10 @@ from sqlglot import exp
 from cql.dialect import nodes
 from cql.errors import did_you_mean
 from cql.model import Schema
-from cql.planner import functions
 from cql.planner.bind.context import Binder, Env, fold
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
+from cql.planner.functions import registry
 from cql.planner.join_condition import compares_equal
 from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
@@ -101,7 +101,7 @@ class JoinChain:
 
     def _value(self, merged: Merged) -> Expr:
         parts = [column_of(self.plan, index) for index in merged.parts]
-        return parts[0] if len(parts) == 1 else functions.resolve("coalesce", parts, None)
+        return parts[0] if len(parts) == 1 else registry.resolve("coalesce", parts, None)
 
     def add(self, right: Item, join: exp.Join) -> None:
         """Joins ``right``, its window applied."""
@@ -227,7 +227,7 @@ class JoinChain:
             return None
         condition = parts[0]
         for part in parts[1:]:
-            condition = functions.resolve("and", [condition, part], part.pos)
+            condition = registry.resolve("and", [condition, part], part.pos)
         return condition
 
     def _using(
@@ -251,7 +251,7 @@ class JoinChain:
         beside.merged = [m for m in beside.merged if m is not known]
         beside.merged.append(Merged(known.name if known else _named(left, name), parts, hides))
         there = replace(local, index=index)
-        return functions.resolve(fn, [left, there], self.binder.pos(at))
+        return registry.resolve(fn, [left, there], self.binder.pos(at))
 
     def _check_using(self, name: str, at: exp.Expr, names: set[str], side: str) -> None:
         if name.lower() not in {n.lower() for n in names}:
@@ -281,7 +281,7 @@ class JoinChain:
             width = len(self.plan.schema)
             time = self._version_time(right, version)
             there = replace(time, index=width + time.index)
-            since = functions.resolve("ge", [at, there], self.binder.pos(version))
+            since = registry.resolve("ge", [at, there], self.binder.pos(version))
             parts = [] if condition is None else conjuncts(condition)
             times = columns_of(at) | {there.index}
             # what is no key and no tolerance is asked of the version, and chooses none

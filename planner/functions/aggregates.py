@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cql.errors import BindError, NotSupportedError, Position
-from cql.planner import holistic
-from cql.planner.coercion import cast
+from cql.planner.functions import holistic
+from cql.planner.functions.coercion import cast
+from cql.planner.functions.signature import Builder, Signature, argument, check_ordered
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.signature import Builder, Signature, argument, check_ordered
 from cql.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
 
 _ALIASES = {
@@ -229,7 +229,7 @@ def _names() -> dict[str, str]:
     return {**own, **_ALIASES, **holistic.ALIASES}
 
 
-#: For SHOW FUNCTIONS and completion, beside ``cql.planner.functions.FUNCTIONS``.
+#: For SHOW FUNCTIONS and completion, beside ``cql.planner.functions.registry.FUNCTIONS``.
 AGGREGATES: Mapping[str, Signature] = {
     name: _entry(name, fn) for name, fn in sorted(_names().items())
 }

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cql.errors import BindError, Position, did_you_mean
-from cql.planner import function_operators as ops
-from cql.planner.coercion import cast
 from cql.planner.datetime_patterns import check_pattern
 from cql.planner.evaluate_text import like_segments, rlike
 from cql.planner.evaluate_time import DAY, MICROS, MONTHS
 from cql.planner.evaluation import EvaluationError
-from cql.planner.nodes.expr import Call, Expr, Literal
-from cql.planner.signature import (
+from cql.planner.functions import operators as ops
+from cql.planner.functions.coercion import cast
+from cql.planner.functions.signature import (
     Builder,
     Signature,
     argument,
@@ -23,6 +22,7 @@ from cql.planner.signature import (
     strict,
     wrong,
 )
+from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.types import (
     BIGINT,
     BINARY,

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.coercion import cast
-from cql.planner.folding import fold
+from cql.planner.functions.coercion import cast
+from cql.planner.functions.folding import fold
+from cql.planner.functions.signature import argument, check_ordered, literal_text, wrong
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.planner.signature import argument, check_ordered, literal_text, wrong
 from cql.types import BOOLEAN, DOUBLE, NULL, STRING, Kind, array, decimal
 
 #: Every name, with its usage and a line about it.

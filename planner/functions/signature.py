@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cql.errors import BindError, Position
-from cql.planner.coercion import cast
+from cql.planner.functions.coercion import cast
 from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.types import DOUBLE, DataType, Kind
 

@@ -6,11 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.char_padding import padded
-from cql.planner.coercion import as_decimal, capped, cast, common_type_of, unify
+from cql.planner.functions.char_padding import padded
+from cql.planner.functions.coercion import as_decimal, capped, cast, common_type_of, unify
+from cql.planner.functions.signature import (
+    Builder,
+    Signature,
+    argument,
+    check_ordered,
+    strict,
+    wrong,
+)
 from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.planner.nodes.show import INFIX
-from cql.planner.signature import Builder, Signature, argument, check_ordered, strict, wrong
 from cql.types import (
     BIGINT,
     BOOLEAN,

@@ -16,11 +16,11 @@ from cql.errors import BindError, Position
 from cql.foreign import object_text
 from cql.inside import OneAtATime
 from cql.planner.evaluation_error import EvaluationError
+from cql.planner.functions.signature import Builder, Signature, argument
+from cql.planner.functions.user_functions import CATEGORY, called
 from cql.planner.nodes.expr import Expr, Value
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.python_values import from_python, to_python
-from cql.planner.signature import Builder, Signature, argument
-from cql.planner.user_functions import CATEGORY, called
 from cql.types import BOOLEAN, DataType
 from cql.watch import Limit
 
