@@ -165,10 +165,10 @@ def _state(
     label: str, init: Callable[..., Any] | None
 ) -> tuple[tuple[DataType, ...], tuple[Value, ...]]:
     """Types and values of the first state, in storage form."""
-    from cql.planner.evaluation_error import EvaluationError
     from cql.planner.functions.user_aggregates import parts
     from cql.planner.functions.user_functions import called
-    from cql.planner.python_values import from_python
+    from cql.planner.interpret.error import EvaluationError
+    from cql.planner.interpret.python_values import from_python
 
     assert init is not None
     _check_count(f"{label}.init", init, 0)

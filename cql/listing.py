@@ -116,7 +116,7 @@ def _progress(progress: Progress) -> str:
 def _filtered(result: Result, like: str | None) -> Result:
     if like is None:
         return result
-    from cql.planner.evaluate_text import ilike
+    from cql.planner.interpret.text import ilike
 
     # No character escapes another here: names have backslashes more often than patterns need them.
     rows = tuple(r for r in result.rows if ilike(str(r[0]), like, ""))

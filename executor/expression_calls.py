@@ -20,7 +20,7 @@ from cql.executor.expression_scope import (
     when,
     wide,
 )
-from cql.planner.evaluate_time import DAY, MICROS, MONTHS, SECOND
+from cql.planner.interpret.time import DAY, MICROS, MONTHS, SECOND
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
 from cql.types import Kind

@@ -19,9 +19,9 @@ from cql.executor.expression_scope import (
     word,
     zero,
 )
-from cql.planner.evaluation import evaluate
 from cql.planner.functions.folding import can_fail
 from cql.planner.functions.user_aggregates import Shape
+from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.show import show
 from cql.types import DataType

@@ -37,8 +37,8 @@ from cql.executor.expression_scope import (
 )
 from cql.executor.expression_text import host_site, host_sites, is_text_node, table_of
 from cql.executor.expression_user import emit_user_call, host_failure, table_failure
-from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.functions.folding import can_fail
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
 from cql.planner.nodes.show import show
 from cql.types import Kind

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from cql.executor.dictionary import FURTHEST, Codes, Dictionary
 from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.executor.unit import stored_dtype
-from cql.planner.evaluation import EvaluationError as HostError
-from cql.planner.evaluation import evaluate
+from cql.planner.interpret.interpreter import EvaluationError as HostError
+from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Value
 from cql.types import DataType, Kind
 from cql.watch import TimeLimitError

@@ -40,9 +40,9 @@ from cql.executor.expression_user import flat
 from cql.executor.kernels.memory import bits_of_f64, words
 from cql.executor.kernels.python_calls import ERROR, call_python, python_function
 from cql.foreign import error_text
-from cql.planner.evaluation_error import EvaluationError
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.functions.user_functions import UserFunction
+from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Value
 from cql.types import DataType, Kind
 from cql.watch import Limit, TimeLimitError

@@ -12,7 +12,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.expression_scope import Again, Called, ErrorSite
 from cql.executor.host import NULL, text_of
 from cql.executor.unit import Words
-from cql.planner.evaluation import EvaluationError
+from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.nodes.expr import Value
 from cql.watch import TimeLimitError
 

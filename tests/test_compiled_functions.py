@@ -47,7 +47,7 @@ NUMBERS += [-(2**63), -(2**63) + 1]
 @pytest.mark.parametrize("number", range(len(ARITHMETIC)))
 def test_compiled_code_computes_as_python_does(number: int) -> None:
     """Numbers at the edges, each against each: the same value, or a bad row in both."""
-    from cql.planner.evaluation import EvaluationError
+    from cql.planner.interpret.interpreter import EvaluationError
 
     function, gives = ARITHMETIC[number]
     pairs = [(a, b) for a in NUMBERS for b in NUMBERS]

@@ -30,12 +30,12 @@ from cql.executor.expressions import DictionaryTable, host_sites
 from cql.executor.host import DictionaryTables
 from cql.executor.kernels.intrinsics import mul_high, unsigned_mul_high
 from cql.executor.kernels.scalar import decimal_quotient, divide_half_up, round_real, round_units
-from cql.planner import evaluate_time as times
-from cql.planner.evaluate_text import like, regexp_extract, regexp_replace, rlike
-from cql.planner.evaluation import half_up
-from cql.planner.evaluation import round_real as slow_round
 from cql.planner.functions.folding import can_fail, fold, monotone
 from cql.planner.functions.registry import cast, resolve
+from cql.planner.interpret import time as times
+from cql.planner.interpret.interpreter import half_up
+from cql.planner.interpret.interpreter import round_real as slow_round
+from cql.planner.interpret.text import like, regexp_extract, regexp_replace, rlike
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.nodes.logical import Project
 from cql.types import (

@@ -6,11 +6,11 @@ import pytest
 
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.executor.expression_calls import COMPILED
-from cql.planner.evaluate_text import TEXT_FUNCTIONS
 from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.functions.coercion import castable, common_type
 from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
 from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
+from cql.planner.interpret.text import TEXT_FUNCTIONS
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.nodes.show import show
 from cql.types import (

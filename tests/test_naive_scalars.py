@@ -18,8 +18,8 @@ from naive_values import BadRowError
 from random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
 
 from cql.errors import CqlError
-from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.functions import registry
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
 from cql.types import (
     BIGINT,

@@ -15,8 +15,8 @@ from runtimes import RUNTIMES, Settings, apply, named
 import cql
 from cql import Query, Session
 from cql.errors import PlanError
-from cql.planner.datetime_patterns import date_format, unit_of
-from cql.planner.evaluate_time import days_from_civil, trunc_micros
+from cql.planner.interpret.datetime_patterns import date_format, unit_of
+from cql.planner.interpret.time import days_from_civil, trunc_micros
 
 ROWS = 600
 START = dt.datetime(2024, 1, 30, 22, tzinfo=dt.UTC)

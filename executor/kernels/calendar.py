@@ -112,7 +112,7 @@ def add_months_micros(micros: int, months: int) -> tuple[int, bool]:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def whole_months(start: int, end: int) -> int:
-    """Whole months between timestamps, towards zero (``planner.evaluate_time``)."""
+    """Whole months between timestamps, towards zero (``planner.interpret.time``)."""
     first, last = start // _DAY, end // _DAY
     clock, other = start - first * _DAY, end - last * _DAY
     if last > first and other < clock:

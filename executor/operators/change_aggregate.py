@@ -30,9 +30,9 @@ from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes
 from cql.model import Schema
-from cql.planner.evaluation_error import EvaluationError
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.physical import ChangeAggregateExec, bounded
-from cql.planner.python_values import to_python
 
 #: Entries that one change may need beside its own: the group's two, and one to compute in.
 _SPARE = 3

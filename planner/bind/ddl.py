@@ -18,8 +18,9 @@ from cql.planner.bind.expressions.literals import data_type
 from cql.planner.bind.relations import watermark
 from cql.planner.bind.relations.from_clause import declared, find_relation, name_of
 from cql.planner.bind.scope import Scope
-from cql.planner.evaluation_error import EvaluationError
 from cql.planner.functions import registry
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.python_values import from_python
 from cql.planner.nodes.catalog import (
     Progress,
     Queue,
@@ -39,7 +40,6 @@ from cql.planner.nodes.statements import (
     NamedQuery,
     Query,
 )
-from cql.planner.python_values import from_python
 
 _QUEUES = {
     "APPEND": Queue.APPEND,

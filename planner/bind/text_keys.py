@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cql.planner.datetime_patterns import unit_of
-from cql.planner.evaluate_time import DAY, days_from_civil
 from cql.planner.functions.registry import monotone
+from cql.planner.interpret.datetime_patterns import unit_of
+from cql.planner.interpret.time import DAY, days_from_civil
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
 from cql.planner.nodes.rewrite import replace

@@ -8,9 +8,9 @@ from cql.model import Field, Schema
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope
-from cql.planner.evaluation import evaluate
-from cql.planner.evaluation_error import EvaluationError
 from cql.planner.functions import registry
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import Values
 

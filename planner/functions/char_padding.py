@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, walk
 from cql.planner.nodes.rewrite import replace
 from cql.types import INT, STRING

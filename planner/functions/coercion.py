@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.evaluation import EvaluationError, evaluate
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Cast, Expr, Literal
 from cql.planner.nodes.rewrite import replace
 from cql.types import (

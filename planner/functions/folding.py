@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isfinite
 
 from cql.errors import unreachable
-from cql.planner.evaluation import EvaluationError, evaluate
 from cql.planner.functions.coercion import cast_can_fail
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import (
     Call,
     Case,

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cql.errors import BindError, Position, did_you_mean
-from cql.planner.datetime_patterns import check_pattern
-from cql.planner.evaluate_text import like_segments, rlike
-from cql.planner.evaluate_time import DAY, MICROS, MONTHS
-from cql.planner.evaluation import EvaluationError
 from cql.planner.functions import operators as ops
 from cql.planner.functions.coercion import cast
 from cql.planner.functions.signature import (
@@ -22,6 +18,10 @@ from cql.planner.functions.signature import (
     strict,
     wrong,
 )
+from cql.planner.interpret.datetime_patterns import check_pattern
+from cql.planner.interpret.interpreter import EvaluationError
+from cql.planner.interpret.text import like_segments, rlike
+from cql.planner.interpret.time import DAY, MICROS, MONTHS
 from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.types import (
     BIGINT,

@@ -15,12 +15,12 @@ from typing import Any, TypeAlias, cast
 from cql.errors import BindError, Position
 from cql.foreign import object_text
 from cql.inside import OneAtATime
-from cql.planner.evaluation_error import EvaluationError
 from cql.planner.functions.signature import Builder, Signature, argument
 from cql.planner.functions.user_functions import CATEGORY, called
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Expr, Value
 from cql.planner.nodes.logical import AggregateCall
-from cql.planner.python_values import from_python, to_python
 from cql.types import BOOLEAN, DataType
 from cql.watch import Limit
 

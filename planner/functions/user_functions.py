@@ -14,10 +14,10 @@ from typing import Any
 from cql.errors import Position
 from cql.foreign import error_text
 from cql.inside import OneAtATime
-from cql.planner.evaluation_error import EvaluationError
 from cql.planner.functions.signature import Signature, argument
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Call, Expr, Value
-from cql.planner.python_values import from_python, to_python
 from cql.types import DataType
 from cql.watch import Limit, Strike, TimeLimitError, within
 

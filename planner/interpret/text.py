@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from cql.planner import datetime_patterns as patterns
-from cql.planner.evaluate_time import DAY, SECOND, civil_from_days
-from cql.planner.evaluation_error import EvaluationError
+from cql.planner.interpret import datetime_patterns as patterns
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.time import DAY, SECOND, civil_from_days
 from cql.planner.nodes.expr import Value
 from cql.types import DataType, Kind
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from cql.foreign import error_text, object_text, type_name
-from cql.planner.evaluation_error import EvaluationError
+from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Value
 from cql.types import DataType, Kind
 
@@ -126,7 +126,7 @@ def _real(value: object, kind: DataType, what: str) -> float:
     except OverflowError:
         raise _misfit(value, kind, what) from None
     if kind.kind is Kind.FLOAT:
-        from cql.planner.evaluation import single
+        from cql.planner.interpret.interpreter import single
 
         return single(found)
     return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cql.planner.evaluation_error import EvaluationError
+from cql.planner.interpret.error import EvaluationError
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cql.planner.evaluate_time import (
+from cql.planner.interpret.error import EvaluationError
+from cql.planner.interpret.time import (
     DAY,
     SECOND,
     civil_from_days,
@@ -20,7 +21,6 @@ from cql.planner.evaluate_time import (
     quarter,
     weekday,
 )
-from cql.planner.evaluation_error import EvaluationError
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTH_NAMES = (
