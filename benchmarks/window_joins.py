@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.figure import Check, Figure
 from benchmarks.join_simulation import Arrivals, Simulated, operators, simulate
 from benchmarks.workloads import Column
-from cql.planner.window_join_cost import filter_order, improvement, load, sync_filter
+from cql.planner.lower.joins.in_order_join_cost import filter_order, improvement, load, sync_filter
 
 MINUTE, DAY = 60.0, 86_400.0
 SYNC, ORDER, ADAPTIVE = "Sync-Filter", "Filter-Order", "Adaptive"

@@ -17,7 +17,7 @@ from cql.deep import deep_stack
 from cql.errors import PlanError
 from cql.planner.cost import can_split
 from cql.planner.join_order import joins_several
-from cql.planner.lower import JOINT
+from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes import statements as st

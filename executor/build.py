@@ -36,6 +36,7 @@ from cql.executor.operators.weights import WeightsOperator
 from cql.executor.skew import Measured
 from cql.executor.unit import Unit
 from cql.model import Schema
+from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -78,7 +79,6 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.physical_progress import progress_origin, progressing, value_origin
 from cql.planner.row_order import in_order
 from cql.window import WindowKind
 

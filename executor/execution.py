@@ -44,7 +44,7 @@ from cql.executor.turns import Turns
 from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
 from cql.executor.unit_sizes import gathered, sizes
 from cql.inside import stepped
-from cql.planner.choose import duration
+from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     PhysicalPlan,
     Together,

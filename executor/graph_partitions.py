@@ -17,11 +17,11 @@ from cql.executor.operators.stage_spec import ORDER, StageSpec, Step
 from cql.executor.skew import Measured
 from cql.model import Schema
 from cql.planner.cost import joins_by_key, runs_by_key
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.partitioning import origins
-from cql.planner.physical_progress import progressing
 from cql.planner.runtime import LOOKING
 from cql.types import DataType
 

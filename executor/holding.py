@@ -11,7 +11,7 @@ import numpy as np
 from cql.executor.egress import to_arrow
 from cql.executor.ingest import Feed
 from cql.executor.unit import NEVER
-from cql.planner.choose import duration
+from cql.planner.lower.choose import duration
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.executor.unit import INFINITY
-from cql.planner.choose import duration
+from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import sources
 from cql.planner.panes_together import own_windows
 

@@ -20,9 +20,9 @@ from cql.errors import Position
 from cql.executor.expression_scope import Called, DictionaryTable, ErrorSite, HostSite
 from cql.memo import Memo
 from cql.model import Field, Schema
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical import Physical, inputs
-from cql.planner.physical_progress import progressing
 from cql.types import DataType
 from cql.window import Window
 

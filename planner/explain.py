@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 from cql.deep import deep_stack
 from cql.model import Schema
 from cql.planner import partitioning
-from cql.planner.choose import duration
-from cql.planner.describe import awaited_text
+from cql.planner.lower.choose import duration
+from cql.planner.lower.watermark import progressing
+from cql.planner.lower.watermark_demand import awaited_text
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
 from cql.planner.nodes.expr import Column, Expr, substitute
@@ -30,7 +31,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.show import labels, show, show_of
-from cql.planner.physical_progress import progressing
 from cql.window import Window, WindowKind
 
 #: A node of either plan; a tree's functions take the nodes of their own plan only.

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cql.planner.functions import registry
+from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
-from cql.planner.physical_progress import progress_origin
 from cql.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 
 #: What a bound that there is not counts as, in arithmetic: times lie within half of it.

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cql.planner.choose import MANY, duration
 from cql.planner.functions import registry
+from cql.planner.lower.choose import MANY, duration
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, substitute
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall
 from cql.planner.nodes.physical import (

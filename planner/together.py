@@ -16,7 +16,7 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import Position
-from cql.planner.describe import fewest
+from cql.planner.lower.watermark_demand import fewest
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     Awaited,

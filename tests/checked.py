@@ -43,6 +43,7 @@ from cql.executor.unit import (
     Unit,
 )
 from cql.model import Schema
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     BucketExec,
@@ -66,7 +67,6 @@ from cql.planner.nodes.physical import (
     WindowOperator,
     inputs,
 )
-from cql.planner.physical_progress import progressing
 from cql.window import Window, WindowKind, windows_holding
 
 END = -1

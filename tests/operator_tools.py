@@ -46,7 +46,7 @@ from cql.executor.unit import (
 from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
-from cql.planner.lower import plan
+from cql.planner.lower.lower import plan
 from cql.planner.nodes.physical import Physical, PhysicalPlan, sources
 from cql.planner.nodes.statements import Query
 from cql.session import Session

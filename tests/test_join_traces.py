@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.join_simulation import Arrivals, Simulated, operators, simulate
-from cql.planner.window_join_cost import filter_order, improvement, load, sync_filter
+from cql.planner.lower.joins.in_order_join_cost import filter_order, improvement, load, sync_filter
 
 SECOND = 1_000_000
 DAY = 86_400

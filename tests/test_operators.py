@@ -42,8 +42,8 @@ from cql.executor.unit import (
     Unit,
 )
 from cql.model import Field, Schema
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
-from cql.planner.physical_progress import progressing
 from cql.types import BIGINT
 
 END = -1

@@ -30,7 +30,7 @@ from random_shapes import Shape
 
 import cql
 from cql.errors import BindError, NotSupportedError, PlanError
-from cql.planner.lower import plan
+from cql.planner.lower.lower import plan
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import ChangeAggregateExec, walk
 from cql.planner.relations import is_append_only, is_relation

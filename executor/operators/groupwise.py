@@ -25,8 +25,8 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
+from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import substitute
-from cql.planner.physical_progress import value_origin
 
 VALUES = "v"
 #: Of each window: how many entries of what is kept beside the groups are those of groups that left.

@@ -54,8 +54,8 @@ from cql.executor.unit import (
 )
 from cql.executor.written import Kernel, once
 from cql.planner.join_condition import NO_BOUND
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical_join import OopJoinExec
-from cql.planner.physical_progress import progressing
 
 #: Rows whose lists are gone through together; the bytes between two rows of a list from which on
 #: the second is not fetched by itself; and how many such steps of a search pay for it.

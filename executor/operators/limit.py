@@ -11,8 +11,8 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.kernels import limit as kernel
 from cql.executor.operators.native import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words, value_bytes
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
-from cql.planner.physical_progress import progressing
 
 
 class LimitOperator:

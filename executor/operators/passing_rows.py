@@ -25,9 +25,9 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec
-from cql.planner.physical_progress import progressing
 from cql.types import DataType
 
 

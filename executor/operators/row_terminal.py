@@ -38,6 +38,7 @@ from cql.executor.unit import (
     value_bytes,
 )
 from cql.model import Schema
+from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -47,7 +48,6 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
-from cql.planner.physical_progress import value_origin
 from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:

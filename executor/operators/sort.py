@@ -13,10 +13,10 @@ from cql.executor.kernels.slab import HELD, OWN
 from cql.executor.operators.native import Workspace
 from cql.executor.operators.slab import STEP, SlabOperator
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import SortExec
-from cql.planner.physical_progress import progressing
 
 _WINDOWS = 16
 #: A LIMIT that leaves nothing out, twice which is a number.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cql.executor.operators.stage_spec import StageSpec, Step
 from cql.executor.unit import NUMBERS
+from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import SEQUENCE as NUMBER
 from cql.planner.nodes.physical import (
@@ -17,7 +18,6 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
-from cql.planner.physical_progress import progress_origin
 from cql.types import BIGINT
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from cql.executor.operators.packing import KeyPart, pack_keys
 from cql.model import Schema
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.planner.physical_progress import progressing
 
 
 @dataclass(frozen=True, slots=True)

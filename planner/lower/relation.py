@@ -13,11 +13,13 @@ from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions import coercion
-from cql.planner.lower_relation_join import (
+from cql.planner.lower.joins.relation_join import (
     each_pair_once,
     mark_join,
     relation_join,
 )
+from cql.planner.lower.ordering import late_rows
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import (
     TIME,
@@ -60,8 +62,6 @@ from cql.planner.nodes.physical import (
     with_input,
 )
 from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
-from cql.planner.order import late_rows
-from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_constant
 from cql.planner.relations import as_side, clock, sees_relation
 from cql.types import BIGINT, DataType, Kind

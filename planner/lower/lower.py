@@ -11,11 +11,14 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import choose, groupwise, order, partitioning, rereading
-from cql.planner.describe import describe
-from cql.planner.lower_dupelim import dupelim
-from cql.planner.lower_join import join_of, projected, with_end
-from cql.planner.lower_relation import (
+from cql.planner import partitioning
+from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
+from cql.planner.lower.dupelim import dupelim
+from cql.planner.lower.joins.in_order_join import in_time_order, window_join_of
+from cql.planner.lower.joins.oop_join import join_of, projected, with_end
+from cql.planner.lower.joins.pair_columns import with_columns
+from cql.planner.lower.joins.relation_join import holds_rows, refuse_join
+from cql.planner.lower.relation import (
     changes,
     for_reading,
     looked_up,
@@ -23,8 +26,8 @@ from cql.planner.lower_relation import (
     pairs,
     stream_of,
 )
-from cql.planner.lower_relation_join import holds_rows, refuse_join
-from cql.planner.lower_window_join import in_time_order, window_join_of
+from cql.planner.lower.watermark import progressing, window_columns
+from cql.planner.lower.watermark_demand import describe
 from cql.planner.nodes.catalog import Queue, StreamSpec, TimeUnit
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import (
@@ -78,8 +81,6 @@ from cql.planner.nodes.physical import inputs as below
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.show import show
-from cql.planner.pairs import with_columns
-from cql.planner.physical_progress import progressing, window_columns
 from cql.planner.properties import closing_key, closing_pair, is_bounded, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.relations import changes as changing
@@ -105,7 +106,7 @@ def plan(
     refuse(logical)
 
     def lower(node: Logical) -> Physical:
-        return order.choose_unions(_lower(node, settings), settings)
+        return ordering.choose_unions(_lower(node, settings), settings)
 
     emits = emit_changes is not None
     changelog = emits or changing(logical)
@@ -119,15 +120,15 @@ def plan(
         relation = logical if counted is None else counted.input
         root = for_reading(changes(relation, clock(relation), lower))
         if counted is not None:
-            root = order.limited(root, counted.limit, counted.offset)
+            root = ordering.limited(root, counted.limit, counted.offset)
         keys = logical.keys if isinstance(logical, Sort) else ()
     else:
         root = lower(logical)
-    order.refuse_order(root)
-    root = groupwise.settle(root, settings)
+    ordering.refuse_order(root)
+    root = partitioned_watermark.settle(root, settings)
     partitioning.check(logical, root, settings)
-    root = join_once(describe(rereading.settle(root, settings)))
-    groupwise.check(root)
+    root = join_once(describe(table_refresh.settle(root, settings)))
+    partitioned_watermark.check(root)
     keep = choose.keep_bad_rows(root, settings, keep_bad_rows)
     runtime = choose_runtime([root], settings, cores)
     return PhysicalPlan(root, runtime, keep, changelog=changelog, order=keys, emits_changes=emits)
@@ -302,7 +303,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Unnest():
             return _unnest(node, _lower(node.input, settings))
         case Watermark():
-            return order.declared(_lower(node.input, settings), node)
+            return ordering.declared(_lower(node.input, settings), node)
         case Number() if node.windows is not None:
             why = "the rows of a window leave when its last one has come (out-of-order paper A.2.2)"
             return KeyWindowsExec(_lower(node.input, settings), node.windows, why)
@@ -312,7 +313,7 @@ def _lower(node: Logical, settings: Mapping[str, Any]) -> Physical:
         case Sort():
             return _sort(node, settings)
         case Limit():
-            return order.limited(_lower(node.input, settings), node.limit, node.offset)
+            return ordering.limited(_lower(node.input, settings), node.limit, node.offset)
         case RowNumber():
             return _row_number(node, settings)
         case Windowed():
@@ -372,8 +373,8 @@ def _aggregate(node: Aggregate, settings: Mapping[str, Any]) -> Physical:
         )
     elif node.input.schema[node.window.wa].name not in NUMBERED:
         unit = logical_progress(node.input)[node.window.wa].unit
-        child = order.before_window(child, node.window.wa, unit, settings, node.pos)
-        child = order.late_rows(child, node)
+        child = ordering.before_window(child, node.window.wa, unit, settings, node.pos)
+        child = ordering.late_rows(child, node)
     aggregate = WidAggregateExec(
         child, node.window, node.keys, node.calls, node.names, partitioning=node.partitioning
     )
@@ -441,7 +442,7 @@ def _closed_by_key(
     """Groups that punctuation closes: windows of one unit of a key that rises with a progressing
     column. The key leaves as the beginning of its window."""
     unit = logical_progress(node.input)[column].unit
-    child = order.before_window(child, column, unit, settings, node.pos)
+    child = ordering.before_window(child, column, unit, settings, node.pos)
     key, keys = node.keys[at], node.keys
     wa = key.index if isinstance(key, Column) else len(child.schema)
     name = child.schema[column].name
@@ -490,7 +491,7 @@ def _sorted_by_join(
         return None
     keys = tuple(replace(key, expr=found.place(key.expr)) for key in node.keys)
     first = keys[0].expr
-    if isinstance(first, Column) and order.joined_in_order(found.plan, first.index):
+    if isinstance(first, Column) and ordering.joined_in_order(found.plan, first.index):
         return found.plan, keys
     return None
 
@@ -576,14 +577,14 @@ def _ordered(
     node: Sort, child: Physical, keys: tuple[SortKey, ...], settings: Mapping[str, Any]
 ) -> Physical:
     if node.window_end is None:
-        released = order.sort(child, keys)
+        released = ordering.sort(child, keys)
         if released is not None:
             closed = released.order in window_columns(child) and not _holds_rows(child)
             if not closed and not _is_distinct(child):  # else slack has been waited for below
                 unit = _unit(node, keys[0])
-                below = order.with_slack(child, released.order, unit, settings, node.pos)
+                below = ordering.with_slack(child, released.order, unit, settings, node.pos)
                 released = replace(released, input=below)
-            return order.limited(released, node.limit, node.offset)
+            return ordering.limited(released, node.limit, node.offset)
     if node.holds and not bounded(child):
         raise NotSupportedError(
             f"{node.clause} over a join without a time that progresses as the later of its members'"

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cql.planner.functions import registry
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
 from cql.planner.nodes.physical import OnTimeExec, Physical, ProjectExec
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
-from cql.planner.physical_progress import progressing
 from cql.types import DataType
 
 _PLAIN = frozenset(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cql.errors import NotSupportedError, PlanError
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall, Scan
 from cql.planner.nodes.physical import (
@@ -22,7 +23,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.progress import max_advance
 from cql.planner.nodes.show import show
-from cql.planner.physical_progress import progressing
 from cql.types import INTERVAL, DataType, Kind
 from cql.window import Window, WindowKind
 

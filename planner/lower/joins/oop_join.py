@@ -9,12 +9,16 @@ from typing import Any, TypeAlias
 from cql.errors import NotSupportedError, PlanError
 from cql.planner import partitioning
 from cql.planner.bind.scope import column_of
-from cql.planner.choose import duration
-from cql.planner.distances import followers
-from cql.planner.how_far import length, names_of, window
 from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
-from cql.planner.lower_asof import asof_join
-from cql.planner.lower_table_join import table_join
+from cql.planner.lower.choose import duration
+from cql.planner.lower.joins.asof_join import asof_join
+from cql.planner.lower.joins.hints import length, names_of, window
+from cql.planner.lower.joins.lookup_join import table_join
+from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
+from cql.planner.lower.joins.pair_condition import Below
+from cql.planner.lower.joins.time_bounds import followers
+from cql.planner.lower.ordering import in_order
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Windowed, is_inner
 from cql.planner.nodes.physical import (
@@ -27,10 +31,6 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec, OopJoinExec, UnnestExec
 from cql.planner.nodes.show import labels, show_of
-from cql.planner.order import in_order
-from cql.planner.pair_condition import Below
-from cql.planner.pairs import with_columns, without_stragglers
-from cql.planner.physical_progress import progressing
 from cql.planner.properties import end_of_pair, looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts

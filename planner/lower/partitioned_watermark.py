@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from cql.errors import PlanError
-from cql.planner.choose import duration
+from cql.planner.lower.choose import duration
+from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import NUMBERED
@@ -51,7 +52,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.progress import apart
-from cql.planner.physical_progress import progress_origin, progressing, value_origin
 from cql.window import WindowKind
 
 #: What asks for one progress, as the plan calls it.

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.planner import groupwise, order
-from cql.planner.lower_join import projected
+from cql.planner.lower import ordering, partitioned_watermark
+from cql.planner.lower.joins.oop_join import projected
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate
 from cql.planner.nodes.physical import (
@@ -22,7 +23,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
-from cql.planner.physical_progress import progressing
 from cql.planner.properties import closing_key, closing_pair
 from cql.planner.properties import progressing as logical_progress
 
@@ -31,7 +31,9 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
     """The distinct rows of ``child``, a stream; None where no column of theirs progresses, so that
     rows could never be forgotten, or where each value of a column has progress of its own
     (PUNCTUATE BY)."""
-    if not node.distinct or any(groupwise.column_of(s) is not None for s in sources(child)):
+    if not node.distinct or any(
+        partitioned_watermark.column_of(s) is not None for s in sources(child)
+    ):
         return None
     live = progressing(child)
     found = next(((at, c) for at, c in _closing(node) if c in live), None)
@@ -39,12 +41,12 @@ def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Ph
         return None
     at, column = found
     unit = logical_progress(node.input)[column].unit
-    child = order.before_window(child, column, unit, settings, node.pos)
+    child = ordering.before_window(child, column, unit, settings, node.pos)
     child = _selected(child, node)
     if child.schema[at].nullable or not _never_late(child):
         why = "the rows that a late one is equal to may be forgotten"
         child = OnTimeExec(child, at, why)
-    return order.purged(DupelimExec(child, at))
+    return ordering.purged(DupelimExec(child, at))
 
 
 def _closing(node: Aggregate) -> Iterator[tuple[int, int]]:

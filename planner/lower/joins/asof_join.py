@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.functions import registry
-from cql.planner.how_far import length, names_of
 from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equalities
+from cql.planner.lower.joins.hints import length, names_of
+from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr, Literal, children
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.physical import FilterExec, Physical, bounded, read_ahead, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 from cql.planner.nodes.show import show, show_of
-from cql.planner.pairs import with_columns, without_stragglers
-from cql.planner.physical_progress import progressing
 from cql.planner.properties import is_table
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjunction, conjuncts

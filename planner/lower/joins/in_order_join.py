@@ -9,7 +9,22 @@ from typing import Any
 
 from cql.errors import PlanError
 from cql.planner.join_condition import NO_BOUND, Band
-from cql.planner.lower_join import band_text, join_of
+from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
+from cql.planner.lower.joins.in_order_join_condition import (
+    Asked,
+    Lower,
+    NotInOrderError,
+    asked_of,
+    joins_streams,
+)
+from cql.planner.lower.joins.oop_join import band_text, join_of
+from cql.planner.lower.joins.pair_columns import (
+    behind,
+    runs_inside,
+    with_columns,
+    without_stragglers,
+)
+from cql.planner.lower.ordering import in_order
 from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
 from cql.planner.nodes.logical import Filter, Join, Logical, Project
 from cql.planner.nodes.physical import (
@@ -22,11 +37,7 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_in_order_join import Distance, WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec
 from cql.planner.nodes.show import labels
-from cql.planner.order import in_order
-from cql.planner.pairs import behind, runs_inside, with_columns, without_stragglers
 from cql.planner.rules import conjunction
-from cql.planner.window_join_choice import Choice, choice_of
-from cql.planner.window_join_parts import Asked, Lower, NotInOrderError, asked_of, joins_streams
 
 
 def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:

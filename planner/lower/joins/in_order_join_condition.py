@@ -20,15 +20,15 @@ from cql.planner.join_condition import (
     is_timed,
     narrowest,
 )
-from cql.planner.lower_join import bare, stays_of
-from cql.planner.lower_relation_join import holds_rows
+from cql.planner.lower.joins.oop_join import bare, stays_of
+from cql.planner.lower.joins.relation_join import holds_rows
+from cql.planner.lower.ordering import MICROSECONDS
+from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of, rebuild
 from cql.planner.nodes.logical import Join, Logical, Scan, inputs, is_inner
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
-from cql.planner.order import MICROSECONDS
-from cql.planner.physical_progress import progressing
 from cql.planner.properties import looks_up
 from cql.planner.properties import progressing as logical_progress
 from cql.planner.rules import conjuncts

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cql.planner.lower.joins.in_order_join_condition import Asked
+from cql.planner.lower.joins.in_order_join_cost import improvement, load
 from cql.planner.nodes.physical import FilterExec, OnTimeExec, Physical, ProjectExec, SourceExec
 from cql.planner.nodes.physical_in_order_join import JoinOperator
-from cql.planner.window_join_cost import improvement, load
-from cql.planner.window_join_parts import Asked
 
 #: Seconds that a row takes, before any was measured: it is looked up, stored, and leaves.
 SERVICE = 1e-7

@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.choose import duration, why_union
+from cql.planner.lower.choose import duration, why_union
+from cql.planner.lower.watermark import progress_origin, progressing
 from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import Aggregate, SortKey, Watermark, Windowed
@@ -49,7 +50,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.progress import max_advance, max_advance_of
-from cql.planner.physical_progress import progress_origin, progressing
 from cql.policy import parse_slack
 from cql.types import Kind
 

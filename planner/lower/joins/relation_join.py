@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.join_condition import Sides, by_one_side, take_apart
+from cql.planner.lower.joins.pair_columns import with_columns
+from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.nodes.expr import Call, Column, Expr
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.nodes.physical import (
@@ -17,8 +19,6 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.nodes.physical_join import RelationJoinExec
-from cql.planner.pair_condition import Below
-from cql.planner.pairs import with_columns
 from cql.planner.properties import looks_up, progressing
 from cql.planner.rules import conjunction, conjuncts
 from cql.types import BOOLEAN
