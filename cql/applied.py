@@ -16,7 +16,6 @@ from cql import function_notes
 from cql.deep import deep_stack
 from cql.errors import PlanError
 from cql.planner.cost import can_split
-from cql.planner.join_order import joins_several
 from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
@@ -28,7 +27,8 @@ from cql.planner.nodes.physical_join import (
     RelationJoinExec,
     TableJoinExec,
 )
-from cql.planner.properties import closing_pair
+from cql.planner.optimize.join_order import joins_several
+from cql.planner.optimize.progress import closing_pair
 from cql.planner.runtime import splits
 from cql.settings import SETTINGS, Settings, find_setting
 from cql.window import WindowKind

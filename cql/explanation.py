@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cql import function_notes, render
-from cql.planner import explain, rules
+from cql.planner import explain
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import PhysicalPlan
+from cql.planner.optimize import rules
 from cql.run import Run
 from cql.settings import Settings
 

@@ -49,9 +49,9 @@ def recipe(
     Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
     from cql.applied import OF_ALL, RULES, Planned, not_applied
     from cql.explanation import explanation
-    from cql.planner import rules
     from cql.planner.lower import lower
     from cql.planner.nodes import physical
+    from cql.planner.optimize import rules
 
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
     plan = lower.plan(

@@ -8,7 +8,6 @@ from typing import Any
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.cost import joins_by_key, runs_by_key
-from cql.planner.join_condition import Terms, key_column
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
 from cql.planner.nodes.physical import (
@@ -32,8 +31,9 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_join import LookupExec, OopJoinExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
-from cql.planner.properties import looks_up
-from cql.planner.relations import is_relation
+from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.join_condition import Terms, key_column
+from cql.planner.optimize.progress import looks_up
 from cql.window import WindowKind
 
 Split = WidAggregateExec | OopJoinExec

@@ -57,7 +57,7 @@ from random_shapes import SHAPES, Shape, shape
 from cql.catalog.sources import TableSource
 from cql.planner.nodes.catalog import Statistics
 from cql.planner.nodes.logical import Logical
-from cql.planner.relations import changes
+from cql.planner.optimize.changelog import changes
 
 #: A value for each column that has none but NULL.
 SOME = (0, 1, "a", True, 2, 3, 4, 0.5, 1.5, 2.5, 5, 6)

@@ -48,7 +48,7 @@ from cql.planner.functions.aggregates import AGGREGATES
 from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.logical import inputs as below
-from cql.planner.rules import optimize
+from cql.planner.optimize.rules import optimize
 from cql.policy import parse_slack
 from cql.query import Query
 

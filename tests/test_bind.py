@@ -20,8 +20,8 @@ from cql.planner.nodes import statements as st
 from cql.planner.nodes.catalog import Queue, TimeUnit
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import Project, Scan, Windowed, inputs
-from cql.planner.properties import progressing
-from cql.planner.rules import optimize
+from cql.planner.optimize.progress import progressing
+from cql.planner.optimize.rules import optimize
 from cql.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 
 W = world()

@@ -19,7 +19,7 @@ from test_relations import difference_of_changes, expected_changes
 
 import cql
 from cql.errors import CqlError, PlanError
-from cql.planner.relations import changes
+from cql.planner.optimize.changelog import changes
 
 #: Shapes of every run: a shape costs a second or two to compile.
 QUICK = 4

@@ -33,8 +33,8 @@ from cql.errors import BindError, NotSupportedError, PlanError
 from cql.planner.lower.lower import plan
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import ChangeAggregateExec, walk
-from cql.planner.relations import is_append_only, is_relation
-from cql.planner.rules import optimize
+from cql.planner.optimize.changelog import is_append_only, is_relation
+from cql.planner.optimize.rules import optimize
 from cql.settings import Settings
 from cql.types import BIGINT
 from cql.window import MAX_EVENT_TIME

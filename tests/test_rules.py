@@ -8,12 +8,12 @@ import pytest
 from bind_fixtures import tree, world
 
 from cql.errors import Position
-from cql.planner import rules
-from cql.planner.inner_orders import drop_inner_orders
 from cql.planner.nodes.expr import Call, Literal, rebuild
 from cql.planner.nodes.logical import Scan, inputs
 from cql.planner.nodes.rewrite import replace
-from cql.planner.rules import Rule, optimize
+from cql.planner.optimize import rules
+from cql.planner.optimize.inner_orders import drop_inner_orders
+from cql.planner.optimize.rules import Rule, optimize
 from cql.types import DOUBLE
 
 W = world()

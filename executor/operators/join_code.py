@@ -53,9 +53,9 @@ from cql.executor.unit import (
     SUB,
 )
 from cql.executor.written import Kernel, once
-from cql.planner.join_condition import NO_BOUND
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.optimize.join_condition import NO_BOUND
 
 #: Rows whose lists are gone through together; the bytes between two rows of a list from which on
 #: the second is not fetched by itself; and how many such steps of a search pay for it.

@@ -15,9 +15,9 @@ from cql.executor.operators.join_side import LINKS, SIDES, Side
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.unit import DETAIL, INFINITY, NEVER, Unit
-from cql.planner.join_condition import NO_BOUND
 from cql.planner.nodes.physical import inputs, sources
 from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.optimize.join_condition import NO_BOUND
 
 _ROWS = 1 << 10
 #: Bytes of buckets up to which most may be empty: a look into one costs little there.

@@ -17,9 +17,9 @@ from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.window_join_code import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.window_join_layout import Directory, Input
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
-from cql.planner.join_condition import NO_BOUND
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExec
+from cql.planner.optimize.join_condition import NO_BOUND
 
 _ROWS, _KEYS = 1 << 10, 1 << 10
 #: Of the places of a hash index for each key that it has room for.

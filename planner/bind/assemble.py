@@ -45,8 +45,8 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import is_bounded, is_constant, progressing
-from cql.planner.relations import as_relation, clock, is_relation
+from cql.planner.optimize.changelog import as_relation, clock, is_relation
+from cql.planner.optimize.progress import is_bounded, is_constant, progressing
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
 

@@ -39,8 +39,8 @@ from cql.planner.nodes.logical import (
     Watermark,
     Windowed,
 )
-from cql.planner.properties import looks_up, progressing, times_of
-from cql.planner.relations import changes, only_complete
+from cql.planner.optimize.changelog import changes, only_complete
+from cql.planner.optimize.progress import looks_up, progressing, times_of
 
 CLAUSE = "EMIT ON WINDOW CLOSE"
 

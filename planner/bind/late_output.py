@@ -10,8 +10,8 @@ from cql.planner.bind.context import Binder
 from cql.planner.bind.relations.from_clause import name_of
 from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs
 from cql.planner.nodes.statements import LateTarget, Name
-from cql.planner.properties import progressing
-from cql.planner.rules import with_inputs
+from cql.planner.optimize.progress import progressing
+from cql.planner.optimize.rules import with_inputs
 from cql.window import WindowKind
 
 

@@ -19,7 +19,7 @@ from cql.planner.bind.values import bind_values
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Limit, SetOperation, Sort, SortKey, Union
-from cql.planner.relations import as_relation, clock
+from cql.planner.optimize.changelog import as_relation, clock
 
 #: Clauses of a whole statement, which a query inside another one cannot have.
 OUTERMOST = {

@@ -44,7 +44,7 @@ from cql.planner.bind.scope import (
 from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
-from cql.planner.relations import as_relation, clock
+from cql.planner.optimize.changelog import as_relation, clock
 from cql.types import BIGINT
 from cql.window import Window, WindowKind
 

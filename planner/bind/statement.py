@@ -40,7 +40,7 @@ from cql.planner.nodes.statements import (
     StopQuery,
     Use,
 )
-from cql.planner.relations import (
+from cql.planner.optimize.changelog import (
     as_it_comes,
     as_relation,
     changes,

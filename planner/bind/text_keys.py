@@ -18,7 +18,7 @@ from cql.planner.interpret.time import DAY, days_from_civil
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, substitute
 from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import closing_key, closing_keys, closing_pair, progressing
+from cql.planner.optimize.progress import closing_key, closing_keys, closing_pair, progressing
 from cql.types import DATE, STRING
 
 #: The key, and the columns below that bring it.

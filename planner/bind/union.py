@@ -12,7 +12,7 @@ from cql.planner.bind.text_keys import closed_by_text
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import Aggregate, Logical, Project, Union
-from cql.planner.properties import progressing
+from cql.planner.optimize.progress import progressing
 
 
 def unite(binder: Binder, members: Sequence[Bound], names: Sequence[str], node: exp.Expr) -> Bound:

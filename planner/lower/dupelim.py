@@ -23,8 +23,8 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
-from cql.planner.properties import closing_key, closing_pair
-from cql.planner.properties import progressing as logical_progress
+from cql.planner.optimize.progress import closing_key, closing_pair
+from cql.planner.optimize.progress import progressing as logical_progress
 
 
 def dupelim(node: Aggregate, child: Physical, settings: Mapping[str, Any]) -> Physical | None:

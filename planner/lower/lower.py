@@ -81,10 +81,10 @@ from cql.planner.nodes.physical import inputs as below
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import LookupExec, TableJoinExec, UnnestExec
 from cql.planner.nodes.show import show
-from cql.planner.properties import closing_key, closing_pair, is_bounded, looks_up
-from cql.planner.properties import progressing as logical_progress
-from cql.planner.relations import changes as changing
-from cql.planner.relations import clock, is_append_only, is_relation
+from cql.planner.optimize.changelog import changes as changing
+from cql.planner.optimize.changelog import clock, is_append_only, is_relation
+from cql.planner.optimize.progress import closing_key, closing_pair, is_bounded, looks_up
+from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.runtime import choose_runtime
 from cql.planner.together import join_once
 from cql.window import Window, WindowKind

@@ -62,8 +62,8 @@ from cql.planner.nodes.physical import (
     with_input,
 )
 from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
-from cql.planner.properties import is_constant
-from cql.planner.relations import as_side, clock, sees_relation
+from cql.planner.optimize.changelog import as_side, clock, sees_relation
+from cql.planner.optimize.progress import is_constant
 from cql.types import BIGINT, DataType, Kind
 from cql.window import MAX_EVENT_TIME, WindowKind
 

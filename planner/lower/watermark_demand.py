@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from cql.planner.join_condition import NO_BOUND
 from cql.planner.lower.choose import duration
 from cql.planner.lower.watermark import progress_origin, progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
@@ -50,6 +49,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
+from cql.planner.optimize.join_condition import NO_BOUND
 from cql.types import INTERVAL, DataType
 from cql.window import Window
 

@@ -31,9 +31,9 @@ from cql.planner.nodes.logical import (
     Sort,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import is_constant
-from cql.planner.relations import as_relation
-from cql.planner.rules import conjunction, conjuncts
+from cql.planner.optimize.changelog import as_relation
+from cql.planner.optimize.progress import is_constant
+from cql.planner.optimize.rules import conjunction, conjuncts
 from cql.types import BIGINT, BOOLEAN
 
 #: What takes a plan and tells where it reads the row around it.

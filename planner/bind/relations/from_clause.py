@@ -41,8 +41,8 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.statements import Name
-from cql.planner.properties import is_table, progressing
-from cql.planner.relations import is_relation
+from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.progress import is_table, progressing
 from cql.window import Window, WindowKind
 
 if TYPE_CHECKING:

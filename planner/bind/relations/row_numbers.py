@@ -35,8 +35,8 @@ from cql.planner.nodes.logical import (
     Watermark,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import is_constant, looks_up
-from cql.planner.relations import is_append_only
+from cql.planner.optimize.changelog import is_append_only
+from cql.planner.optimize.progress import is_constant, looks_up
 
 CLAUSE = "a window of ROWS with SLIDE"
 

@@ -45,7 +45,7 @@ from cql.planner.nodes.logical import (
     Union,
     Windowed,
 )
-from cql.planner.properties import ProgressInfo, progressing
+from cql.planner.optimize.progress import ProgressInfo, progressing
 from cql.types import INTERVAL, STRING, DataType, Kind
 from cql.window import Window, WindowKind
 from cql.zones import DAY, days_of

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.functions import registry
-from cql.planner.join_condition import NO_BOUND, Band, Sides, differences, equalities
 from cql.planner.lower.joins.hints import length, names_of
 from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
 from cql.planner.lower.watermark import progressing
@@ -17,9 +16,10 @@ from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.physical import FilterExec, Physical, bounded, read_ahead, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 from cql.planner.nodes.show import show, show_of
-from cql.planner.properties import is_table
-from cql.planner.properties import progressing as logical_progress
-from cql.planner.rules import conjunction, conjuncts
+from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, differences, equalities
+from cql.planner.optimize.progress import is_table
+from cql.planner.optimize.progress import progressing as logical_progress
+from cql.planner.optimize.rules import conjunction, conjuncts
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 _EXAMPLE = "ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cql.errors import PlanError
-from cql.planner.join_condition import NO_BOUND, Band
 from cql.planner.lower.joins.in_order_join_choice import Choice, choice_of
 from cql.planner.lower.joins.in_order_join_condition import (
     Asked,
@@ -37,7 +36,8 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_in_order_join import Distance, WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec
 from cql.planner.nodes.show import labels
-from cql.planner.rules import conjunction
+from cql.planner.optimize.join_condition import NO_BOUND, Band
+from cql.planner.optimize.rules import conjunction
 
 
 def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:

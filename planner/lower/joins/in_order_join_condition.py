@@ -10,16 +10,6 @@ from typing import TypeAlias
 
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
-from cql.planner.join_condition import (
-    NO_BOUND,
-    Band,
-    Sides,
-    condition_of,
-    differences,
-    equalities,
-    is_timed,
-    narrowest,
-)
 from cql.planner.lower.joins.oop_join import bare, stays_of
 from cql.planner.lower.joins.relation_join import holds_rows
 from cql.planner.lower.ordering import MICROSECONDS
@@ -29,9 +19,19 @@ from cql.planner.nodes.expr import Call, Column, Expr, columns_of, rebuild
 from cql.planner.nodes.logical import Join, Logical, Scan, inputs, is_inner
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import looks_up
-from cql.planner.properties import progressing as logical_progress
-from cql.planner.rules import conjuncts
+from cql.planner.optimize.join_condition import (
+    NO_BOUND,
+    Band,
+    Sides,
+    condition_of,
+    differences,
+    equalities,
+    is_timed,
+    narrowest,
+)
+from cql.planner.optimize.progress import looks_up
+from cql.planner.optimize.progress import progressing as logical_progress
+from cql.planner.optimize.rules import conjuncts
 from cql.types import Kind
 
 Lower: TypeAlias = Callable[[Logical], Physical]

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from cql.errors import NotSupportedError, PlanError
 from cql.planner import partitioning
 from cql.planner.bind.scope import column_of
-from cql.planner.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.asof_join import asof_join
 from cql.planner.lower.joins.hints import length, names_of, window
@@ -31,9 +30,10 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec, OopJoinExec, UnnestExec
 from cql.planner.nodes.show import labels, show_of
-from cql.planner.properties import end_of_pair, looks_up
-from cql.planner.properties import progressing as logical_progress
-from cql.planner.rules import conjunction, conjuncts
+from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
+from cql.planner.optimize.progress import end_of_pair, looks_up
+from cql.planner.optimize.progress import progressing as logical_progress
+from cql.planner.optimize.rules import conjunction, conjuncts
 from cql.types import DataType, Kind
 from cql.window import WindowKind
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from cql.errors import NotSupportedError
 from cql.planner.functions import registry
-from cql.planner.join_condition import Sides, shifted
 from cql.planner.lower.joins.pair_columns import EQUALITIES, runs_inside, with_columns
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, columns_of, rebuild, walk
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
+from cql.planner.optimize.join_condition import Sides, shifted
 
 #: Kinds of joins in words.
 NAMES = {

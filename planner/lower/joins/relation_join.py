@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner.join_condition import Sides, by_one_side, take_apart
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.nodes.expr import Call, Column, Expr
@@ -19,8 +18,9 @@ from cql.planner.nodes.physical import (
     sources,
 )
 from cql.planner.nodes.physical_join import RelationJoinExec
-from cql.planner.properties import looks_up, progressing
-from cql.planner.rules import conjunction, conjuncts
+from cql.planner.optimize.join_condition import Sides, by_one_side, take_apart
+from cql.planner.optimize.progress import looks_up, progressing
+from cql.planner.optimize.rules import conjunction, conjuncts
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cql.planner.join_condition import NO_BOUND
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -13,6 +12,7 @@ from cql.planner.nodes.physical import (
     ProjectExec,
 )
 from cql.planner.nodes.physical_join import BandExec, OopJoinExec
+from cql.planner.optimize.join_condition import NO_BOUND
 
 
 def followers(node: OopJoinExec) -> tuple[tuple[int, int, int], ...]:

@@ -35,7 +35,7 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import looks_up, progressing
+from cql.planner.optimize.progress import looks_up, progressing
 from cql.types import DataType
 from cql.window import Window, WindowKind
 

@@ -18,7 +18,6 @@ from typing import TypeAlias, TypeGuard
 
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
-from cql.planner.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -33,9 +32,10 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import is_bounded, is_table, progressing
-from cql.planner.relations import is_relation
-from cql.planner.rules import conjunction, conjuncts, with_inputs
+from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, take_apart
+from cql.planner.optimize.progress import is_bounded, is_table, progressing
+from cql.planner.optimize.rules import conjunction, conjuncts, with_inputs
 from cql.window import WindowKind
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.

@@ -14,7 +14,6 @@ from typing import TypeAlias
 from cql.deep import deep_stack
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
-from cql.planner.join_condition import Sides, differences, is_timed
 from cql.planner.nodes.expr import (
     Call,
     Case,
@@ -49,8 +48,9 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import closing_key, is_table, looks_up, progressing
-from cql.planner.pruning import prune_columns
+from cql.planner.optimize.join_condition import Sides, differences, is_timed
+from cql.planner.optimize.progress import closing_key, is_table, looks_up, progressing
+from cql.planner.optimize.pruning import prune_columns
 from cql.types import BOOLEAN
 from cql.window import WindowKind
 
@@ -66,8 +66,8 @@ _NODES, _DEPTH = 1_000, 200
 
 def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
     """``plan`` after all rules; ``join_order`` is the setting of that name."""
-    from cql.planner.inner_orders import drop_inner_orders
-    from cql.planner.join_order import order_joins  # they read this file
+    from cql.planner.optimize.inner_orders import drop_inner_orders
+    from cql.planner.optimize.join_order import order_joins  # they read this file
 
     ordered = (order_joins, merge_projections, drop_identities) if join_order == "auto" else ()
     with deep_stack():

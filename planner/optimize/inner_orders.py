@@ -23,9 +23,9 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import looks_up, progressing
-from cql.planner.relations import is_relation
-from cql.planner.rules import with_inputs
+from cql.planner.optimize.changelog import is_relation
+from cql.planner.optimize.progress import looks_up, progressing
+from cql.planner.optimize.rules import with_inputs
 from cql.window import WindowKind
 
 

@@ -8,7 +8,6 @@ Query Language, 2006).
 
 from __future__ import annotations
 
-from cql.planner.join_condition import Sides, take_apart
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import (
     ASOF,
@@ -30,8 +29,15 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.planner.properties import closing_pair, is_bounded, is_constant, looks_up, progressing
-from cql.planner.rules import conjuncts
+from cql.planner.optimize.join_condition import Sides, take_apart
+from cql.planner.optimize.progress import (
+    closing_pair,
+    is_bounded,
+    is_constant,
+    looks_up,
+    progressing,
+)
+from cql.planner.optimize.rules import conjuncts
 from cql.types import BIGINT, DataType
 from cql.window import Window, WindowKind
 
