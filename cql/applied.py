@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from cql import function_notes
 from cql.deep import deep_stack
 from cql.errors import PlanError
-from cql.planner.cost import can_split
 from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
@@ -29,7 +28,8 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
-from cql.planner.runtime import splits
+from cql.planner.placement.choose_runtime import splits
+from cql.planner.placement.cost import can_split
 from cql.settings import SETTINGS, Settings, find_setting
 from cql.window import WindowKind
 

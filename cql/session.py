@@ -175,7 +175,7 @@ class Session(Pushing):
         from cql.applied import OF_ALL, Planned, not_applied
         from cql.dialect import position_of
         from cql.planner import explain
-        from cql.planner.together import together
+        from cql.planner.placement.multi_query import together
 
         queries: list[Query] = []
         made: set[str] = set()

@@ -79,7 +79,7 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.planner.row_order import in_order
+from cql.planner.placement.order_sensitivity import in_order
 from cql.window import WindowKind
 
 #: Nodes over one input that keep rows of it.

@@ -16,13 +16,13 @@ from cql.executor.operators.split import LISTS, Bounds, SplitOperator, can_split
 from cql.executor.operators.stage_spec import ORDER, StageSpec, Step
 from cql.executor.skew import Measured
 from cql.model import Schema
-from cql.planner.cost import joins_by_key, runs_by_key
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
 from cql.planner.nodes.physical_join import OopJoinExec
-from cql.planner.partitioning import origins
-from cql.planner.runtime import LOOKING
+from cql.planner.placement.choose_runtime import LOOKING
+from cql.planner.placement.cost import joins_by_key, runs_by_key
+from cql.planner.placement.partitioning import origins
 from cql.types import DataType
 
 

@@ -20,7 +20,7 @@ from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.executor.unit import INFINITY
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import sources
-from cql.planner.panes_together import own_windows
+from cql.planner.placement.shared_panes import own_windows
 
 if TYPE_CHECKING:
     from cql.executor.control import Control

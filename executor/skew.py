@@ -15,7 +15,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.ingest import Feed, told_at
 from cql.executor.operators.packing import KeyPart, spread_keys
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
-from cql.planner.partitioning import origins
+from cql.planner.placement.partitioning import origins
 from cql.types import DataType, Kind
 
 #: Rows of the first block of an input that are looked at; less say little.

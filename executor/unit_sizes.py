@@ -12,9 +12,9 @@ from cql.executor.operators.instances import first_of
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.protocols import BLOCK_ROWS
-from cql.planner.cost import asks_python
 from cql.planner.nodes.physical import PhysicalPlan
-from cql.planner.unit_cuts import depends_on_units
+from cql.planner.placement.cost import asks_python
+from cql.planner.placement.morsel_sensitivity import depends_on_units
 
 #: Rows of a unit of the ordered runtime at most; and where Python goes through each, which then
 #: costs little beside (TPCx-BB 2 on two workers: 1.0 times one with 4,096, 1.3 with 16,384, 1.1

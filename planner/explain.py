@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 from cql.deep import deep_stack
 from cql.model import Schema
-from cql.planner import partitioning
 from cql.planner.lower.choose import duration
 from cql.planner.lower.watermark import progressing
 from cql.planner.lower.watermark_demand import awaited_text
@@ -31,6 +30,7 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.show import labels, show, show_of
+from cql.planner.placement import partitioning
 from cql.window import Window, WindowKind
 
 #: A node of either plan; a tree's functions take the nodes of their own plan only.

@@ -1,5 +1,5 @@
-"""Partitions put their outputs in order only where somebody could see it (``planner.row_order``),
-and the result is that of depth first, bit for bit."""
+"""Partitions put their outputs in order only where somebody could see it
+(``planner.placement.order_sensitivity``), and the result is that of depth first, bit for bit."""
 
 from __future__ import annotations
 

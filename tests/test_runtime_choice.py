@@ -15,10 +15,10 @@ from cql import recipes
 from cql.executor.build import build
 from cql.executor.dictionary import Dictionary
 from cql.executor.operators.native import PythonOperator, StageOperator, Workspace
-from cql.planner import cost as costs
-from cql.planner.cost import Cost, Keyed, cost
 from cql.planner.nodes.physical import Physical, RuntimeChoice
-from cql.planner.runtime import LIGHT, choose_runtime
+from cql.planner.placement import cost as costs
+from cql.planner.placement.choose_runtime import LIGHT, choose_runtime
+from cql.planner.placement.cost import Cost, Keyed, cost
 from cql.session import Session
 from cql.settings import Settings
 

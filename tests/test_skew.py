@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cql.executor.skew import partitions
-from cql.planner.cost import Cost
+from cql.planner.placement.cost import Cost
 from cql.session import Session
 
 

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from cql.planner.unit_cuts import depends_on_units
+from cql.planner.placement.morsel_sensitivity import depends_on_units
 from cql.session import Session
 
 ROWS = 12_000  # more than a unit has, several times

@@ -23,7 +23,7 @@ from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
 from cql.executor.unit import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY, Unit
 from cql.model import Schema
-from cql.planner.runtime import WINDOW_SLICES
+from cql.planner.placement.choose_runtime import WINDOW_SLICES
 
 WORKLISTS = {
     "hybrid": sections.HYBRID,

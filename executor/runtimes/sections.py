@@ -34,7 +34,7 @@ from cql.executor.unit import (
     value_bytes,
 )
 from cql.model import Schema
-from cql.planner.runtime import depth, power_of_two
+from cql.planner.placement.choose_runtime import depth, power_of_two
 
 #: Units that results are copied into.
 COLLECTORS = 4

@@ -11,7 +11,6 @@ from typing import Any
 
 from cql.deep import deep_stack
 from cql.errors import NotSupportedError, PlanError, Position
-from cql.planner import partitioning
 from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
 from cql.planner.lower.dupelim import dupelim
 from cql.planner.lower.joins.in_order_join import in_time_order, window_join_of
@@ -85,8 +84,9 @@ from cql.planner.optimize.changelog import changes as changing
 from cql.planner.optimize.changelog import clock, is_append_only, is_relation
 from cql.planner.optimize.progress import closing_key, closing_pair, is_bounded, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.runtime import choose_runtime
-from cql.planner.together import join_once
+from cql.planner.placement import partitioning
+from cql.planner.placement.choose_runtime import choose_runtime
+from cql.planner.placement.multi_query import join_once
 from cql.window import Window, WindowKind
 
 

@@ -610,7 +610,7 @@ class PhysicalPlan:
 @dataclass(frozen=True, slots=True)
 class Together:
     """Queries that run as one: a node that several of their plans hold runs once, for all of them
-    (``planner.together``). ``notes`` are of all."""
+    (``planner.placement.multi_query``). ``notes`` are of all."""
 
     plans: tuple[PhysicalPlan, ...]
     notes: tuple[str, ...] = ()

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from cql.errors import NotSupportedError, PlanError
-from cql.planner import partitioning
 from cql.planner.bind.scope import column_of
 from cql.planner.lower.choose import duration
 from cql.planner.lower.joins.asof_join import asof_join
@@ -34,6 +33,7 @@ from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, ta
 from cql.planner.optimize.progress import end_of_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.optimize.rules import conjunction, conjuncts
+from cql.planner.placement import partitioning
 from cql.types import DataType, Kind
 from cql.window import WindowKind
 

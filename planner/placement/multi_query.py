@@ -32,8 +32,8 @@ from cql.planner.nodes.physical import (
     with_input,
 )
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec, RelationJoinExec
-from cql.planner.panes_together import share_windows
-from cql.planner.runtime import choose_runtime
+from cql.planner.placement.choose_runtime import choose_runtime
+from cql.planner.placement.shared_panes import share_windows
 
 #: A relation, ``SourceExec.ahead`` and ``refresh``, and which such mention of it in its query.
 _Mention = tuple[tuple[str, ...], int, int | None]

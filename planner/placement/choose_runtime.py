@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cql.planner.cost import Cost, can_split, cost
 from cql.planner.nodes.physical import (
     Physical,
     RuntimeChoice,
@@ -17,6 +16,7 @@ from cql.planner.nodes.physical import (
     walk,
 )
 from cql.planner.nodes.physical_join import OopJoinExec
+from cql.planner.placement.cost import Cost, can_split, cost
 
 #: Nanoseconds for a row, under which plans stay on one core; over endless input, where what a query
 #: has to do is not known.
