@@ -52,7 +52,7 @@ class Awaited:
 class SourceExec:
     """Reads blocks, marks stragglers and makes punctuation (out-of-order paper §5.1). ``awaited``:
     by column, the punctuation that the plan above can use
-    (``planner.lower.lower.watermark_demand``); None: any. ``ahead``: in how many subqueries and
+    (``planner.lower.watermark_demand``); None: any. ``ahead``: in how many subqueries and
     tables it stands that rows are looked up in; sources that stand in more are read to their end
     before the others. ``refresh``: it is read again that often (microseconds). ``alias`` is what
     the query calls it."""
