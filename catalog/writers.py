@@ -66,9 +66,8 @@ def _csv(file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> Writer
 
 class _JsonWriter:
     def __init__(self, file: IO[bytes], schema: pa.Schema, style: Mapping[str, Any]) -> None:
-        del style
+        del schema, style
         self._file = file
-        self._schema = schema
 
     def write(self, batch: pa.RecordBatch) -> None:
         lines = []

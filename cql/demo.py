@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 DECLARE = """\
@@ -43,7 +42,7 @@ FROM default.delays WHERE flights >= 15
 ORDER BY mean_delay DESC LIMIT 3"""
 
 
-def main(warehouse: Path | None = None) -> None:
+def main() -> None:
     """Runs the job and prints each step; the tables are made anew each time."""
     import cql
     from cql import render
@@ -51,7 +50,7 @@ def main(warehouse: Path | None = None) -> None:
 
     console = render.console_for(sys.stdout)
     console.print("starting Spark …", style="dim")
-    spark = spark_session.start(warehouse=warehouse)
+    spark = spark_session.start()
     with cql.connect(spark) as session:
         load(session, {"flights": demo.flights(), "weather": demo.weather()})
         console.print(DECLARE, style="dim", highlight=False)

@@ -556,9 +556,9 @@ class Settings(Mapping[str, Any]):
         setting = find_setting(name, position)
         return self._replaced(setting.name, setting.parse(value, position))
 
-    def reset(self, name: str, position: Position | None = None) -> Settings:
+    def reset(self, name: str) -> Settings:
         """These settings with one back at its default."""
-        setting = find_setting(name, position)
+        setting = find_setting(name)
         return self._replaced(setting.name, setting.default)
 
     def _replaced(self, name: str, value: str | float | bool) -> Settings:

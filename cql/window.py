@@ -1,4 +1,4 @@
-"""Windows as data, and the arithmetic of window ids.
+"""Windows as data.
 
 All values are in the units of the window attribute (WA): microseconds for timestamps, days for
 dates, the column's own units for integers. Window *k* of a sliding window covers
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-
-from cql.zones import DAY, days_of
 
 #: Event times beyond this may have windows whose bounds or ids do not fit 64 bits: bad rows.
 MAX_EVENT_TIME = 1 << 61
@@ -62,26 +60,3 @@ class Window:
         assert self.range is not None
         assert self.slide is not None
         return -(-self.range // self.slide)
-
-
-def windows_holding(window: Window, t: int) -> range:
-    """The numbers of the windows that hold ``t``. Window *k* of CUMULATE ends with step *k*."""
-    assert window.range is not None
-    assert window.slide is not None
-    if window.zone is not None:  # the middle of its day, were all of 24 hours
-        t = days_of(window.zone, window.offset).day(t) * DAY + DAY // 2 + window.offset
-    if window.kind is WindowKind.CUMULATE:
-        steps, first = window.range // window.slide, (t - window.offset) // window.slide
-        return range(first, first // steps * steps + steps)
-    first = first_window(t, window.range, window.slide, window.offset)
-    return range(first, last_window(t, window.slide, window.offset) + 1)
-
-
-def first_window(t: int, range_: int, slide: int, offset: int = 0) -> int:
-    """Smallest id of a window that holds ``t`` (larger than ``last_window`` when none does)."""
-    return (t - offset - range_) // slide + 1
-
-
-def last_window(t: int, slide: int, offset: int = 0) -> int:
-    """Largest id of a window that starts at or before ``t``."""
-    return (t - offset) // slide

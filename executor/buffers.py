@@ -23,9 +23,8 @@ _BYTES = np.dtype(np.uint8)
 class BufferPool:
     """Arrays by (dtype, length); safe to use from several threads (each step is one list call)."""
 
-    def __init__(self, limit: int = KEPT_BYTES) -> None:
+    def __init__(self) -> None:
         self._free: dict[tuple[str, int], list[Array]] = {}
-        self._limit = limit
         self.kept = 0
 
     def take(self, dtype: np.dtype[Any], n: int) -> Array:
@@ -64,7 +63,7 @@ class BufferPool:
 
     def give(self, array: Array) -> None:
         """Takes back an array that nobody uses any more."""
-        if self.kept + array.nbytes <= self._limit:
+        if self.kept + array.nbytes <= KEPT_BYTES:
             self.kept += array.nbytes
             self._free.setdefault((array.dtype.str, array.size), []).append(array)
 

@@ -334,9 +334,10 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def prune(folder: Path, limit: int = MAX_CACHE_BYTES) -> None:
-    """Deletes the least recently used entries above the limit (at most once a minute): only files
-    that are named as ``load`` and numba name them, in this version's folder and its siblings'."""
+def prune(folder: Path) -> None:
+    """Deletes the least recently used entries above MAX_CACHE_BYTES (at most once a minute): only
+    files that are named as ``load`` and numba name them, in this version's folder and its
+    siblings'."""
     stamp = folder / ".pruned"
     with contextlib.suppress(OSError):
         if stamp.exists() and time.time() - stamp.stat().st_mtime < 60:
@@ -347,7 +348,7 @@ def prune(folder: Path, limit: int = MAX_CACHE_BYTES) -> None:
         infos = {k: k.stat() for k in kernels}
         total = sum(info.st_size for info in infos.values())
         for kernel, info in sorted(infos.items(), key=lambda pair: pair[1].st_atime):
-            if total <= limit:
+            if total <= MAX_CACHE_BYTES:
                 return
             kernel.unlink(missing_ok=True)
             total -= info.st_size

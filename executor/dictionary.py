@@ -72,10 +72,6 @@ class Dictionary:
         return self.nbytes_of(self.hashes.size) + self.arena.size
 
     @property
-    def rank_bytes(self) -> int:
-        return self._rank.nbytes
-
-    @property
     def content(self) -> int:
         """Bytes of the strings and of what is kept for each, without the room to grow."""
         return int(self.starts[self.used]) + self.nbytes_of(self.used)

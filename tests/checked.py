@@ -67,7 +67,8 @@ from cql.planner.nodes.physical import (
     WindowOperator,
     inputs,
 )
-from cql.window import Window, WindowKind, windows_holding
+from cql.window import Window, WindowKind
+from cql.zones import DAY, days_of
 
 END = -1
 MOST_NEEDS = 10_000
@@ -246,7 +247,7 @@ class Checked:
         valid = column_mask(unit, window.wa).tolist()
         skipped = self._failed if isinstance(self.node, WidAggregateExec) else set()
         return sum(
-            len(windows_holding(window, t))
+            len(_windows_holding(window, t))
             for row, t in enumerate(times)
             if row not in skipped and (valid[row] or not child.schema[window.wa].nullable)
         )
@@ -412,3 +413,16 @@ def check_graph(graph: Graph, root: Physical) -> list[Checked]:
     wrapped = [Checked(op, node) for op, node in zip(graph.operators, nodes, strict=True)]
     graph.operators[:] = wrapped
     return wrapped
+
+
+def _windows_holding(window: Window, t: int) -> range:
+    """The numbers of the windows that hold ``t``. Window *k* of CUMULATE ends with step *k*."""
+    assert window.range is not None
+    assert window.slide is not None
+    if window.zone is not None:  # the middle of its day, were all of 24 hours
+        t = days_of(window.zone, window.offset).day(t) * DAY + DAY // 2 + window.offset
+    last = (t - window.offset) // window.slide
+    if window.kind is WindowKind.CUMULATE:
+        steps = window.range // window.slide
+        return range(last, last // steps * steps + steps)
+    return range((t - window.offset - window.range) // window.slide + 1, last + 1)

@@ -341,7 +341,7 @@ def test_all_memory_is_accounted_for(
         units = [*graph.units, *getattr(run._runtime, "_units", {}).values()]
         parts = [u.nbytes for u in units] + [f.nbytes for f in run.feeds]
         dictionary = run.workspace.dictionary
-        parts += [dictionary.nbytes, dictionary.rank_bytes]
+        parts += [dictionary.nbytes, dictionary._rank.nbytes]
         parts += [op.tables.nbytes for op in graph.operators if isinstance(op, StageOperator)]
         parts += [getattr(operator, "state_bytes", 0) for operator in graph.operators]
         assert run.workspace.used == sum(parts)

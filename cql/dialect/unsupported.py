@@ -37,7 +37,7 @@ OF_QUERY: Clauses = {
 
 #: Behind the type of a column.
 OF_COLUMN: Clauses = {
-    ("DEFAULT",): "write the value in each INSERT: coalesce(x, 5) fills a NULL",
+    ("DEFAULT",): _VALUE,
     ("GENERATED",): _COMPUTED,
     ("AUTO_INCREMENT",): _COMPUTED,
     ("CONSTRAINT",): "leave it out, or filter in the query that is inserted",

@@ -162,7 +162,6 @@ ON = 1  # its lane
 BUDGET = 2  # inputs that are left of this slice
 BEGAN = 3
 DONE_HERE = 4  # inputs of this slice
-MADE_HERE = 5
 SEED = 6
 CLOCK = 7  # two words
 SEEN = 9  # wakes of the sleepers
@@ -188,7 +187,6 @@ PATH = 1  # address of visits (section, port, way): who sees its units, in the o
 PATHS = 2  # visits
 TARGET = 3  # section that takes its units; -1: the sink
 TARGET_PORT = 4
-INPUT_COLUMNS = 5
 INPUT = 8
 VISIT = 3  # words
 

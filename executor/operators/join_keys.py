@@ -67,19 +67,11 @@ def spread(codes: Sequence[Code], types: Sequence[DataType], kernel: KernelText)
     return hash_of([" | ".join(texts) for texts in words])
 
 
-def look_up(
-    body: Text,
-    words: Sequence[str],
-    index: str,
-    mask: str,
-    entry: str,
-    same: str,
-    hashed: str | None = None,
-) -> None:
+def look_up(body: Text, words: Sequence[str], index: str, mask: str, entry: str, same: str) -> None:
     """Sets ``known``: whether the key of these words is in the index. ``entry`` is what to do with
     the ``number`` of a record, before ``same`` asks whether it has that key; ``entered`` is put at
-    ``p`` for one that was not there. ``hashed`` is their hash, if it is known."""
-    body.lines(f"h = {hashed or hash_of(words)}", f"p = (h >> 32) & {mask}", "known = False")
+    ``p`` for one that was not there."""
+    body.lines(f"h = {hash_of(words)}", f"p = (h >> 32) & {mask}", "known = False")
     with body.block("while True:"):
         body.line(f"found = {index}[uint64(p)]")
         with body.block("if found == 0:"):

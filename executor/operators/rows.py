@@ -114,7 +114,6 @@ class RowsOperator(PythonOperator):
         self.rows_in = self.rows_out = 0
         self.ready: State = no_rows(output)
         self.promises: list[tuple[int, int]] = []
-        self.unsent = 0  # rows of ``ready``
 
     def call(self, unit: Unit, out: Unit) -> int:
         words = unit.words
@@ -126,7 +125,6 @@ class RowsOperator(PythonOperator):
             self.workspace.resize(before, self.state_bytes, self.name)
             if failed is not None:
                 return failed
-            self.unsent = count(self.ready)
             words[PHASE] = 1
         return self._send(words, out)
 
@@ -164,7 +162,6 @@ class RowsOperator(PythonOperator):
         out.words[SERIAL] = words[SERIAL]
         out.words[SEQUENCE] = self.rows_out
         self.rows_out += n
-        self.unsent -= n
         words[CURSOR] = first + n
         if first + n < total:
             return OUTPUT_FULL
@@ -186,7 +183,6 @@ class RowsOperator(PythonOperator):
             return False
         self.ready = rows
         self.workspace.resize(before, self.state_bytes, self.name)
-        self.unsent = count(rows)
         words[CURSOR] = 0
         return True
 

@@ -48,7 +48,6 @@ class Queued(Alone):
         self._policy = POLICIES[policy]
         self._slice_ns = 1000 * slice_us
         self._widest = [_widest(schemas) for schemas in inputs]
-        self._ones = ones
         self._unit_rows = unit_rows
         self._resize = resize
         self._wiring = Wiring(graph)

@@ -251,7 +251,7 @@ def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) ->
     plan, window = parts.plan, parts.window
     if window is not None:
         if window.origin != "bracket" and not (parts.grouped and parts.by_window):
-            plan = _bucket(binder, parts, window, moves)
+            plan = _bucket(parts, window, moves)
         elif not parts.grouped:
             plan = Windowed(plan, window.window, window.pos)
     plan = _with_extras(binder, plan, parts, below, moves)
@@ -263,7 +263,7 @@ def _input(binder: Binder, parts: Parts, below: Iterable[Expr], moves: Moves) ->
     return plan
 
 
-def _bucket(binder: Binder, parts: Parts, window: QueryWindow, moves: Moves) -> Logical:
+def _bucket(parts: Parts, window: QueryWindow, moves: Moves) -> Logical:
     if window.origin == "function" and parts.grouped:
         raise BindError(
             "the window is not in GROUP BY",

@@ -70,6 +70,8 @@ _WINDOWS = {
     WindowKind.SESSION: "session windows",
     WindowKind.CUMULATE: "windows with CUMULATE",
 }
+#: Progress that a query makes of the order of arrival leaves that of its input out.
+_ARRIVAL = "no one: progress is made of the order of arrival (SET slack, WATERMARK behind a query)"
 #: What lies between a window and the stream, so that values do not go one by one.
 _BETWEEN = {
     LateRowsExec: "a window with LATE OUTPUT",
@@ -149,10 +151,6 @@ def _settled(node: Physical, asks: str | None, settings: Mapping[str, Any]) -> P
     below *= len(children) // len(below)
     made = (_settled(c, a, settings) for c, a in zip(children, below, strict=True))
     return with_input(node, tuple(made))
-
-
-#: Progress that a query makes of the order of arrival leaves that of its input out.
-_ARRIVAL = "no one: progress is made of the order of arrival (SET slack, WATERMARK behind a query)"
 
 
 def _together(source: SourceExec, asks: str) -> SourceExec:
@@ -273,7 +271,7 @@ def _by_value(
         for s, time in zip(reached, _origins(node.input, window.wa, time=True), strict=True)
     ]
     why = (
-        f"{_whose(node, reached, own[first], behind)}, and its groups leave as that passes their"
+        f"{_whose(reached, own[first], behind)}, and its groups leave as that passes their"
         " window (PUNCTUATE BY: out-of-order paper A.1.1); groups by window id need no order"
     )
     if wanted != "auto":
@@ -293,9 +291,7 @@ def _behind(source: SourceExec, time: int | None) -> str:
     return "" if most is None else f", at most {duration(most, source.schema[time].type)} behind"
 
 
-def _whose(
-    node: WidAggregateExec, reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]
-) -> str:
+def _whose(reached: Sequence[SourceExec], own: set[int], behind: Sequence[str]) -> str:
     """What the progress of a value is made of."""
     first = reached[min(own)]
     if len(reached) == 1:
