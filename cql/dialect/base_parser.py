@@ -6,6 +6,7 @@ import difflib
 import string
 from collections.abc import Callable, Collection
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser
@@ -233,10 +234,20 @@ class BaseParser(parser.Parser):
                 name = " ".join(word for word in clause if word not in ("(", "SELECT", "ALL"))
                 self.refuse(f"{name} is not supported", self._tokens[self._index + ahead], hint)
 
+    def _refuse_operator(self) -> None:
+        """Refuses the operator of another dialect whose two signs stand around here."""
+        around = self._tokens[max(0, self._index - 2) : self._index + 2]
+        for first, second in pairwise(around):
+            sign = first.text + second.text
+            if sign in unsupported.OPERATORS and first.end + 1 == second.start:
+                token = Token(TokenType.VAR, "", start=first.start, end=second.end)
+                self.refuse(f"{sign} is not supported", token, unsupported.OPERATORS[sign])
+
     def refuse_unexpected(self, message: str, token: Token | None = None) -> NoReturn:
         """Refuses with the likeliest cause: another dialect's or a misspelt clause, a missing
         comma."""
         self.refuse_unsupported(unsupported.OF_QUERY)
+        self._refuse_operator()
         index = self._index
         around = [self._tokens[i] for i in (index - 1, index) if 0 <= i < self._tokens_size]
         for i, suspect in zip(
@@ -405,6 +416,7 @@ class BaseParser(parser.Parser):
 
     def _star(self, token: Token) -> exp.Expr:
         """``*``, ``* EXCEPT (a, b)``; ``* EXCEPT (SELECT …)`` is a set operation."""
+        self._refuse_operator()
         star = self.placed(exp.Star(), token)
         word, named = self._curr.text.upper(), self._next.token_type == TokenType.L_PAREN
         if not named or self._curr.token_type in (TokenType.STRING, TokenType.IDENTIFIER):

@@ -35,6 +35,12 @@ OF_QUERY: Clauses = {
     ("MINUS", "ALL"): "EXCEPT does the same",
 }
 
+#: Operators of two signs.
+OPERATORS = {
+    "**": "pow(x, y) is x to the power y",
+    "//": "x div y divides and drops the rest",
+}
+
 #: Behind the type of a column.
 OF_COLUMN: Clauses = {
     ("DEFAULT",): _VALUE,
