@@ -9,7 +9,7 @@ A fenced block of ``python``, ``sql``, ``console`` or ``sh`` runs; the ``text`` 
 its output. ``<!-- spark -->`` in front of a block: it needs Spark. ``sql name.cql`` is a file.
 
 Each page is a tour of its own, with its own session and working directory. A page of ``docs/``
-begins with what the README has above ``<!-- set-up of the other pages ends here -->``.
+begins with the blocks of ``docs/example-data.md``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
-#: The blocks of the README above it have run when a page of ``docs/`` begins.
-COMMON = "<!-- set-up of the other pages ends here -->"
+#: Its blocks have run when another page of ``docs/`` begins.
+COMMON = DOCS / "example-data.md"
 RUNS = ("python", "sql", "console", "sh")
 SPARK = "<!-- spark -->"
 _PROMPT, _MORE = "cql> ", "...> "
@@ -114,10 +114,8 @@ class Runner:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.names: dict[str, Any] = {"__name__": "docs"}
-        if page.path != README:
-            readme = README.read_text("utf-8")
-            assert COMMON in readme
-            for block in blocks(readme[: readme.index(COMMON)]):
+        if page.path not in (README, COMMON):
+            for block in blocks(COMMON.read_text("utf-8")):
                 self.run(block)
 
     def close(self) -> None:
@@ -247,6 +245,20 @@ def not_replayable() -> str:
     return _filled(", ".join(f"`{name}`" for name in names))
 
 
+def shell_commands() -> str:
+    from cql.repl.completer import COMMANDS
+
+    rows = ["| command | does |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{name}` | {does} |" for name, does in COMMANDS.items())])
+
+
+def help_topics() -> str:
+    from cql import help
+
+    rows = ["| topic | subject |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{t}` | {help.page(t).summary} |" for t in help.topics())])
+
+
 def _filled(text: str) -> str:
     return textwrap.fill(text, 100, subsequent_indent="  " if text[0] == "-" else "")
 
@@ -255,6 +267,8 @@ MADE = {
     "settings": settings_table,
     "settings for experiments": lambda: settings_table(experiments=True),
     "functions": function_list,
+    "shell commands": shell_commands,
+    "help topics": help_topics,
     "later aggregates": later_aggregates,
     "not replayable": not_replayable,
 }
@@ -311,6 +325,7 @@ def rewrite(path: Path, spark: bool) -> int:
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_DATA_HOME"] = folder
+        os.environ["CQL_COMPILE_NOTICE"] = "off"
         os.chdir(folder)
         try:
             runner = Runner(page)

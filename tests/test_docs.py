@@ -15,8 +15,9 @@ import pytest
 from docs_tools import README, ROOT, Block, Page, Runner, comparable
 from plans import goldens
 
+import cql.errors
 from cql.dialect import ddl
-from cql.errors import NotSupportedError
+from cql.errors import CqlError, NotSupportedError
 
 PAGES = docs_tools.pages()
 UPDATE = "python tests/docs_tools.py --spark writes the pages anew; read what it changed"
@@ -86,16 +87,11 @@ def test_every_golden_has_its_page() -> None:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("page", touring(spark=True), ids=lambda p: p.name)
 def test_spark_snippets(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import cql
-
     monkeypatch.chdir(tmp_path)
     # The session of the snippet is "the last one" on Spark; the other tests go on with it.
     monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: None)
     runner = Runner(page)
     try:
-        if page.path == README:  # its Spark blocks need the set-up, too
-            for block in docs_tools.blocks(page.text[: page.text.index(docs_tools.COMMON)]):
-                runner.run(block)
         for block in page.blocks:
             if block.spark:
                 agree(page, block, runner.run(block))
@@ -170,6 +166,27 @@ def test_the_table_of_statements_is_whole() -> None:
     assert told == known
 
 
+ERRORS = docs_tools.DOCS / "reference" / "errors.md"
+KINDS = [
+    kind
+    for kind in vars(cql.errors).values()
+    if isinstance(kind, type) and issubclass(kind, CqlError) and kind is not CqlError
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_each_kind_of_error_has_its_example(kind: type[CqlError], common: Runner) -> None:
+    """The last statement in the section of a kind is refused by exactly that kind."""
+    section = ERRORS.read_text("utf-8").split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
+    *before, refused = (block.text for block in docs_tools.blocks(section))
+    session = common.names["session"]
+    for text in before:
+        session.sql(text)
+    with pytest.raises(CqlError) as caught:
+        session.sql(refused).to_arrow()
+    assert type(caught.value) is kind
+
+
 # --------------------------------------------------------------------------- set-up and links
 
 
@@ -202,6 +219,18 @@ def test_ci_takes_its_commands_from_here() -> None:
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "<!-- setup -->" in script
     assert "grep -E '^ {4}'" in script
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = re.findall(
+        r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    found = [page.path.relative_to(docs_tools.DOCS).as_posix() for page in PAGES[1:]]
+    assert sorted(listed) == sorted(found)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text("utf-8").splitlines()) <= 200
 
 
 def anchors(text: str) -> set[str]:
