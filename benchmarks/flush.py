@@ -179,7 +179,7 @@ class Run:
             session.create_stream("M", pa.table(empty), ordered_by="ts")
             query = session.sql(QUERY)
             assert isinstance(query, Query)
-            return query.plan
+            return query._plan
 
     def _readings(self) -> Iterator[tuple[int, int, dict[str, Column]]]:
         """The time before and after each reading, and its packets, evenly over time."""

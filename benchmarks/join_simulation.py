@@ -78,7 +78,7 @@ def operators(
             f" WHERE s.k = t.k WINDOW {round(window * 1000)} MILLISECONDS"
         )
         assert isinstance(query, Query)
-        node = next(n for n in walk(query.plan.root) if isinstance(n, WindowJoinExec))
+        node = next(n for n in walk(query._plan.root) if isinstance(n, WindowJoinExec))
     workspace = Workspace(Dictionary(), "on", _CAPACITY, 1 << 40)
     return [WindowJoinOperator(f"join#{q}", node, workspace) for q in range(queries)]
 

@@ -172,9 +172,9 @@ class Observed:
 
     def batches(self, session: cql.Session, query: cql.Query) -> Iterator[pa.RecordBatch]:
         """The rows of such a run of ``query``."""
-        execution = Execution(query.plan, session.settings, observer=self)
+        execution = Execution(query._plan, session.settings, observer=self)
         self._feeds = execution.feeds
-        with query.running(execution.queries[0]) as made:
+        with query._one_run(execution.queries[0]) as made:
             yield from made.batches()
         assert self.uses, "it ran depth first"
 
@@ -213,7 +213,7 @@ def run(session: cql.Session, text: str, rows: int, ends: Ends = whole, **settin
         session.set(name, value)
     query: Any = session.sql(text)
     observed = Observed(ends)
-    answer = query.table_of(observed.batches(session, query))
+    answer = query._table_of(observed.batches(session, query))
     times = observed.marks[observed.marks[:, markers.ENTERED] > 0][:, : markers.LEFT + 1]
     seconds = float(times.max() - times[:, markers.ENTERED].min()) / 1e9
     counts = observed.counting()

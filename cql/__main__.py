@@ -242,7 +242,7 @@ def _each(
     def work() -> int:
         values = _parameters(params)
         with _connect(settings, functions, errors) as session:
-            for item in session.statements(text, values):
+            for item in session._statements(text, values):
                 show(item, session, errors)
             _await_background(session, errors)
         return OK
@@ -321,7 +321,7 @@ def _connect(settings: tuple[str, ...], functions: tuple[str, ...], errors: Cons
     session = connect(**dict(parse_assignment(s) for s in settings))
     for source in functions:
         session.register_functions(source)
-    session.catalog.on_start = lambda: errors.print("starting a local Spark …", style="dim")
+    session._catalog.on_start = lambda: errors.print("starting a local Spark …", style="dim")
     session.on_notice = lambda message: errors.print(f"note: {message}", style="yellow")
     return session
 
@@ -368,9 +368,9 @@ def _present(item: Item, session: Session, errors: Console, format: str) -> None
     if isinstance(item, Result):
         if item.message is not None:
             if out.is_terminal:
-                item.print_to(errors)
+                item._print_to(errors)
         elif item.text is not None or chosen == "table":
-            item.print_to(out)
+            item._print_to(out)
         else:
             _write(item.to_arrow(), chosen)
     elif isinstance(item, StatementSet) or item.is_insert:

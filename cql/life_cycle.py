@@ -49,7 +49,7 @@ class LifeCycle:
         return self.is_active and run is not None and run.control.is_paused
 
     @property
-    def has_run(self) -> bool:
+    def _has_run(self) -> bool:
         """Whether there is a run to ask about (progress, metrics, ledgers)."""
         return self._run is not None
 
@@ -66,7 +66,7 @@ class LifeCycle:
     # ----------------------------------------------------------------- one run
 
     @contextlib.contextmanager
-    def running(self, part: Run | None = None) -> Iterator[Run]:
+    def _one_run(self, part: Run | None = None) -> Iterator[Run]:
         """While a run, or a ``part`` of the run of several queries, is this one's."""
         run = self._begin(part)
         try:
@@ -77,7 +77,7 @@ class LifeCycle:
         else:
             self._end(None)
 
-    def count(self, rows: int) -> None:
+    def _count(self, rows: int) -> None:
         """So many rows more were given or published."""
         self._row_count += rows
 
@@ -117,11 +117,11 @@ class LifeCycle:
 
     # ----------------------------------------------------------------- while it runs
 
-    def starts_with(self, others: Sequence[LifeCycle]) -> None:
+    def _starts_with(self, others: Sequence[LifeCycle]) -> None:
         """They stop together, too."""
         self._others = tuple(others)
 
-    def runs_in(self, thread: threading.Thread) -> None:
+    def _runs_in(self, thread: threading.Thread) -> None:
         """Where it runs in the background."""
         self._thread = thread
 
@@ -187,7 +187,7 @@ class LifeCycle:
         run = self._run
         return run is not None and is_inside(run.control)
 
-    def cut_off(self) -> None:
+    def _cut_short(self) -> None:
         """Its session closes: whoever reads its rows is told that these are not all."""
         self._cut_off = True
         self.stop(timeout=0)

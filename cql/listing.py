@@ -33,7 +33,7 @@ def show(session: Session, bound: st.Show) -> Result:
             columns, rows = ("table", "columns", "rows"), _tables(session, bound)
         case "databases" | "schemas":
             columns = ("database",)
-            rows = [(name,) for name in session.catalog.databases(bound.place, bound.pos)]
+            rows = [(name,) for name in session._catalog.databases(bound.place, bound.pos)]
         case "views":
             columns, rows = ("view", "query"), _views(session)
         case "queries":
@@ -63,14 +63,14 @@ def settings(current: Settings, name: str | None) -> Result:
 def describe(session: Session, bound: st.Describe) -> Result:
     """DESCRIBE name: a row for each column."""
     name = ".".join(bound.name)
-    schema = session.schema_of(bound.name)
+    schema = session._schema_of(bound.name)
     if schema is None:
         raise BindError(
             f"there is no stream, table or view {name}",
             position=bound.pos,
-            hint=did_you_mean(name, session.names(), what="known"),
+            hint=did_you_mean(name, session._names(), what="known"),
         )
-    relation = session.catalog.find(bound.name)
+    relation = session._catalog.find(bound.name)
     declared = _declared(relation) if relation is not None else {}
     rows = (
         (
@@ -127,9 +127,9 @@ def _relations(
     session: Session, names: Iterable[tuple[str, ...]] | None = None
 ) -> Iterator[tuple[str, Relation | CatalogError]]:
     """What there is (or ``names``), by name; one that cannot be read does not hide the others."""
-    for name in sorted(session.catalog.running() if names is None else names):
+    for name in sorted(session._catalog.running() if names is None else names):
         try:
-            relation = session.catalog.find(name)
+            relation = session._catalog.find(name)
         except CatalogError as error:
             yield ".".join(name), error
             continue
@@ -149,7 +149,7 @@ def _streams(session: Session) -> Iterable[Row]:
             at = len(columns) if column.at is None else column.at
             columns.insert(at, f"{column.name} AS {column.text}")
         yield ".".join(relation.name), ", ".join(columns), progress, ends
-    for name, named in session.named_queries().items():
+    for name, named in session._named_queries().items():
         if named.kind == "stream":
             p = named.progress
             declared = "" if p is None else f"{p.column} {p.declared}"
@@ -158,7 +158,7 @@ def _streams(session: Session) -> Iterable[Row]:
 
 def _tables(session: Session, bound: st.Show) -> Iterable[Row]:
     place = bound.place
-    names = session.catalog.tables_in(place, bound.pos) if place is not None else None
+    names = session._catalog.tables_in(place, bound.pos) if place is not None else None
     for name, relation in _relations(session, names):
         if isinstance(relation, CatalogError):
             yield name, f"cannot be read: {relation.message}", None
@@ -175,7 +175,7 @@ def _row_count(relation: Relation) -> int | None:
 
 
 def _views(session: Session) -> Iterable[Row]:
-    for name, named in session.named_queries().items():
+    for name, named in session._named_queries().items():
         if named.kind == "view":
             yield ".".join(name), named.text
 
@@ -187,10 +187,10 @@ def _queries(session: Session) -> Iterable[Row]:
 
 
 def _state(query: Query) -> Row:
-    if not query.has_run:
+    if not query._has_run:
         return None, None, None
     progress = query.progress()
-    time = render.event_time_text(progress.event_time, query.event_time_type)
+    time = render.event_time_text(progress.event_time, query._event_time_type)
     return progress.late, progress.bad, time
 
 
@@ -198,7 +198,7 @@ def _functions(session: Session) -> Iterable[Row]:
     from cql.planner.functions.aggregates import AGGREGATES
     from cql.planner.functions.registry import FUNCTIONS
 
-    own = [function.signature for function in session.functions().values()]
+    own = [function.signature for function in session._functions.values()]
     known = (*AGGREGATES.values(), *FUNCTIONS.values(), *own)
     for function in sorted(known, key=lambda f: f.name.lower()):
         yield function.name, function.category, function.usage, function.help
@@ -207,14 +207,14 @@ def _functions(session: Session) -> Iterable[Row]:
 def _constants(session: Session) -> Iterable[Row]:
     from cql.planner.nodes.show import show as text
 
-    for name, value in sorted(session.constants().items()):
+    for name, value in sorted(session._constants().items()):
         yield name, str(value.type), text(value)
 
 
 def _ledger(session: Session, what: str, bound: st.Show) -> Result:
     """The late or bad rows of the query that is named, or of the one that ran last."""
     named = bound.query
-    query = session.latest_query() if named is None else session.find_run(named, bound.pos)
+    query = session._latest_query() if named is None else session._find_run(named, bound.pos)
     table = query.late() if what == "late" else query.bad_rows()
     columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
     return Result(tuple(table.column_names), tuple(zip(*columns, strict=True)))

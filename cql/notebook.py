@@ -81,7 +81,7 @@ def _first_rows(preview: Query) -> tuple[pa.Table, bool] | CqlError | None:
 
     def work() -> None:
         try:
-            found.append(preview.head(ROWS))
+            found.append(preview._head(ROWS))
         except CqlError as error:
             found.append(error)
 

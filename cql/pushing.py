@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from cql.declare import as_columns, is_spark_frame, parts_of
@@ -13,14 +14,15 @@ if TYPE_CHECKING:
     from cql.names import SessionCatalog
 
 
-class Pushing:
+class Pushing(ABC):
     """What ``Session`` inherits. Any thread may push; each push is taken as a whole, behind those
     before it."""
 
-    catalog: SessionCatalog
+    _catalog: SessionCatalog
 
+    @abstractmethod
     def _check_open(self) -> None:
-        raise NotImplementedError
+        """CqlError if the session was closed."""
 
     def push(self, name: str, rows: Any, *, timeout: float | None = None) -> int:
         """Rows for a stream that was created without a source: a list (or other iterable) of
@@ -42,7 +44,7 @@ class Pushing:
         self._check_open()
         source = self._pushed(name)
         if column is None:
-            relation = self.catalog.find(parts_of(name))
+            relation = self._catalog.find(parts_of(name))
             spec = None if relation is None else relation.stream
             columns = list(dict.fromkeys(p.column for p in (spec.progress if spec else ())))
             computed = None if spec is None else spec.computed_progress
@@ -68,15 +70,15 @@ class Pushing:
         self._pushed(name).finish()
 
     def _pushed(self, name: str) -> PushedSource:
-        found = self.catalog.local.pushed(parts_of(name))
+        found = self._catalog.local.pushed(parts_of(name))
         if found is None:
-            relation = self.catalog.find(parts_of(name))
+            relation = self._catalog.find(parts_of(name))
             if relation is not None:
                 raise BindError(
                     f"{relation.kind} {name} takes no pushed rows",
                     hint="CREATE STREAM s (columns) without a source does",
                 )
-            known = [".".join(n) for n in self.catalog.local.names()]
+            known = [".".join(n) for n in self._catalog.local.names()]
             raise BindError(
                 f"there is no stream {name}", hint=did_you_mean(name, known, what="there are")
             )

@@ -96,7 +96,7 @@ class Query(LifeCycle):
     # ----------------------------------------------------------------- what it is
 
     @property
-    def plan(self) -> PhysicalPlan:
+    def _plan(self) -> PhysicalPlan:
         return self._recipe.plan
 
     @property
@@ -105,7 +105,7 @@ class Query(LifeCycle):
         return self._recipe.schema
 
     @property
-    def windowed(self) -> bool:
+    def _windowed(self) -> bool:
         """Whether it leaves late rows out; without a window they are rows like any other."""
         return self._recipe.windowed
 
@@ -119,14 +119,14 @@ class Query(LifeCycle):
         return self._recipe.bounded
 
     @property
-    def live(self) -> bool:
+    def _live(self) -> bool:
         """Whether some input has no end, so that the query waits for what comes (even if a LIMIT
         ends it). Such an INSERT runs in the background, and publishes as it goes."""
         live = self._recipe.live
         return not self.bounded if live is None else live
 
     @property
-    def target_name(self) -> str | None:
+    def _target_name(self) -> str | None:
         """Where an INSERT goes."""
         return self._target.name if self._target is not None else None
 
@@ -135,7 +135,7 @@ class Query(LifeCycle):
         return self._target is not None
 
     @property
-    def event_time_type(self) -> DataType | None:
+    def _event_time_type(self) -> DataType | None:
         """What ``progress().event_time`` counts."""
         return self._recipe.event_time_type
 
@@ -154,7 +154,7 @@ class Query(LifeCycle):
             how = "an INSERT into " + self._target.name
         elif not self.bounded:
             how = "it does not end by itself: show(n) gives its first rows"
-        elif self.live or self._recipe.late or not notebook.can_be_read_again(self.plan):
+        elif self._live or self._recipe.late or not notebook.can_be_read_again(self._plan):
             how = "show() and to_arrow() give its rows"
         else:
             return notebook.query_html(self, Query(self._recipe, name=self.name), "")
@@ -173,10 +173,10 @@ class Query(LifeCycle):
         return self._rows()
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        with self.running() as run:
+        with self._one_run() as run:
             batches = run.batches()
             try:
-                with self.late_output(run):
+                with self._late_output(run):
                     for batch in batches:
                         if batch.num_rows:
                             self._row_count += batch.num_rows
@@ -187,7 +187,7 @@ class Query(LifeCycle):
                 _close(batches)
 
     @contextlib.contextmanager
-    def late_output(self, run: Run) -> Iterator[None]:
+    def _late_output(self, run: Run) -> Iterator[None]:
         """While ``run`` runs, its LATE OUTPUT goes where it belongs. Like an INSERT, that of
         bounded input is published when all of it was read, or not at all."""
         late = self._recipe.late
@@ -215,11 +215,11 @@ class Query(LifeCycle):
         written. Refused for a query that does not end by itself."""
         if self._target is not None:
             self._finish_insert()
-            return self.table_of(())
+            return self._table_of(())
         self._must_end()
-        return self.table_of(self.batches())
+        return self._table_of(self.batches())
 
-    def table_of(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    def _table_of(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         """The whole result, of all batches of the run that has just ended: a relation as of the
         last instant of its input."""
         import pyarrow as pa
@@ -297,10 +297,10 @@ class Query(LifeCycle):
             self._finish_insert()
             console.print(self.summary())
             return
-        table, more = self.head(n)
+        table, more = self._head(n)
         render.print_rows(table, console, more=more)
 
-    def head(self, n: int) -> tuple[pa.Table, bool]:
+    def _head(self, n: int) -> tuple[pa.Table, bool]:
         """The first ``n`` rows to come, and whether there was another one; ends the query."""
         import pyarrow as pa
 
@@ -341,19 +341,19 @@ class Query(LifeCycle):
             name=f"cql {self.name}",
             daemon=True,
         )
-        self.runs_in(thread)
+        self._runs_in(thread)
         thread.start()
         return self
 
     @property
-    def writes(self) -> frozenset[str]:
+    def _writes(self) -> frozenset[str]:
         """The tables that its rows go into, LATE OUTPUT's too."""
         late = self._recipe.late
         named = (self._target.name if self._target else None, late.name if late else None)
         return frozenset(name for name in named if name is not None)
 
     @property
-    def makes(self) -> frozenset[str]:
+    def _makes(self) -> frozenset[str]:
         """The table that LATE OUTPUT makes, if there is none yet."""
         late = self._recipe.late
         return frozenset((late.name,) if late is not None and late.new else ())
@@ -367,8 +367,8 @@ class Query(LifeCycle):
         """A run, where its rows go, and what ends both. What it writes into is open from here on,
         so that the tables it makes can be read as soon as it is said to run."""
         with contextlib.ExitStack() as stack:
-            run = stack.enter_context(self.running())
-            publisher = stack.enter_context(self.publishing(run))
+            run = stack.enter_context(self._one_run())
+            publisher = stack.enter_context(self._publishing(run))
             return run, publisher, stack.pop_all()
 
     def _finish_insert(self) -> None:
@@ -398,12 +398,12 @@ class Query(LifeCycle):
                 _close(batches)
 
     @contextlib.contextmanager
-    def publishing(self, run: Run) -> Iterator[Publisher]:
+    def _publishing(self, run: Run) -> Iterator[Publisher]:
         """While ``run`` runs: what writes its rows into the target of this INSERT. They are
         published at the end, or by epochs."""
         assert self._target is not None
-        publisher = Publisher(self._target.open(), self._target.epoch, self.count, run)
-        with self.late_output(run), publisher:
+        publisher = Publisher(self._target.open(), self._target.epoch, self._count, run)
+        with self._late_output(run), publisher:
             yield publisher
             if self._stop_asked and self._target.epoch is None:
                 publisher.abandon()
@@ -454,7 +454,7 @@ class Query(LifeCycle):
                 self._timed = False
         return Explanation(self._recipe.explain(word, self._run))
 
-    def explain_run(self) -> Explanation:
+    def _explain_run(self) -> Explanation:
         """The plan with what the latest run has measured so far, whether it has ended or not."""
         return Explanation(self._recipe.explain("analyze", self._latest()))
 
@@ -466,7 +466,7 @@ class Query(LifeCycle):
         verb = f" inserted into {self._target.name}" if self._target else ""
         rows = render.count_text(self._row_count)
         parts = [f"{rows}{verb} ({render.duration_text(progress.elapsed)})"]
-        if progress.late and self.windowed:
+        if progress.late and self._windowed:
             parts.append(f"{progress.late:,} late")
         if progress.bad:
             parts.append(f"{progress.bad:,} bad")

@@ -62,9 +62,9 @@ class Result:
 
     def show(self) -> None:
         """Prints it."""
-        self.print_to(render.console_for(sys.stdout))
+        self._print_to(render.console_for(sys.stdout))
 
-    def print_to(self, console: Console) -> None:
+    def _print_to(self, console: Console) -> None:
         if self.text is not None:
             console.print(self.text, soft_wrap=True)
         elif self.message is not None:

@@ -102,7 +102,7 @@ class Session(Pushing):
         from cql.definitions import Definitions
 
         self._definitions = Definitions(spark)
-        self.catalog = self._definitions.catalog
+        self._catalog = self._definitions.catalog
         self.on_notice: Callable[[str], None] = _warn
         self._settings = settings if settings is not None else Settings()
         self._run = run if run is not None else _run
@@ -130,18 +130,18 @@ class Session(Pushing):
         over bounded input has run when this returns (its Query says how many rows, and has the
         ledgers); over unbounded input it runs on in the background."""
         last: Query | Result | None = None
-        for item in self.statements(text, parameters):
+        for item in self._statements(text, parameters):
             if isinstance(item, Query | StatementSet) and item.is_insert:
-                if item.live:
+                if item._live:
                     item.start()
                 else:
                     item.insert()
-            last = item.result() if isinstance(item, StatementSet) else item
+            last = item._result() if isinstance(item, StatementSet) else item
         if last is None:
             raise ParseError("there is no statement in this text", text=text)
         return last
 
-    def statements(
+    def _statements(
         self, text: str, parameters: Mapping[str, Any] | None = None
     ) -> Iterator[Query | StatementSet | Result]:
         """What the statements of ``text`` give, each when it is asked for: a Query or a set of them
@@ -183,20 +183,20 @@ class Session(Pushing):
             refuse_run_hints(tree, self._settings)
             query = self._statement(tree, text, parameters, member=True)
             assert isinstance(query, Query)
-            for name in query.makes:
+            for name in query._makes:
                 if name in made:
                     raise PlanError(
                         f"two queries that start together make the table {name}",
                         position=position_of(tree),
                         hint=f"CREATE TABLE {name} (…) beforehand: then both add to it",
                     )
-            made.update(query.makes)
+            made.update(query._makes)
             queries.append(query)
         if not queries:
             raise ParseError("there is no statement in this text", text=text)
         settings = self._settings
         panes = settings.shared_windows and settings.window_operator in ("auto", "panes")
-        plan = together([q.plan for q in queries], settings, panes=panes, cores=cores())
+        plan = together([q._plan for q in queries], settings, panes=panes, cores=cores())
         plan = replace(plan, notes=not_applied(Planned((), plan.plans, settings), OF_ALL))
         names = [q.name for q in queries]
 
@@ -245,7 +245,7 @@ class Session(Pushing):
             settings=settings,
             functions=self._functions,
         )
-        bound = bind(tree, self.catalog, context)
+        bound = bind(tree, self._catalog, context)
         meta = tree.meta
         own = text[meta.get("text_start", 0) : meta.get("text_end", len(text))].strip()
         self._tell(context)
@@ -293,7 +293,7 @@ class Session(Pushing):
 
                 return listing.show(self, bound)
             case st.Use():
-                return done(f"the database is {self.catalog.use(bound.name, bound.pos)}")
+                return done(f"the database is {self._catalog.use(bound.name, bound.pos)}")
             case st.Describe():
                 from cql import listing
 
@@ -324,7 +324,7 @@ class Session(Pushing):
             )
         epoch = origin.settings.epoch_ms / 1000 if made.live else None
         into = target(
-            self.catalog,
+            self._catalog,
             bound.target,
             made.schema,
             epoch,
@@ -338,13 +338,13 @@ class Session(Pushing):
 
     def _made(self, query: Query) -> Query:
         """EXPLAIN makes queries, too, and runs none."""
-        if self._latest is not None and self._latest.has_run:
+        if self._latest is not None and self._latest._has_run:
             self._ran = self._latest
         self._latest = query
         return query
 
     def _recipe(self, bound: st.Query, origin: Origin, *, inserts: bool = False) -> Recipe:
-        return recipe(bound, origin, self.catalog, self._make_run, inserts=inserts)
+        return recipe(bound, origin, self._catalog, self._make_run, inserts=inserts)
 
     def _make_run(self, plan: PhysicalPlan, settings: Settings) -> Run:
         WATCH.asked_by(self._notice_compiling)
@@ -361,25 +361,25 @@ class Session(Pushing):
         """Refuses to take away what a query writes into: its rows would be lost."""
         table = ".".join(name)
         for query in self.queries():
-            if query.is_active and table.lower() in {n.lower() for n in query.writes}:
+            if query.is_active and table.lower() in {n.lower() for n in query._writes}:
                 raise RunError(
                     f"query {query.name} writes into {table}",
                     position=pos,
                     hint=f"STOP QUERY {query.name} first",
                 )
 
-    def latest_query(self) -> Query:
+    def _latest_query(self) -> Query:
         """The query that SHOW LATE and SHOW BAD ROWS are about; PlanError if there is none."""
         for query in (self._latest, self._ran, *reversed(self.queries())):
-            if query is not None and query.has_run:
+            if query is not None and query._has_run:
                 return query
         raise PlanError("no query has run yet in this session")
 
     def stop(self, query: int | str) -> bool:
         """Stops a query by its name or number (``q1``, ``1``); True once it has ended."""
-        return self.find_query(str(query), None).stop()
+        return self._find_query(str(query), None).stop()
 
-    def find_query(self, name: str, position: Position | None) -> Query:
+    def _find_query(self, name: str, position: Position | None) -> Query:
         """By its name or number; BindError at ``position`` if there is none."""
         wanted = name.lower() if name.lower().startswith("q") else f"q{name}"
         known = [*self._inserts, *self._selects]
@@ -393,9 +393,9 @@ class Session(Pushing):
             )
         return found
 
-    def find_run(self, name: str, position: Position | None) -> Query:
+    def _find_run(self, name: str, position: Position | None) -> Query:
         """A query by its name that has run; RunError at ``position`` if it has not."""
-        query = self.find_query(name, position)
+        query = self._find_query(name, position)
         try:
             query.progress()
         except RunError as error:
@@ -404,7 +404,7 @@ class Session(Pushing):
         return query
 
     def _stop_query(self, bound: st.StopQuery) -> Result:
-        query = self.find_query(bound.name, bound.pos)
+        query = self._find_query(bound.name, bound.pos)
         if not query.is_active:
             return done(f"{query.name} is not running: it has {_ENDED[query.status]}")
         ended = query.stop()
@@ -416,8 +416,8 @@ class Session(Pushing):
 
         if bound.query is not None:
             if bound.mode == "analyze":
-                return explained(self.find_run(bound.query, bound.pos).explain_run())
-            return explained(self.find_query(bound.query, bound.pos).explain(bound.mode))
+                return explained(self._find_run(bound.query, bound.pos)._explain_run())
+            return explained(self._find_query(bound.query, bound.pos).explain(bound.mode))
         inner = bound.statement
         if not isinstance(inner, st.Query | st.Insert):
             raise PlanError("EXPLAIN takes a SELECT or an INSERT", position=bound.pos)
@@ -433,15 +433,15 @@ class Session(Pushing):
 
     # ----------------------------------------------------------------- names
 
-    def names(self) -> list[str]:
+    def _names(self) -> list[str]:
         """All names that a query may use, as text; starts no JVM."""
         return self._definitions.names()
 
-    def named_queries(self) -> dict[Name, st.NamedQuery]:
+    def _named_queries(self) -> dict[Name, st.NamedQuery]:
         """Views and named intermediate streams."""
         return self._definitions.named_queries()
 
-    def constants(self) -> dict[str, Literal]:
+    def _constants(self) -> dict[str, Literal]:
         return dict(self._definitions.constants)
 
     def function(
@@ -516,25 +516,21 @@ class Session(Pushing):
                     hint=did_you_mean(str(name), known, what="there are"),
                 )
 
-    def functions(self) -> dict[str, Declared]:
-        """The user's functions, by names in lower case."""
-        return dict(self._functions)
-
     def _register(self, function: Declared) -> Declared:
         self._check_open()
         with self._lock:
             self._functions[function.name.lower()] = function
         return function
 
-    def schema_of(self, name: str | Name) -> Schema | None:
+    def _schema_of(self, name: str | Name) -> Schema | None:
         """The columns of a stream, table or view (``'db.t'`` or its parts); None if there is none
         of that name."""
         name = name if isinstance(name, tuple) else parts_of(name)
         if self._definitions.query_of(name) is None:
-            relation = self.catalog.find(name)
+            relation = self._catalog.find(name)
             if relation is None or relation.stream is None or not relation.stream.computed:
                 return None if relation is None else relation.schema
-        query = next(self.statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
+        query = next(self._statements(f"SELECT * FROM {'.'.join(map(quoted, name))}"))
         assert isinstance(query, Query)
         return query.schema
 
@@ -589,8 +585,8 @@ class Session(Pushing):
             punctuated_by,
         )
         with self._lock:
-            declare(self.catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
-            found = self.catalog.local.find(parts_of(name)) if is_spark_frame(data) else None
+            declare(self._catalog, parts_of(name), data, clauses, bounded, options, replace=replace)
+            found = self._catalog.local.find(parts_of(name)) if is_spark_frame(data) else None
             if found is not None:
                 self._note_left_out(name, found.unsupported)
 
@@ -599,11 +595,11 @@ class Session(Pushing):
         self._check_open()
         with self._lock:
             if is_spark_frame(data):
-                left_out = over_frame(self.catalog, parts_of(name), data, replace=replace)
+                left_out = over_frame(self._catalog, parts_of(name), data, replace=replace)
                 self._note_left_out(name, left_out)
             else:
                 rows = as_columns(data, f"table {name}")
-                self.catalog.local.create_table(parts_of(name), rows, replace=replace)
+                self._catalog.local.create_table(parts_of(name), rows, replace=replace)
 
     def _note_left_out(self, name: str, columns: Mapping[str, str]) -> None:
         """Names the columns of a Spark DataFrame that no query can use."""
@@ -680,10 +676,10 @@ class Session(Pushing):
         self._closed = True
         running = [q for q in self.queries() if q.is_active]
         for query in running:
-            query.cut_off()
+            query._cut_short()
         for query in running:
             query.stop()
-        self.catalog.close()
+        self._catalog.close()
 
     def _check_open(self) -> None:
         if self._closed:

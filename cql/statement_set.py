@@ -47,7 +47,7 @@ class StatementSet:
         self.name = name
         self.queries = tuple(queries)
         for query in queries:
-            query.starts_with(self.queries)
+            query._starts_with(self.queries)
         self._new_run = run
         self._explain = explain
         self._run: RunOfAll | None = None
@@ -58,17 +58,17 @@ class StatementSet:
         return all(q.bounded for q in self.queries)
 
     @property
-    def live(self) -> bool:
+    def _live(self) -> bool:
         """Whether some input of it has no end."""
-        return any(q.live for q in self.queries)
+        return any(q._live for q in self.queries)
 
     @property
-    def windowed(self) -> bool:
+    def _windowed(self) -> bool:
         """Whether some of it leaves late rows out."""
-        return any(q.windowed for q in self.queries)
+        return any(q._windowed for q in self.queries)
 
     @property
-    def has_run(self) -> bool:
+    def _has_run(self) -> bool:
         return self._run is not None
 
     @property
@@ -91,13 +91,13 @@ class StatementSet:
         writers: dict[int, Publisher] = {}
         with contextlib.ExitStack() as stack:
             for query, part in zip(self.queries, run.queries, strict=True):
-                stack.enter_context(query.running(part))
+                stack.enter_context(query._one_run(part))
             self._run = run
             for number, (query, part) in enumerate(zip(self.queries, run.queries, strict=True)):
                 if query.is_insert:
-                    writers[number] = stack.enter_context(query.publishing(part))
+                    writers[number] = stack.enter_context(query._publishing(part))
                 else:
-                    stack.enter_context(query.late_output(part))
+                    stack.enter_context(query._late_output(part))
             return run, writers, stack.pop_all()
 
     def _rows(
@@ -110,7 +110,7 @@ class StatementSet:
                     if number in writers:
                         writers[number].write(batch)
                     elif batch.num_rows:
-                        self.queries[number].count(batch.num_rows)
+                        self.queries[number]._count(batch.num_rows)
                         yield self.queries[number], batch
         finally:
             close = getattr(results, "close", None)
@@ -129,7 +129,7 @@ class StatementSet:
         found: dict[str, list[pa.RecordBatch]] = {}
         for query, batch in self.batches():
             found.setdefault(query.name, []).append(batch)
-        return [query.table_of(found.get(query.name, [])) for query in self.queries]
+        return [query._table_of(found.get(query.name, [])) for query in self.queries]
 
     @property
     def is_insert(self) -> bool:
@@ -155,7 +155,7 @@ class StatementSet:
             daemon=True,
         )
         for query in self.queries:
-            query.runs_in(thread)
+            query._runs_in(thread)
         thread.start()
         return self
 
@@ -187,17 +187,17 @@ class StatementSet:
             )
         return Explanation(self._explain(word))
 
-    def result(self) -> Result:
+    def _result(self) -> Result:
         """A row for each query: its name, status and target, and the rows that it has published."""
         columns = ("query", "status", "target", "rows")
-        rows = ((q.name, q.status, q.target_name, q.row_count) for q in self.queries)
+        rows = ((q.name, q.status, q._target_name, q.row_count) for q in self.queries)
         return Result(columns, tuple(rows))
 
     def show(self) -> None:
         """Prints ``result()``; a set that ends by itself and has not run runs."""
         if self.bounded and self._run is None:
             self.insert()
-        self.result().show()
+        self._result().show()
 
     def summary(self) -> str:
         """The latest run: a line for each query."""

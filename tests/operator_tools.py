@@ -66,7 +66,7 @@ def session_over(
 
 def plan_of(session: Session, text: str) -> PhysicalPlan:
     """The plan of a SELECT with none of the optimizer's rules applied."""
-    bound = bind(parse_one(text), session.catalog, Context(settings=session.settings))
+    bound = bind(parse_one(text), session._catalog, Context(settings=session.settings))
     assert isinstance(bound, Query)
     return plan(bound.plan, session.settings, keep_bad_rows=True)
 

@@ -401,7 +401,7 @@ def _read(spark: Any, session: Any, feature: Feature, faults: list[str]) -> str:
         return said(error)
     left_out = [c for c in frame.columns if c not in found.column_names]
     named = re.search(r"FROM (\S+)", text)
-    relation = session.catalog.find(tuple(named[1].split("."))) if named else None
+    relation = session._catalog.find(tuple(named[1].split("."))) if named else None
     why = relation.unsupported if relation is not None else {}
     silent = [column for column in left_out if column not in why]
     faults += [f"{feature.title}: column {c} is left out without a word" for c in silent]

@@ -149,7 +149,7 @@ def test_what_ends_it_from_outside(session: Session) -> None:
 
 def test_an_endless_insert_has_no_rows_to_give(session: Session) -> None:
     session.sql("CREATE TABLE rows_of_e (ts BIGINT)")
-    query = next(session.statements("INSERT INTO rows_of_e SELECT ts FROM e"))
+    query = next(session._statements("INSERT INTO rows_of_e SELECT ts FROM e"))
     with pytest.raises(cql.CqlError, match="does not end by itself"):
         pa.table(query)
 

@@ -534,7 +534,7 @@ def test_an_iterator_that_raises_leaves_nothing(session: Session) -> None:
     assert session.queries()[-1].status == "failed"
     with pytest.raises(CatalogError, match="boom"):
         session.sql("CREATE TABLE other AS SELECT n FROM breaks")
-    assert "other" not in session.names()
+    assert "other" not in session._names()
 
 
 def test_ctrl_c_in_to_arrow(session: Session) -> None:
@@ -588,7 +588,7 @@ def test_every_reader_is_closed(session: Session, monkeypatch: pytest.MonkeyPatc
 def test_a_full_disk_under_the_sink(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local: LocalCatalog = session.catalog.local
+    local: LocalCatalog = session._catalog.local
     local.create_table(("out",), path=tmp_path / "out", schema=_schema(), format="parquet")
     session.sql("INSERT INTO out SELECT n FROM t")
 

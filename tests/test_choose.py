@@ -21,7 +21,7 @@ def node_of(
         session.create_stream("s", table, ordered_by="ts", unit="seconds")
         query = session.sql(f"SELECT {aggregate} AS n FROM s [{window} WA ts]")
         assert isinstance(query, Query)
-        return next(n for n in walk(query.plan.root) if isinstance(n, WidAggregateExec))
+        return next(n for n in walk(query._plan.root) if isinstance(n, WidAggregateExec))
 
 
 def chosen(operator: str, window: str, aggregate: str = "count(*)") -> tuple[str, int | None]:

@@ -307,7 +307,7 @@ def test_an_interrupt_anywhere(
         "connect": "cql.__main__._connect",
         "close": "cql.session.Session.close",
     }
-    place = places.get(where, "cql.session.Session.statements")
+    place = places.get(where, "cql.session.Session._statements")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patched:

@@ -69,7 +69,7 @@ def test_compiled_code_computes_as_python_does(number: int) -> None:
         query = session.sql("SELECT t, f(a, b) AS v FROM p ON BAD ROW KEEP")
         assert "function f: compiled" in query.explain()
         found = {row["t"]: row["v"] for row in query.to_arrow().to_pylist()}
-        declared = session.functions()["f"]
+        declared = session._functions["f"]
         for t, pair in enumerate(pairs):
             try:
                 expected = declared.evaluate(pair)

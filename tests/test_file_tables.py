@@ -86,7 +86,7 @@ def test_a_path_that_exists_says_its_columns(session: cql.Session, kind: str) ->
     with pytest.raises(CatalogError, match=r"there are files in .* already") as caught:
         session.sql(f"CREATE TABLE u USING {kind} OPTIONS (path 'out') AS SELECT 1 AS k")
     assert "INSERT INTO adds rows" in (caught.value.hint or "")
-    assert session.schema_of("u") is None
+    assert session._schema_of("u") is None
 
 
 def test_drop_and_replace_leave_the_files(session: cql.Session) -> None:
@@ -116,7 +116,7 @@ def test_a_failed_insert_leaves_nothing(session: cql.Session) -> None:
     session.register_table("n", {"k": [1, 0]})
     with pytest.raises(RunError, match="division by zero"):
         session.sql("CREATE TABLE t USING csv OPTIONS (path 'new') AS SELECT 1 DIV k AS x FROM n")
-    assert session.schema_of("t") is None
+    assert session._schema_of("t") is None
     assert not os.path.exists("new")
     session.sql("CREATE TABLE t (x BIGINT) USING csv OPTIONS (path 'new')")
     with pytest.raises(RunError, match="division by zero"):
@@ -250,7 +250,7 @@ def test_refusals_say_where(
     assert caught.value.position is not None
     assert caught.value.position.column == at
     assert sorted(os.listdir()) == before
-    assert session.schema_of("t") is None
+    assert session._schema_of("t") is None
 
 
 def test_an_array_is_refused_by_every_format(session: cql.Session) -> None:

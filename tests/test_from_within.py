@@ -253,7 +253,7 @@ def test_a_sink_acts_on_its_query(
     own = getattr(MemorySink, step)
     monkeypatch.setattr(MemorySink, step, lambda sink, *given: (actor(), own(sink, *given))[1])
     session.sql("CREATE TABLE t (ts BIGINT)")
-    query = next(iter(session.statements("INSERT INTO t SELECT ts FROM s WHERE v >= 0")))
+    query = next(iter(session._statements("INSERT INTO t SELECT ts FROM s WHERE v >= 0")))
     assert isinstance(query, Query)
     for name in ("pause", "await"):
         act, message = REFUSED[name]
@@ -281,7 +281,7 @@ def test_an_endless_insert_stops_itself(
     session.sql("CREATE TABLE t (w BIGINT)")
     session.set("epoch_ms", 10)
     for text in ("SELECT v AS w FROM rows", "SELECT called(v) AS w FROM rows"):
-        query = next(iter(session.statements(f"INSERT INTO t {text}")))
+        query = next(iter(session._statements(f"INSERT INTO t {text}")))
         assert isinstance(query, Query)
         actor.will(partial(query.stop, timeout=None))
         assert query.start().await_termination(60)

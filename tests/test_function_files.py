@@ -32,7 +32,7 @@ def test_a_module_of_functions(tmp_path: Path) -> None:
         with cql.connect(spark=False, functions=given) as session:
             session.register_table("t", {"n": [1, 2]})
             assert values(session.sql("SELECT thrice(n) FROM t")) == [3, 6]
-            assert sorted(session.functions()) == ["thrice"]
+            assert sorted(session._functions) == ["thrice"]
     path.write_text("x = 1\n")
     with pytest.raises(BindError, match="declares no function"):
         cql.connect(spark=False, functions=path)

@@ -254,7 +254,7 @@ def test_nothing_is_made_where_planning_fails(session: Session) -> None:
         with pytest.raises(CqlError):
             session.sql(text)
     session.sql(LATE)  # lazy: it has not started
-    assert session.catalog.find(("kept",)) is None
+    assert session._catalog.find(("kept",)) is None
 
 
 @pytest.mark.parametrize(

@@ -359,7 +359,7 @@ def test_the_shell_says_that_it_ended() -> None:
     with opened({}, Source()) as session:
         query = session.sql("SELECT v FROM s LIMIT 3 OFFSET 1")
         assert isinstance(query, Query)
-        assert query.live
+        assert query._live
         Screen(terminal.console).present(query)
         assert query.status == "finished"
     last = terminal.text.rpartition("╭")[2]

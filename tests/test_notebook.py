@@ -38,7 +38,7 @@ def test_columns_and_the_first_rows_escaped(session: Session) -> None:
     assert "<script>" not in text
     assert text.count("<tr>") == 1 + notebook.ROWS
     assert "the first 20 rows, and there are more" in text
-    assert (query.status, query.has_run) == ("ready", False)  # it was no run of the query
+    assert (query.status, query._has_run) == ("ready", False)  # it was no run of the query
     few = html(session.sql("SELECT ts FROM s WHERE ts < 3"))
     assert few.count("<tr>") == 4
     assert "3 rows" in few
@@ -74,7 +74,7 @@ def test_what_is_not_run_for_it(session: Session) -> None:
     assert "show() and to_arrow() give its rows" in html(once)
     assert once.to_arrow().num_rows == 2  # nothing was taken from the iterator
     session.sql("CREATE TABLE t (ts BIGINT)")
-    insert: Any = next(session.statements("INSERT INTO t SELECT ts FROM s"))
+    insert: Any = next(session._statements("INSERT INTO t SELECT ts FROM s"))
     assert "an INSERT into t" in html(insert)
     assert insert.status == "ready"
 

@@ -187,13 +187,13 @@ WINDOWED = (
 def test_a_window_join_in_order_is_that_of_a_band(session: cql.Session, text: str) -> None:
     """No sort follows, and the three operators are chosen as with a band (in-order paper, 5)."""
     ordered = session.sql(f"{text} ORDER BY greatest(a.ts, b.ts)")
-    (made,) = nodes(ordered.plan.root, WindowJoinExec)
+    (made,) = nodes(ordered._plan.root, WindowJoinExec)
     (band,) = nodes(
-        session.sql(f"{WINDOWED[2]} ORDER BY greatest(a.ts, b.ts)").plan.root, WindowJoinExec
+        session.sql(f"{WINDOWED[2]} ORDER BY greatest(a.ts, b.ts)")._plan.root, WindowJoinExec
     )
     assert (made.operator, made.bands, made.keys) == (band.operator, band.bands, band.keys)
-    assert not ordered.plan.changelog
-    assert not sorts_above(ordered.plan.root)
+    assert not ordered._plan.changelog
+    assert not sorts_above(ordered._plan.root)
 
 
 def test_all_operators_give_the_same_order(session: cql.Session) -> None:
@@ -212,10 +212,10 @@ def test_all_operators_give_the_same_order(session: cql.Session) -> None:
 def test_the_time_that_is_always_the_latest(session: cql.Session) -> None:
     """With [NOW] on one side, no row of the other comes after it."""
     text = f"{PAIRS} b [NOW] AS a, b [RANGE 5 MINUTES] {KEY} ORDER BY a.ts"
-    plan = session.sql(text).plan.root
+    plan = session.sql(text)._plan.root
     assert nodes(plan, WindowJoinExec)
     assert not sorts_above(plan)
-    other = session.sql(text.replace("BY a.ts", "BY b.ts")).plan.root
+    other = session.sql(text.replace("BY a.ts", "BY b.ts"))._plan.root
     assert nodes(other, OopJoinExec)
     assert sorts_above(other)
 
@@ -223,8 +223,8 @@ def test_the_time_that_is_always_the_latest(session: cql.Session) -> None:
 def test_an_order_below_another_one_is_not_waited_for(session: cql.Session) -> None:
     session.sql(f"CREATE VIEW pairs AS {WINDOWED[0]} ORDER BY a.ts")
     query = session.sql("SELECT t, u FROM pairs ORDER BY greatest(t, u)")
-    assert nodes(query.plan.root, WindowJoinExec)
-    assert not sorts_above(query.plan.root)
+    assert nodes(query._plan.root, WindowJoinExec)
+    assert not sorts_above(query._plan.root)
     found = [tuple(row.values()) for row in query.to_arrow().to_pylist()]
     assert Counter(found) == Counter(_rows(session, "SELECT t, u FROM pairs"))
     assert [max(row) for row in found] == sorted(max(row) for row in found)
@@ -237,12 +237,12 @@ def test_an_endless_window_join_in_order_is_no_relation() -> None:
             session.create_stream(name, rows, ordered_by="t", unit="seconds", bounded=False)
         text = "SELECT a.t AS t, b.t AS u FROM a, b WHERE a.k = b.k WINDOW 10 SECONDS"
         query = session.sql(f"{text} ORDER BY greatest(a.t, b.t)")
-        assert not query.plan.changelog
-        assert nodes(query.plan.root, WindowJoinExec)
+        assert not query._plan.changelog
+        assert nodes(query._plan.root, WindowJoinExec)
         with pytest.raises(PlanError, match="no end to wait for") as raised:
             session.sql(f"{text} ORDER BY a.k")
         assert "EMIT CHANGES" in (raised.value.hint or "")
-        assert session.sql(f"{text} ORDER BY a.k LIMIT 3 EMIT CHANGES").plan.changelog
+        assert session.sql(f"{text} ORDER BY a.k LIMIT 3 EMIT CHANGES")._plan.changelog
 
 
 OVER_ORDERED = (

@@ -132,7 +132,7 @@ class Live:
 
         script = Script(self.clock, events)
         base = f"{name}_rows"
-        self.session.catalog.local.add_source((base,), script, StreamSpec())
+        self.session._catalog.local.add_source((base,), script, StreamSpec())
         self.session.sql(f"CREATE STREAM {name} FROM TABLE {base} ORDERED BY ts {clauses}")
 
     def run(self, text: str) -> tuple[list[tuple[int, int, float]], Query]:
@@ -353,7 +353,7 @@ def test_bounded_input_is_never_idle(session: Session) -> None:
     stall = [(0, [1, 2, 11]), (10, [12, 25])]
     for name, events in (("a", STEADY), ("b", stall)):
         source = Script(clock, events, bounded=True)
-        made.catalog.local.add_source((f"{name}_rows",), source, StreamSpec())
+        made._catalog.local.add_source((f"{name}_rows",), source, StreamSpec())
         made.sql(f"CREATE STREAM {name} FROM TABLE {name}_rows ORDERED BY ts IDLE AFTER 1 SECOND")
     query = made.sql(UNION)
     assert isinstance(query, Query)

@@ -65,7 +65,7 @@ class Reading:
 
 
 def source(session: cql.Session) -> PushedSource:
-    found = session.catalog.local.pushed(("s",))
+    found = session._catalog.local.pushed(("s",))
     assert found is not None
     return found
 

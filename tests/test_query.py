@@ -239,6 +239,6 @@ def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_head_takes_no_more_than_it_needs() -> None:
-    table, more = make_query(FakeRun(batch(1), batch(2))).head(2)
+    table, more = make_query(FakeRun(batch(1), batch(2)))._head(2)
     assert isinstance(table, pa.Table)
     assert (table.num_rows, more) == (2, False)

@@ -62,7 +62,7 @@ def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, 
     names: dict[str, dict[Any, Any]] = {"constants": {}, "views": {}, "streams": {}}
     listed = [tree for key, value in header(text) if key == "streams" for tree in parse(value)]
     for tree in (*listed, *dialect_corpus.script(text)[0]):
-        bound = bind(tree, session.catalog, Context(**names))
+        bound = bind(tree, session._catalog, Context(**names))
         if isinstance(bound, st.CreateStream):
             schema, spec = bound.definition.schema, bound.definition.spec
             assert schema is not None
@@ -70,7 +70,7 @@ def declare(session: cql.Session, text: str, rng: random.Random) -> tuple[dict, 
             columns = [[row[k] for row in rows] for k in range(len(schema))]
             arrays = [column_of(c, f.type) for c, f in zip(columns, schema, strict=True)]
             table = pa.Table.from_arrays(arrays, schema=schema.to_arrow())
-            session.catalog.local.register(bound.name, table, spec=spec, schema=schema)
+            session._catalog.local.register(bound.name, table, spec=spec, schema=schema)
             data[".".join(bound.name)] = rows
             continue
         session.sql(to_sql(tree))
@@ -97,7 +97,7 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
         if path.stem == "insert_istream":
             session.sql("CREATE TABLE fast (k INT, speed DOUBLE)")
         before, tree = dialect_corpus.script(text)
-        bound = bind(tree, session.catalog, context)
+        bound = bind(tree, session._catalog, context)
         if expectation == "runs":
             query = bound.query if isinstance(bound, st.Insert) else bound
             assert isinstance(query, st.Query)
@@ -105,13 +105,13 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
             if isinstance(bound, st.Insert):
                 result = session.sql(f"SELECT * FROM {'.'.join(bound.target)}").to_arrow()
             if "EMIT CHANGES" in text:
-                changes = naive.relations(data).changes(query.plan)
+                changes = naive.relations(data).changes(query._plan)
                 want = [(now, weight, *row) for now, row, weight in changes]
                 found = naive_compare.difference(want, naive_compare.storage_rows(result))
                 assert found is None, found
                 return
-            answer = naive.evaluate(query.plan, data)
-            naive_compare.assert_same(answer, result, query.plan)
+            answer = naive.evaluate(query._plan, data)
+            naive_compare.assert_same(answer, result, query._plan)
             return
         with pytest.raises(NotSupportedError) as refused:
             session.sql(text)

@@ -37,7 +37,7 @@ class Timed:
 
     def stream(self, name: str, events: Events, within: str = "") -> None:
         source = Script(self.clock, events, bounded=True)
-        self.session.catalog.local.add_source((f"{name}_rows",), source, StreamSpec())
+        self.session._catalog.local.add_source((f"{name}_rows",), source, StreamSpec())
         self.session.sql(f"CREATE STREAM {name} FROM TABLE {name}_rows ORDERED BY ts {within}")
 
     def seconds(self, text: str) -> tuple[dict[str, float], str]:

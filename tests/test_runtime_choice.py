@@ -69,7 +69,7 @@ def session() -> Session:
 
 
 def root(session: Session, plan: str, stream: str = "many") -> Physical:
-    return session.sql(PLANS[plan].format(stream)).plan.root
+    return session.sql(PLANS[plan].format(stream))._plan.root
 
 
 def chosen(session: Session, plan: str, stream: str, cores: int, **settings: Any) -> RuntimeChoice:
@@ -228,7 +228,7 @@ def test_what_was_chosen_runs(seed: int) -> None:
         alone = session.sql(text)
         session.set("workers", 2)
         shared = session.sql(text)
-        assert (alone.plan.runtime.name, shared.plan.runtime.name) == ("depth_first", "ordered")
+        assert (alone._plan.runtime.name, shared._plan.runtime.name) == ("depth_first", "ordered")
         assert shared.to_arrow().equals(alone.to_arrow())
         assert [e["partitions"] for e in shared.metrics() if "partitions" in e] == [4]
         assert not any("partitions" in entry for entry in alone.metrics())
@@ -333,7 +333,7 @@ def test_what_python_runs_is_known(text: str) -> None:
     with Session(False) as session:
         for name in "sr":
             session.create_stream(name, columns, ordered_by="t", unit="seconds")
-        root = session.sql(text).plan.root
+        root = session.sql(text)._plan.root
     workspace = Workspace(Dictionary(), "on", 64, 1 << 30)
     graph = build([root], workspace, fuse=True, nulls=[set() for _ in costs.sources(root)])
     asked = any(

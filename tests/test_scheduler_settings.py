@@ -59,7 +59,7 @@ def _run(session: cql.Session, settings: dict[str, Any]) -> tuple[dict[str, Any]
     expected = session.sql(TEXT).to_arrow()
     _set(session, settings)
     sizes = Sizes()
-    execution = Execution(session.sql(TEXT).plan, session.settings, observer=sizes)
+    execution = Execution(session.sql(TEXT)._plan, session.settings, observer=sizes)
     execution.timed = True
     found = pa.Table.from_batches([batch for _, batch in execution.results()])
     assert found.to_pydict() == expected.to_pydict()

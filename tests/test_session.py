@@ -104,7 +104,7 @@ def test_parameters_and_constants(session: Session) -> None:
     session.sql("CREATE OR REPLACE CONSTANT LEAST = 4")
     assert [r["value"] for r in rows(session.sql("SHOW CONSTANTS"))] == ["4"]
     session.sql("DROP CONSTANT least")
-    assert session.constants() == {}
+    assert session._constants() == {}
 
 
 def test_several_statements(session: Session) -> None:
@@ -228,7 +228,7 @@ def test_insert_runs_at_once(session: Session, engine: Engine) -> None:
     query = select(session, "INSERT INTO t (n) SELECT n FROM flights")
     assert (query.status, query.row_count) == ("finished", 2)
     assert [q.name for q in session.queries()] == [query.name]
-    found = session.catalog.find(("t",))
+    found = session._catalog.find(("t",))
     assert found is not None
     assert found.statistics.rows == 2
 
@@ -261,7 +261,7 @@ def test_a_failed_create_table_as_leaves_no_table(session: Session, engine: Engi
     session._run = lambda *_: run
     with pytest.raises(RunError):
         session.sql("CREATE TABLE t AS SELECT n FROM flights")
-    assert "t" not in session.names()
+    assert "t" not in session._names()
 
 
 def test_an_unbounded_insert_runs_in_the_background(session: Session, engine: Engine) -> None:
@@ -312,7 +312,7 @@ def test_stop_by_number(session: Session, engine: Engine) -> None:
 def test_views_and_derived_streams(session: Session) -> None:
     session.sql("CREATE VIEW v (a) AS SELECT n FROM flights")
     session.sql("CREATE STREAM d AS SELECT ts, n FROM flights")
-    assert session.names() == ["d", "flights", "v"]
+    assert session._names() == ["d", "flights", "v"]
     assert select(session, "SELECT A FROM V").columns == ["a"]
     assert [r["view"] for r in rows(session.sql("SHOW VIEWS"))] == ["v"]
     assert [r["stream"] for r in rows(session.sql("SHOW STREAMS"))] == ["flights", "d"]
@@ -323,7 +323,7 @@ def test_views_and_derived_streams(session: Session) -> None:
     with pytest.raises(BindError, match="there is no stream v"):
         session.sql("DROP STREAM v")
     session.sql("DROP VIEW v; DROP STREAM d")
-    assert session.names() == ["flights"]
+    assert session._names() == ["flights"]
 
 
 def test_drop(session: Session) -> None:
@@ -332,14 +332,14 @@ def test_drop(session: Session) -> None:
     assert "flights" in str(caught.value)
     assert "there is no" in str(session.sql("DROP TABLE IF EXISTS flihgts"))
     session.sql("DROP STREAM flights")
-    assert session.names() == []
+    assert session._names() == []
 
 
 def test_a_mistyped_name_starts_no_spark() -> None:
     with Session() as session:
         with pytest.raises(BindError):
             session.sql("SELECT * FROM nowhere")
-        assert not session.catalog.spark_started
+        assert not session._catalog.spark_started
 
 
 class SparkStandIn(LocalCatalog):
@@ -372,9 +372,9 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
         session.sql("SELECT n FROM default.remote")
         assert started == [True]
         session.sql("SELECT n FROM remote")
-        assert "default.remote" in session.names()
+        assert "default.remote" in session._names()
         session.sql("CREATE TABLE late (n BIGINT)")
-        assert session.catalog.local.find(("late",)) is not None
+        assert session._catalog.local.find(("late",)) is not None
     with Session(object(), run=engine) as session:
         session.sql("SELECT n FROM remote")
     with Session(False, run=engine) as session, pytest.raises(BindError):
@@ -389,7 +389,7 @@ def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
     for session in (one, two):
-        assert session.catalog.find(("default", "nope")) is None
+        assert session._catalog.find(("default", "nope")) is None
     idle.close()
     one.close()
     assert ended == []
@@ -474,7 +474,7 @@ def test_notices_come_once(session: Session) -> None:
 
 
 def spec_of(session: Session, name: str = "s") -> object:
-    found = session.catalog.find((name,))
+    found = session._catalog.find((name,))
     assert found is not None
     assert found.stream is not None
     return found.stream
@@ -544,12 +544,12 @@ def test_clauses_that_do_not_fit(session: Session, given: dict[str, str], messag
     with pytest.raises(BindError, match=message) as caught:
         session.create_stream("s", FLIGHTS, **given)
     assert caught.value.position is None
-    assert "s" not in session.names()
+    assert "s" not in session._names()
 
 
 @pytest.mark.parametrize("name", [None, 5, "", "a..b"])
 def test_a_name_that_is_none(session: Session, name: object) -> None:
-    for act in (lambda: session.create_stream(name, FLIGHTS), lambda: session.schema_of(name)):
+    for act in (lambda: session.create_stream(name, FLIGHTS), lambda: session._schema_of(name)):
         with pytest.raises(BindError, match="name"):
             act()
     with pytest.raises(BindError, match="there is no function"):
@@ -579,14 +579,14 @@ def test_kinds_of_data(session: Session, tmp_path: Path) -> None:
         )
     ):
         session.create_stream(f"s{number}", data)
-        found = session.catalog.find((f"s{number}",))
+        found = session._catalog.find((f"s{number}",))
         assert found is not None
         assert found.schema[0].name in ("a", "ts")
 
 
 def test_an_iterator_keeps_its_first_item(session: Session) -> None:
     session.create_stream("s", ({"a": i} for i in range(3)), ordered_by="a")
-    found = session.catalog.find(("s",))
+    found = session._catalog.find(("s",))
     assert found is not None
     reader = found.source().open(["a"])
     block = reader.next()
@@ -617,7 +617,7 @@ def test_names_are_checked(session: Session) -> None:
 def test_pyspark_spellings(session: Session) -> None:
     session.createStream("s", FLIGHTS)
     session.registerTable("t", FLIGHTS)
-    assert session.names() == ["flights", "s", "t"]
+    assert session._names() == ["flights", "s", "t"]
 
 
 # --------------------------------------------------------------------------- the real engine

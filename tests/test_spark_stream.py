@@ -47,7 +47,7 @@ def follow(session: Session) -> None:
 
 
 def source_of(session: Session, name: str) -> Source:
-    relation = session.catalog.find((name,))
+    relation = session._catalog.find((name,))
     assert relation is not None
     assert not relation.bounded
     return relation.source()
@@ -213,7 +213,7 @@ def test_a_stream_lives_with_its_table(session: Session, spark: Any) -> None:
         with cql.connect(spark=spark) as other:
             shown = other.sql("SHOW STREAMS LIKE '%sold'").to_arrow()
             assert shown["stream"].to_pylist() == ["shop.sold"]
-            assert "shop.sold" in other.names()
+            assert "shop.sold" in other._names()
             assert select(other, "SELECT v FROM shop.sold").bounded
             with pytest.raises(CatalogError, match=r"stream default.x would not be in the data"):
                 other.sql("CREATE STREAM default.x FROM TABLE shop.orders ORDERED BY ts")

@@ -153,7 +153,7 @@ def test_the_watermark_of_a_frame_is_taken_over(spark: Any) -> None:
             f"{name}_own", frame.withWatermark(column, "9 seconds"), watermark={column: "3 seconds"}
         )
         for stream, slack in ((name, 10), (f"{name}_own", 3)):
-            (progress,) = session.catalog.find((stream,)).stream.progress
+            (progress,) = session._catalog.find((stream,)).stream.progress
             assert (progress.column, progress.slack) == (column, slack * 1_000_000)
 
 

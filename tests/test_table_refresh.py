@@ -56,7 +56,7 @@ def seen(
     """(second of the stream, what the table said) of each row, and when the table was read."""
     live = Live()
     table = Dimension(live.clock, every)
-    live.session.catalog.local.add_source(("t",), table, StreamSpec())
+    live.session._catalog.local.add_source(("t",), table, StreamSpec())
     live.stream("s", STEADY)
     live.session.set("table_refresh", refresh)
     live.session.set("runtime", runtime)
@@ -154,7 +154,7 @@ def test_versions_of_files_and_of_tables_in_memory(tmp_path: Path) -> None:
             ("files", lambda: os.utime(file, ns=(1, 1))),
             ("held", lambda: session.sql("INSERT INTO held VALUES (1)")),
         ):
-            relation = session.catalog.find((name,))
+            relation = session._catalog.find((name,))
             assert relation is not None
             before = relation.source().version()
             assert relation.source().version() == before
@@ -168,7 +168,7 @@ def test_versions_of_spark_tables(spark: Any) -> None:
         session.sql(
             "CREATE TABLE default.versioned (k INT); INSERT INTO default.versioned VALUES (1)"
         )
-        relation = session.catalog.find(("default", "versioned"))
+        relation = session._catalog.find(("default", "versioned"))
         assert relation is not None
         before = relation.source().version()
         assert relation.source().version() == before is not None

@@ -240,7 +240,7 @@ def test_equals_the_reference(name: str, seed: int) -> None:
         with cql.connect(spark=False) as session:
             declare(session, tables)
             text = FILES[name].read_text("utf-8")
-            bound = bind(parse_one(text), session.catalog, Context())
+            bound = bind(parse_one(text), session._catalog, Context())
             assert isinstance(bound, Query)
             rows = {stream: naive_compare.storage_rows(t) for stream, t in tables.items()}
             query = session.sql(text)

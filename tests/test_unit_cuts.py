@@ -73,5 +73,5 @@ def test_runtimes_give_one_order(session: Session, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*DEPEND, *FREE])
 def test_which_plans_depend_on_units(session: Session, name: str) -> None:
-    plan = session.sql({**DEPEND, **FREE}[name]).plan
+    plan = session.sql({**DEPEND, **FREE}[name])._plan
     assert depends_on_units(plan) == (name in DEPEND)

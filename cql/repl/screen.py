@@ -121,7 +121,7 @@ class Screen:
         """Runs ``query`` and shows what it gives. Raises its error; Stopped after Ctrl-C."""
         if isinstance(query, StatementSet):
             self._set(query)
-        elif query.is_insert and query.live:
+        elif query.is_insert and query._live:
             query.start()
             name = query.name
             self._console.print(
@@ -129,7 +129,7 @@ class Screen:
             )
         elif query.is_insert:
             self._insert(query)
-        elif query.live:
+        elif query._live:
             self._unbounded(query)
         else:
             self._bounded(query)
@@ -147,14 +147,14 @@ class Screen:
                 self._draw_progress(live, query, began)
 
     def _set(self, queries: StatementSet) -> None:
-        if not queries.live:
+        if not queries._live:
             with _running(queries) as feed, self._drawing(transient=True) as live:
                 began = time.monotonic()
                 for _ in feed:
                     self._draw_progress(live, queries.queries[0], began)
         else:
             queries.start()
-        queries.result().print_to(self._console)
+        queries._result()._print_to(self._console)
 
     def _insert(self, query: Query) -> None:
         with _running(query) as feed, self._drawing(transient=True) as live:
@@ -286,7 +286,7 @@ def status_line(query: Query, now: float | None = None, width: int | None = None
     """``━━╌╌  45%  12,300 rows read, 4.1k rows/s  event time …  lag …  3 late, 0 bad``. Where
     ``width`` has no room for all of it, late and bad rows stay, and the lag goes first, then the
     bar, the event time and the rows."""
-    if not query.has_run:
+    if not query._has_run:
         return "starting"
     progress = query.progress()
     if not progress.rows_in:
@@ -302,7 +302,7 @@ def status_line(query: Query, now: float | None = None, width: int | None = None
         lag = _lag(query, progress, time.time() if now is None else now)
         if lag is not None:
             parts["lag"] = f"lag {render.duration_text(lag)}"
-    late = f"{progress.late:,} late, " if query.windowed else ""
+    late = f"{progress.late:,} late, " if query._windowed else ""
     parts["late"] = f"{late}{progress.bad:,} bad"
     for part in ("lag", "bar", "event time", "rows"):
         if width is None or len("  ".join(parts.values())) <= width:
@@ -312,12 +312,12 @@ def status_line(query: Query, now: float | None = None, width: int | None = None
 
 
 def _event_time(query: Query, progress: Progress) -> str:
-    return render.event_time_text(progress.event_time, query.event_time_type)
+    return render.event_time_text(progress.event_time, query._event_time_type)
 
 
 def _lag(query: Query, progress: Progress, now: float) -> float | None:
     """Seconds from event time to now: for live input whose time is a clock's."""
-    kind = query.event_time_type
+    kind = query._event_time_type
     if query.bounded or kind is None or not kind.is_timestamp or progress.event_time is None:
         return None
     lag = now - progress.event_time / 1e6

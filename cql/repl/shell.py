@@ -58,7 +58,7 @@ class Shell:
         try:
             self._session = self._connect()
             self._session.on_notice = self._notice
-            self._session.catalog.on_start = self._starting_spark
+            self._session._catalog.on_start = self._starting_spark
         except Exception as error:  # raised to the first statement
             self._failure = error
         else:
@@ -85,14 +85,14 @@ class Shell:
         if self._session is None:
             return ()
         if self._names is None:
-            self._names = self._session.names()
+            self._names = self._session._names()
         return self._names
 
     def functions(self) -> Sequence[str]:
         """Functions of the user's, for completion."""
         if self._session is None:
             return ()
-        return sorted(f.name for f in self._session.functions().values())
+        return sorted(f.name for f in self._session._functions.values())
 
     def columns(self, table: str) -> Sequence[tuple[str, str]]:
         session = self._session
@@ -100,7 +100,7 @@ class Shell:
             return ()  # looking up an unknown name could start a JVM
         if table not in self._columns:
             try:
-                schema = session.schema_of(table)
+                schema = session._schema_of(table)
             except CqlError:
                 return ()  # a damaged table: the statement that uses it will say so
             self._columns[table] = [(f.name, str(f.type)) for f in schema] if schema else ()
@@ -170,7 +170,7 @@ class Shell:
     def _run_all(self, session: Session, text: str) -> None:
         from cql.repl.screen import Screen, Stopped
 
-        for item in session.statements(text):
+        for item in session._statements(text):
             began = time.perf_counter()
             try:
                 progress = session.settings.progress
@@ -187,7 +187,7 @@ class Shell:
         from cql.result import Result
 
         if isinstance(item, Result):
-            item.print_to(self.console)
+            item._print_to(self.console)
         else:
             screen.present(item)
 

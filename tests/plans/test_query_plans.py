@@ -27,7 +27,7 @@ def test_plan(path: Path, rewrite: bool, monkeypatch: pytest.MonkeyPatch) -> Non
         before, query = dialect_corpus.script(text)
         plans: list[str] = []
         goldens.record(monkeypatch, plans)
-        list(session.statements(to_sql(query) if before else text))
+        list(session._statements(to_sql(query) if before else text))
     goldens.agree(QUERIES / path.parent.name / f"{path.stem}.txt", plans[-1], rewrite=rewrite)
 
 

@@ -1,0 +1,58 @@
+"""What ``dir`` shows of the objects that users hold: an addition is made here, too, on purpose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import cql
+
+RUN = "await_termination exception is_active is_insert is_paused pause resume start status stop"
+NAMES = {
+    "cql": "CqlError Punctuation Query Session __version__ aggregate connect function",
+    "session": "aggregate close create_stream drop_function end function on_notice punctuate push"
+    " queries register_function register_functions register_table set settings sql stop together"
+    " warm_up",
+    "query": f"{RUN} bad_rows batches bounded columns explain insert late metrics name progress"
+    " row_count schema show summary text to_arrow to_pandas to_polars workers",
+    "statement set": "await_termination batches bounded explain insert is_active is_insert name"
+    " queries show start stop summary to_arrow",
+    "result": "columns message rows show text to_arrow to_pandas",
+    "schema": "fields find names padded part to_arrow",
+    "error": "column hint line message position text with_text",
+    "punctuation": "column value",
+}
+
+
+@pytest.fixture(scope="module")
+def held() -> Iterator[dict[str, object]]:
+    with cql.connect(spark=False) as session:
+        session.register_table("t", {"a": [1, 2]})
+        query = session.sql("SELECT a FROM t")
+        yield {
+            "cql": cql,
+            "session": session,
+            "query": query,
+            "statement set": session.together("SELECT a FROM t; SELECT a + 1 AS b FROM t"),
+            "result": session.sql("SHOW TABLES"),
+            "schema": query.schema,
+            "error": cql.CqlError("no"),
+            "punctuation": cql.Punctuation("ts", 1),
+        }
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_public_names(held: dict[str, object], what: str) -> None:
+    """Those of users, and PySpark's spelling of each where the object has methods for them."""
+    shown = set(dir(held[what])) - set(dir(Exception))
+    public = {name for name in shown if what == "cql" or not name.startswith("_")}
+    names = set(NAMES[what].split())
+    if what in ("session", "query", "statement set", "result"):
+        names |= {_pyspark(name) for name in names} - {"onNotice"}  # which is assigned
+    assert public == names
+
+
+def _pyspark(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda m: m[1].upper(), name)
