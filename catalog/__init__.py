@@ -1,4 +1,4 @@
-"""Part of the engine; see the README's map of the code."""
+"""Part of the engine; see docs/architecture/overview.md."""
 
 if __name__ != "cql.catalog":
     raise ImportError("this folder is the package cql.catalog; import it under that name")

@@ -191,7 +191,7 @@ def warm() -> None:
 
 @cli.command()
 def demo() -> None:
-    """The README's example: flights and weather, from Spark tables into Spark tables."""
+    """The main job: flights and weather, from Spark tables into Spark tables."""
     from cql import render
 
     def work() -> int:

@@ -1,4 +1,4 @@
-"""The README's main job: real flights and weather, from Spark tables into Spark tables.
+"""The main job of the Spark tutorial: flights and weather, from Spark tables into Spark tables.
 
 Loads both into Spark, declares them as streams in the order in which the flights left, runs a
 sliding window and a filter into Spark tables, shows plan, results and ledgers, and reads a result

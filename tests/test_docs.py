@@ -3,8 +3,10 @@ their lists are those of the code."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,6 +229,17 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     )
     found = [page.path.relative_to(docs_tools.DOCS).as_posix() for page in PAGES[1:]]
     assert sorted(listed) == sorted(found)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="no mkdocs (extra docs)")
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text("utf-8")
+        loaded = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=.?(https?:[^ \">]+)", text)
+        assert not loaded, page.name
 
 
 def test_the_readme_is_short() -> None:
