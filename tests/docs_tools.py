@@ -113,7 +113,7 @@ class Runner:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.names: dict[str, Any] = {"__name__": "docs"}
+        self.names: dict[str, Any] = {"__name__": "page"}
         if page.path not in (README, COMMON):
             for block in blocks(COMMON.read_text("utf-8")):
                 self.run(block)
