@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from cql.catalog.clock import Clock
 from cql.catalog.convert import pick
-from cql.catalog.file_tables import FileTable, FirstSink
-from cql.catalog.files import FileSource
-from cql.catalog.follow import FollowSource
-from cql.catalog.formats import NAMES
+from cql.catalog.files.follow import FollowSource
+from cql.catalog.files.formats import NAMES
+from cql.catalog.files.source import FileSource
+from cql.catalog.files.tables import FileTable, FirstSink
 from cql.catalog.generator import RateSource
 from cql.catalog.iterables import IterableSource
 from cql.catalog.options import Options

@@ -21,7 +21,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cql.catalog.convert import Column, Shaper, assignable, batch_of
-from cql.catalog.writers import FORMATS, Writer, check_writable
+from cql.catalog.files.writers import FORMATS, Writer, check_writable
 from cql.errors import CatalogError, did_you_mean
 from cql.model import Field, Schema
 

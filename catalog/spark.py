@@ -25,9 +25,9 @@ from cql.catalog import (
     spark_stream,
     spark_table,
 )
+from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
-from cql.catalog.parquet_footer import row_groups
 from cql.catalog.prefetch import Prefetch
 from cql.catalog.spark_declared import STREAM
 from cql.catalog.spark_files import Files, frame_of, table_files, table_schema

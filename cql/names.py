@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cql.catalog.catalogs import Catalogs
-from cql.catalog.file_tables import table_format
+from cql.catalog.files.tables import table_format
 from cql.catalog.known_tables import is_unknown
 from cql.catalog.known_tables import names as registered
 from cql.errors import CatalogError

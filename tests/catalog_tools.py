@@ -40,7 +40,8 @@ class FakeClock:
 @contextmanager
 def blocks_of_eight() -> Iterator[None]:
     """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
-    from cql.catalog import blocks, iterables, rows, text
+    from cql.catalog import blocks, iterables, rows
+    from cql.catalog.files import text
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (blocks, iterables):

@@ -27,7 +27,7 @@ import pyarrow.csv as pc
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from cql.catalog.files import FileSource
+from cql.catalog.files.source import FileSource
 from cql.catalog.spark_files import DataFile, Files
 from cql.catalog.spark_read import read_batches
 from cql.errors import CatalogError

@@ -17,9 +17,9 @@ from runtimes import RUNTIMES, Settings, named
 
 import cql
 from cql.catalog import rows as rows_module
-from cql.catalog import text as text_module
-from cql.catalog.files import FileSource
-from cql.catalog.follow import FollowSource
+from cql.catalog.files import text as text_module
+from cql.catalog.files.follow import FollowSource
+from cql.catalog.files.source import FileSource
 from cql.catalog.iterables import IterableSource
 from cql.catalog.replay import ReplaySource
 from cql.catalog.sources import DeclaredSource, TableSource

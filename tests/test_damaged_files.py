@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cql.catalog.files import FileSource
-from cql.catalog.parquet_footer import row_groups
+from cql.catalog.files.parquet_footer import row_groups
+from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
 
 KINDS = ("parquet", "arrow", "orc", "csv", "json")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from catalog_tools import FakeClock, read
 
-from cql.catalog.file_list import list_files
-from cql.catalog.files import FileSource
-from cql.catalog.follow import FollowSource
+from cql.catalog.files.follow import FollowSource
+from cql.catalog.files.listing import list_files
+from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
 
 

@@ -14,8 +14,8 @@ import pytest
 from catalog_tools import FakeClock, check_replay, read
 
 import cql
-from cql.catalog.files import FileSource
-from cql.catalog.follow import FollowSource
+from cql.catalog.files.follow import FollowSource
+from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
 from cql.model import Field, Schema
 from cql.types import BIGINT, DOUBLE, STRING
@@ -230,7 +230,7 @@ def test_names_that_differ_in_case(tmp_path: Path) -> None:
 def test_many_files_are_looked_at_in_even_distances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cql.catalog.files.LOOKED_AT", 3)
+    monkeypatch.setattr("cql.catalog.files.source.LOOKED_AT", 3)
     values = [1, None, 2, None, 3.5]
     files = folder(tmp_path / "f", "csv", *[(["v", "k"], [{"v": v, "k": "x"}]) for v in values])
     source = FileSource({"path": files}, what="s")  # the first, the middle, the last

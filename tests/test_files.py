@@ -21,7 +21,7 @@ from catalog_tools import (
     write,
 )
 
-from cql.catalog.files import FileSource
+from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
 from cql.model import Field, Schema
 from cql.types import BIGINT, INT, STRING, TIMESTAMP

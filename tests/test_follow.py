@@ -11,7 +11,7 @@ from catalog_tools import (
     write,
 )
 
-from cql.catalog.follow import FollowSource
+from cql.catalog.files.follow import FollowSource
 from cql.errors import CatalogError
 from cql.model import Field, Schema
 from cql.types import BIGINT, INT, STRING

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from catalog_tools import FakeClock
 
-from cql.catalog import follow
-from cql.catalog.follow import FollowSource
+from cql.catalog.files import follow
+from cql.catalog.files.follow import FollowSource
 from cql.errors import CatalogError
 from cql.executor.protocols import Reader
 from cql.model import Field, Schema

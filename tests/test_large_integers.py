@@ -11,7 +11,7 @@ import pytest
 from catalog_tools import drain, read, rows_of
 
 import cql
-from cql.catalog.files import FileSource
+from cql.catalog.files.source import FileSource
 from cql.errors import BindError
 from cql.model import Field, Schema
 from cql.types import BIGINT, DOUBLE, STRING, DataType
@@ -74,8 +74,8 @@ def test_what_comes_after_the_sample(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with such numbers are bad ones then, and only they."""
-    monkeypatch.setattr("cql.catalog.files.SAMPLES", 64)
-    monkeypatch.setattr("cql.catalog.files.LEAST_SAMPLE", 64)
+    monkeypatch.setattr("cql.catalog.files.source.SAMPLES", 64)
+    monkeypatch.setattr("cql.catalog.files.source.LEAST_SAMPLE", 64)
     plain = ["1"] * 50
     for first, late, expected in (
         ("1.5", "9007199254740993", "column id: 9007199254740993 is no double"),

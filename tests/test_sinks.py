@@ -18,7 +18,7 @@ import pytest
 from catalog_tools import read
 
 from cql.catalog import sinks as sinks_module
-from cql.catalog.files import FileSource
+from cql.catalog.files.source import FileSource
 from cql.catalog.sinks import EXTENSIONS, FolderSink, MemorySink
 from cql.errors import CatalogError
 from cql.model import Field, Schema

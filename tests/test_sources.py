@@ -21,7 +21,7 @@ from catalog_tools import (
 )
 
 import cql
-from cql.catalog.files import FileSource
+from cql.catalog.files.source import FileSource
 from cql.catalog.local import source_of
 from cql.catalog.sources import ReaderSource, TableSource, as_table
 from cql.errors import BindError, CatalogError

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from cql.catalog.convert import SHORTEN, Column, TooLongError
-from cql.catalog.options import Options
-from cql.catalog.reading import guarded, named
-from cql.catalog.text import (
+from cql.catalog.files.reading import guarded, named
+from cql.catalog.files.text import (
     DECLARE,
     NO_ROW,
     TextFormat,
@@ -25,6 +24,7 @@ from cql.catalog.text import (
     misfit,
     single,
 )
+from cql.catalog.options import Options
 from cql.errors import CatalogError
 from cql.model import Field
 from cql.types import TIMESTAMP, DataType, Kind

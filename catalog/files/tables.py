@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cql.catalog.file_list import list_files
-from cql.catalog.files import FileSource
-from cql.catalog.formats import NAMES, format_of
+from cql.catalog.files.formats import NAMES, format_of
+from cql.catalog.files.listing import list_files
+from cql.catalog.files.source import FileSource
+from cql.catalog.files.writers import check_writable
 from cql.catalog.options import Options
 from cql.catalog.sinks import FolderSink, make_folder
-from cql.catalog.writers import check_writable
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink
 from cql.model import Schema

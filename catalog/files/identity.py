@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from cql.catalog.reading import guarded
+from cql.catalog.files.reading import guarded
 from cql.errors import CatalogError
 
 #: Bytes that a fingerprint is made from, at the head and before the place that was read to.

@@ -12,10 +12,8 @@ from functools import partial
 import pyarrow as pa
 
 from cql.catalog.convert import SHORTEN, Column, TooLongError, find_name
-from cql.catalog.options import Options
-from cql.catalog.reading import guarded, named
-from cql.catalog.rows import REFUSALS
-from cql.catalog.text import (
+from cql.catalog.files.reading import guarded, named
+from cql.catalog.files.text import (
     DAY,
     DECLARE,
     NO_ROW,
@@ -29,6 +27,8 @@ from cql.catalog.text import (
     single,
     times,
 )
+from cql.catalog.options import Options
+from cql.catalog.rows import REFUSALS
 from cql.errors import CatalogError
 from cql.model import Field
 from cql.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cql.catalog.convert import UNREADABLE, Column, article, check_digits
+from cql.catalog.files.reading import guarded, skipped, trusted
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, skipped, trusted
 from cql.catalog.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput

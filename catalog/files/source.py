@@ -26,14 +26,14 @@ from cql.catalog.convert import (
     read_schema,
     widens,
 )
-from cql.catalog.file_list import DataFile, list_files, partition_fields
-from cql.catalog.file_schema import drifted, merged, spread
-from cql.catalog.formats import Format, format_of, make_format
-from cql.catalog.json_lines import JsonFormat
+from cql.catalog.files.formats import Format, format_of, make_format
+from cql.catalog.files.json_lines import JsonFormat
+from cql.catalog.files.listing import DataFile, list_files, partition_fields
+from cql.catalog.files.reading import guarded
+from cql.catalog.files.schema import drifted, merged, spread
+from cql.catalog.files.text import TextFormat
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded
 from cql.catalog.rows import Rows
-from cql.catalog.text import TextFormat
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema

@@ -26,14 +26,14 @@ from typing import IO, Any
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
-from cql.catalog.csv_lines import CsvFormat, first_line
-from cql.catalog.file_identity import EMPTY, LeftFiles, check_read, fingerprint, replaced
-from cql.catalog.file_list import DataFile
-from cql.catalog.files import FileSource
+from cql.catalog.files.csv_lines import CsvFormat, first_line
+from cql.catalog.files.identity import EMPTY, LeftFiles, check_read, fingerprint, replaced
+from cql.catalog.files.listing import DataFile
+from cql.catalog.files.reading import guarded, too_short
+from cql.catalog.files.source import FileSource
+from cql.catalog.files.text import CHUNK, TextFormat, Wanted, lines_in
 from cql.catalog.options import Options
-from cql.catalog.reading import guarded, too_short
 from cql.catalog.rows import Rows, joined
-from cql.catalog.text import CHUNK, TextFormat, Wanted, lines_in
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
