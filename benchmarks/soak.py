@@ -31,7 +31,7 @@ from benchmarks import figure, harness, machine
 from benchmarks.figure import Check, Figure, slope
 from benchmarks.run import console_of_width
 from benchmarks.workloads import SECOND, T0
-from cql.catalog import iterables
+from cql.catalog.memory import iterables
 from cql.executor import compaction
 
 #: MB a minute after the warm-up.

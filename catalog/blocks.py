@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from cql.catalog.convert import Shaper, empty_batch
-from cql.catalog.rows import TOGETHER, Rows, joined, shape, shape_what_fits
+from cql.catalog.memory.rows import TOGETHER, Rows, joined, shape, shape_what_fits
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block, Offset
 

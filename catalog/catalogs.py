@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from cql.catalog.clock import Clock
 from cql.catalog.local import LocalCatalog, Name
+from cql.catalog.memory.clock import Clock
 from cql.executor.protocols import Sink
 from cql.model import Schema
 from cql.planner.nodes.catalog import Catalog, Relation, StreamDefinition

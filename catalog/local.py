@@ -14,17 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from cql.catalog.clock import Clock
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES
 from cql.catalog.files.source import FileSource
 from cql.catalog.files.tables import FileTable, FirstSink
-from cql.catalog.generator import RateSource
-from cql.catalog.iterables import IterableSource
+from cql.catalog.memory.clock import Clock
+from cql.catalog.memory.generator import RateSource
+from cql.catalog.memory.iterables import IterableSource
+from cql.catalog.memory.pushed import PushedSource
+from cql.catalog.memory.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.options import Options
-from cql.catalog.pushed import PushedSource
-from cql.catalog.replay import OWN_OPTIONS, ReplaySource
 from cql.catalog.sinks import MemorySink
 from cql.catalog.sources import (
     DatasetSource,

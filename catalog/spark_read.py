@@ -25,7 +25,7 @@ from pyspark.util import _create_local_socket
 from cql.catalog.convert import Shaper
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.reading import remedy
-from cql.catalog.rows import Rows, shape_what_fits
+from cql.catalog.memory.rows import Rows, shape_what_fits
 from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
 from cql.catalog.spark_files import DataFile, Files, frame_of
 from cql.catalog.spark_session import spark_call

@@ -24,7 +24,7 @@ from pyspark.errors import AnalysisException
 
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick
-from cql.catalog.rows import Rows
+from cql.catalog.memory.rows import Rows
 from cql.catalog.sources import read_once, row_piece
 from cql.catalog.spark_files import file_relation, frame_of, table_files
 from cql.catalog.spark_frame import SparkFrame

@@ -56,8 +56,8 @@ def peeked(data: Any, what: str) -> tuple[Any, Any]:
     its first item serves for the second."""
     if not issubclass(type(data), Iterator) or hasattr(data, "read_next_batch"):
         return data, data
-    from cql.catalog.iterables import guarded
-    from cql.catalog.punctuation import PutBack, first_rows
+    from cql.catalog.memory.iterables import guarded
+    from cql.catalog.memory.punctuation import PutBack, first_rows
 
     first = first_rows(guarded(data, what))
     return PutBack(first, data), first

@@ -10,7 +10,7 @@ from cql.errors import BindError, did_you_mean
 from cql.model import Punctuation
 
 if TYPE_CHECKING:
-    from cql.catalog.pushed import PushedSource
+    from cql.catalog.memory.pushed import PushedSource
     from cql.names import SessionCatalog
 
 

@@ -40,8 +40,9 @@ class FakeClock:
 @contextmanager
 def blocks_of_eight() -> Iterator[None]:
     """Blocks of 8 rows, and bad ones looked for in 4, so that every cut is met with little data."""
-    from cql.catalog import blocks, iterables, rows
+    from cql.catalog import blocks
     from cql.catalog.files import text
+    from cql.catalog.memory import iterables, rows
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (blocks, iterables):

@@ -16,12 +16,12 @@ from catalog_tools import FakeClock, check_replay, drain, rows_of
 from runtimes import RUNTIMES, Settings, named
 
 import cql
-from cql.catalog import rows as rows_module
 from cql.catalog.files import text as text_module
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.source import FileSource
-from cql.catalog.iterables import IterableSource
-from cql.catalog.replay import ReplaySource
+from cql.catalog.memory import rows as rows_module
+from cql.catalog.memory.iterables import IterableSource
+from cql.catalog.memory.replay import ReplaySource
 from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
 from cql.executor import bad_rows

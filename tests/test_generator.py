@@ -11,7 +11,7 @@ import pytest
 from catalog_tools import FakeClock, check_replay, drain, plain, read
 
 from cql.catalog import blocks as blocks_module
-from cql.catalog.generator import RateSource
+from cql.catalog.memory.generator import RateSource
 from cql.catalog.options import Options, parse_duration
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS

@@ -14,8 +14,8 @@ from catalog_tools import (
     read,
 )
 
-from cql.catalog import iterables as iterables_module
-from cql.catalog.iterables import IterableSource
+from cql.catalog.memory import iterables as iterables_module
+from cql.catalog.memory.iterables import IterableSource
 from cql.errors import CatalogError
 from cql.model import Field, Schema
 from cql.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal

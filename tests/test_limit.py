@@ -20,7 +20,7 @@ from test_cli import invoke
 from test_repl import Terminal
 
 import cql
-from cql.catalog import iterables
+from cql.catalog.memory import iterables
 from cql.errors import CqlError, PlanError, RunError
 from cql.query import Query
 from cql.repl.screen import Screen

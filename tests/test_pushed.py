@@ -14,7 +14,7 @@ import pytest
 from runtimes import RUNTIMES, apply, named
 
 import cql
-from cql.catalog.pushed import PushedSource, _Feed
+from cql.catalog.memory.pushed import PushedSource, _Feed
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.session import CqlWarning
 

@@ -13,7 +13,7 @@ from catalog_tools import (
 )
 
 import cql
-from cql.catalog.replay import ReplaySource
+from cql.catalog.memory.replay import ReplaySource
 from cql.catalog.sources import TableSource
 from cql.errors import CatalogError
 

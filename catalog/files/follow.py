@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
-from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.files.csv_lines import CsvFormat, first_line
 from cql.catalog.files.identity import EMPTY, LeftFiles, check_read, fingerprint, replaced
@@ -32,8 +31,9 @@ from cql.catalog.files.listing import DataFile
 from cql.catalog.files.reading import guarded, too_short
 from cql.catalog.files.source import FileSource
 from cql.catalog.files.text import CHUNK, TextFormat, Wanted, lines_in
+from cql.catalog.memory.clock import Clock, SystemClock
+from cql.catalog.memory.rows import Rows, joined
 from cql.catalog.options import Options
-from cql.catalog.rows import Rows, joined
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema

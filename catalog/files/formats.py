@@ -17,8 +17,8 @@ from cql.catalog.files.csv_lines import CsvFormat
 from cql.catalog.files.json_lines import JsonFormat
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.reading import guarded, named, skipped, too_short, trusted
+from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
-from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
 from cql.model import Field

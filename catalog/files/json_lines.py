@@ -27,8 +27,8 @@ from cql.catalog.files.text import (
     single,
     times,
 )
+from cql.catalog.memory.rows import REFUSALS
 from cql.catalog.options import Options
-from cql.catalog.rows import REFUSALS
 from cql.errors import CatalogError
 from cql.model import Field
 from cql.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind

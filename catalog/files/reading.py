@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from cql.catalog.rows import Rows
+from cql.catalog.memory.rows import Rows
 from cql.errors import CatalogError
 
 

@@ -32,8 +32,8 @@ from cql.catalog.files.listing import DataFile, list_files, partition_fields
 from cql.catalog.files.reading import guarded
 from cql.catalog.files.schema import drifted, merged, spread
 from cql.catalog.files.text import TextFormat
+from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
-from cql.catalog.rows import Rows
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cql.catalog.convert import UNREADABLE, Column, article, check_digits
 from cql.catalog.files.reading import guarded, skipped, trusted
+from cql.catalog.memory.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
 from cql.catalog.options import Options
-from cql.catalog.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput
 from cql.model import Field

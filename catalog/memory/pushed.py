@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, empty_batch, empty_columns, pick
-from cql.catalog.iterables import whole_rows
+from cql.catalog.memory.iterables import whole_rows
+from cql.catalog.memory.rows import Rows, joined
 from cql.catalog.options import Options
-from cql.catalog.rows import Rows, joined
 from cql.catalog.sinks import MemorySink
 from cql.errors import CatalogError
 from cql.executor.protocols import Mark, Offset, Reader

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
-from cql.catalog.clock import Clock, SystemClock
 from cql.catalog.convert import Shaper, empty_columns, fit, pick
+from cql.catalog.memory.clock import Clock, SystemClock
+from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
-from cql.catalog.rows import Rows
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Mark, Offset, Reader, Source
 from cql.model import Field, Schema

@@ -29,8 +29,8 @@ from cql.catalog.convert import (
     pick,
     read_schema,
 )
-from cql.catalog.punctuation import PutBack, first_rows, marks_of
-from cql.catalog.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, shape
+from cql.catalog.memory.punctuation import PutBack, first_rows, marks_of
+from cql.catalog.memory.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, shape
 from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
