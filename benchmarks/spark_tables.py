@@ -177,7 +177,7 @@ def _beside_spark(
     ratios: list[Ratio],
     limits: list[Limit],
 ) -> Benchmark:
-    from cql.catalog import spark_session
+    from cql.catalog.spark import session
 
     size = rows or FULL
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
@@ -188,7 +188,7 @@ def _beside_spark(
             tables[stream], answers = made.result()
     scratch = Path(tempfile.mkdtemp(prefix="cql-benchmark-"))
     own = spark is None
-    spark = spark_session.start(SETTINGS, scratch / "warehouse") if own else spark
+    spark = session.start(SETTINGS, scratch / "warehouse") if own else spark
     for stream, files in tables.items():
         spark.catalog.createTable(_source(stream), path=str(files), source="parquet")
     ours, theirs = _Ours(spark, work), _Streaming(spark, work, scratch)
@@ -199,7 +199,7 @@ def _beside_spark(
         for stream in tables:
             spark.catalog.dropTable(_source(stream))
         if own:
-            spark_session.stop()
+            session.stop()
         shutil.rmtree(scratch, ignore_errors=True)
 
     return Benchmark(

@@ -20,8 +20,8 @@ from cql.render import duration_text
 
 if TYPE_CHECKING:
     from cql.catalog.catalogs import Catalogs
-    from cql.catalog.spark_frame import BatchFrame
-    from cql.catalog.spark_stream import StreamingFrame
+    from cql.catalog.spark.frame import BatchFrame
+    from cql.catalog.spark.tables.stream import StreamingFrame
     from cql.model import Schema
     from cql.planner.nodes.catalog import Catalog, StreamSpec
 
@@ -227,7 +227,7 @@ def is_spark_frame(data: Any) -> bool:
 
 def over_frame(catalog: Catalogs, name: Name, frame: Any, *, replace: bool) -> Mapping[str, str]:
     """A table in memory with the rows of a Spark DataFrame; the columns that it lacks, and why."""
-    from cql.catalog.spark_frame import BatchFrame
+    from cql.catalog.spark.frame import BatchFrame
 
     what = f"table {'.'.join(name)}"
     if frame.isStreaming:
@@ -267,7 +267,7 @@ def _over_batch(
     replace: bool,
 ) -> None:
     """Over a DataFrame with an end."""
-    from cql.catalog.spark_frame import BatchFrame
+    from cql.catalog.spark.frame import BatchFrame
 
     what = f"stream {'.'.join(name)}"
     if bounded is False:
@@ -294,7 +294,7 @@ def _over_stream(
 ) -> None:
     """Over a streaming DataFrame; the option ``poll`` says how often Spark looks for more."""
     from cql.catalog.options import Options
-    from cql.catalog.spark_stream import POLL, StreamingFrame
+    from cql.catalog.spark.tables.stream import POLL, StreamingFrame
 
     what = f"stream {'.'.join(name)}"
     if bounded:

@@ -46,7 +46,8 @@ def main() -> None:
     """Runs the job and prints each step; the tables are made anew each time."""
     import cql
     from cql import render
-    from cql.catalog import demo, spark_session
+    from cql.catalog import demo
+    from cql.catalog.spark import session as spark_session
 
     console = render.console_for(sys.stdout)
     console.print("starting Spark …", style="dim")

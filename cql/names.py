@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from cql.catalog.catalogs import Catalogs
 from cql.catalog.files.tables import table_format
-from cql.catalog.known_tables import is_unknown
-from cql.catalog.known_tables import names as registered
+from cql.catalog.spark.known_tables import is_unknown
+from cql.catalog.spark.known_tables import names as registered
 from cql.errors import CatalogError
 from cql.model import Schema
 from cql.planner.nodes.catalog import Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:
-    from cql.catalog.spark_session import Session as SparkSession
+    from cql.catalog.spark.session import Session as SparkSession
     from cql.errors import Position
     from cql.executor.protocols import Sink
     from cql.planner.nodes.catalog import Catalog
@@ -98,14 +98,14 @@ class SessionCatalog(Catalogs):
 
     def use(self, name: Name, pos: Position | None) -> str:
         """Makes a database of Spark the one of names without a database; its full name."""
-        from cql.catalog import spark_databases
+        from cql.catalog.spark import databases as spark_databases
 
         with spark_databases.at(pos):
             return spark_databases.use(self._session("USE"), name)
 
     def databases(self, catalog: Name | None, pos: Position | None) -> list[str]:
         """Spark's databases; none where no Spark runs and none has to be started."""
-        from cql.catalog import spark_databases
+        from cql.catalog.spark import databases as spark_databases
 
         if catalog is None and not self.spark_runs:
             return []
@@ -114,13 +114,13 @@ class SessionCatalog(Catalogs):
 
     def tables_in(self, database: Name, pos: Position | None) -> list[Name]:
         """The full names of the tables, views and streams of one database."""
-        from cql.catalog import spark_databases
+        from cql.catalog.spark import databases as spark_databases
 
         with spark_databases.at(pos):
             return spark_databases.tables(self._session("SHOW TABLES IN"), database)
 
     def _session(self, statement: str) -> SparkSession:
-        from cql.catalog.spark import SparkCatalog
+        from cql.catalog.spark.catalog import SparkCatalog
 
         found = self.spark
         if not isinstance(found, SparkCatalog):
@@ -148,9 +148,9 @@ class SessionCatalog(Catalogs):
             return
         _sharing.discard(self)
         if self.spark_started and not any(other.spark_started for other in _sharing):
-            from cql.catalog import spark_session
+            from cql.catalog.spark import session
 
-            spark_session.stop()
+            session.stop()
 
     def check_files(self, name: Name, files: TableFiles, pos: Position | None) -> None:
         """CatalogError unless ``name`` can be a table of files, which are of this session: Spark
@@ -200,7 +200,7 @@ def _starter(spark: Any) -> Callable[[], Catalog] | None:
         return None
 
     def start() -> Catalog:
-        from cql.catalog.spark import SparkCatalog
+        from cql.catalog.spark.catalog import SparkCatalog
 
         catalog: Catalog = SparkCatalog(spark)
         return catalog

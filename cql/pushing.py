@@ -33,7 +33,7 @@ class Pushing(ABC):
         self._check_open()
         source, what = self._pushed(name), f"rows for {name}"
         if is_spark_frame(rows):
-            from cql.catalog.spark_frame import BatchFrame
+            from cql.catalog.spark.frame import BatchFrame
 
             rows = BatchFrame(rows, what).table()
         return source.push(as_columns(rows, what), timeout)

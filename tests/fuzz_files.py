@@ -28,8 +28,8 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from cql.catalog.files.source import FileSource
-from cql.catalog.spark_files import DataFile, Files
-from cql.catalog.spark_read import read_batches
+from cql.catalog.spark.tables.files import DataFile, Files
+from cql.catalog.spark.tables.read import read_batches
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS
 

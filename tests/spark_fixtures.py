@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from cql.catalog import spark_session
+    from cql.catalog.spark import session as spark_session
 
     warehouse = tmp_path_factory.mktemp("warehouse with space%20")
     session = spark_session.start(warehouse=warehouse)

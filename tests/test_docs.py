@@ -91,7 +91,7 @@ def test_every_golden_has_its_page() -> None:
 def test_spark_snippets(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # The session of the snippet is "the last one" on Spark; the other tests go on with it.
-    monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: None)
+    monkeypatch.setattr("cql.catalog.spark.session.stop", lambda: None)
     runner = Runner(page)
     try:
         for block in page.blocks:

@@ -20,7 +20,7 @@ import atexit, os, signal, sys, threading
 import pyarrow as pa
 import cql
 from cql import apart
-from cql.catalog import spark_session
+from cql.catalog.spark import session as spark_session
 
 ROWS, TEXT = 2000, "SELECT ts, v FROM s WHERE v >= 0"
 forked = threading.Event()

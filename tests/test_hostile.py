@@ -100,8 +100,8 @@ def test_kernels_import_only_the_library(found: dict[str, Any]) -> None:
 FORBIDDEN = {"eval", "exec", "compile", "__import__"}
 #: Who starts a Java or loads a kernel: (file, called name).
 ALLOWED = {
-    ("catalog/java.py", "run"),
-    ("catalog/spark_session.py", "Popen"),
+    ("catalog/spark/java.py", "run"),
+    ("catalog/spark/session.py", "Popen"),
     ("executor/codegen.py", "exec_module"),
     ("executor/compiler_process.py", "Popen"),
     ("cql/functions.py", "exec_module"),  # a file of functions that the user names
@@ -134,7 +134,7 @@ def test_the_engine_never_evaluates() -> None:
             case ast.Attribute(attr="selectExpr" | "expr"):
                 raise AssertionError(f"{file} sends text to Spark")
             case ast.Attribute(value=ast.Name(id="session" | "spark"), attr="sql"):
-                assert file in ("catalog/spark_sql.py", "cql/demo.py"), file
+                assert file in ("catalog/spark/quoting.py", "cql/demo.py"), file
 
 
 # --------------------------------------------------------------------------- Spark

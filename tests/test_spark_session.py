@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from cql.catalog import registry, spark_meta, spark_session, spark_sql, spark_table
-from cql.catalog.spark_files import escaped
-from cql.catalog.spark_table import Table
+from cql.catalog.spark import metadata, quoting, registry, session
+from cql.catalog.spark.tables import table
+from cql.catalog.spark.tables.files import escaped
+from cql.catalog.spark.tables.table import Table
 from cql.errors import CatalogError
 
 ROOT = Path(__file__).parent.parent
@@ -77,8 +78,8 @@ def test_a_machine_without_java_and_a_lost_jvm(tmp_path: Path) -> None:
     done = run_python(
         """
         import os, shutil, signal
-        from cql.catalog import spark_session as s
-        from cql.catalog.spark_stream import StreamingFrame
+        from cql.catalog.spark import session as s
+        from cql.catalog.spark.tables.stream import StreamingFrame
         from cql.errors import CatalogError
         assert shutil.which("java") is None and "JAVA_HOME" not in os.environ
         session = s.start()
@@ -143,7 +144,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_behind(tmp_path: Path) -
         """
         import warnings
         warnings.simplefilter("ignore", ResourceWarning)  # pyspark drops the pipe of a dead JVM
-        from cql.catalog import spark_session as s
+        from cql.catalog.spark import session as s
         from cql.errors import CatalogError
         try:
             s.start({"spark.driver.extraJavaOptions": "-XX:MaxRAM=nonsense"})
@@ -168,10 +169,10 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         from pathlib import Path
         import cql
         import pyarrow as pa
-        from cql.catalog import java, registry, spark_meta, spark_session as s
-        from cql.catalog.spark_files import table_files
-        from cql.catalog.spark_read import read_batches
-        from cql.catalog.spark_write import EpochWriter
+        from cql.catalog.spark import java, registry, metadata, session as s
+        from cql.catalog.spark.tables.files import table_files
+        from cql.catalog.spark.tables.read import read_batches
+        from cql.catalog.spark.tables.write import EpochWriter
         from cql.errors import CatalogError
         os.environ["JAVA_HOME"] = str(java.java_home())
         warnings.simplefilter("ignore")
@@ -183,8 +184,8 @@ def test_a_session_of_the_user_is_used_and_left_alone(tmp_path: Path) -> None:
         with EpochWriter(own, "t", pa.schema([("k", pa.int64())]), create=True) as writer:
             writer.write(pa.record_batch({"k": [1, 2]}))
             writer.commit()
-        spark_meta.set_properties(own, "t", {"cql.a": "b"})
-        assert spark_meta.get_properties(own, "t") == {"cql.a": "b"}
+        metadata.set_properties(own, "t", {"cql.a": "b"})
+        assert metadata.get_properties(own, "t") == {"cql.a": "b"}
         assert own.sql("select sum(k) from t").collect()[0][0] == 3
         assert [x.batch["k"].to_pylist() for x in read_batches(table_files(own, "t"))] == [[1, 2]]
         cql.connect(spark=own).sql("CREATE STREAM s FROM TABLE t ORDERED BY k")
@@ -215,8 +216,9 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
         from pathlib import Path
         import cql
         import pyarrow as pa
-        from cql.catalog import registry, spark_files, spark_meta, spark_session as s
-        from cql.catalog.spark_write import EpochWriter
+        from cql.catalog.spark import registry, metadata, session as s
+        from cql.catalog.spark.tables import files as spark_files
+        from cql.catalog.spark.tables.write import EpochWriter
         session = s.start(warehouse=Path("../wh").resolve())
         step = STEP
         if step == 1:
@@ -224,7 +226,7 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
             with EpochWriter(session, "shop.orders", pa.schema([("k", pa.int64())]), True) as w:
                 w.write(pa.record_batch({"k": [1, 2, 3]}))
                 w.commit()
-            spark_meta.set_properties(session, "shop.orders", {"cql.stream": "it's ${env:HOME}"})
+            metadata.set_properties(session, "shop.orders", {"cql.stream": "it's ${env:HOME}"})
             both = session.range(4).withColumnRenamed("id", "p")
             both.withColumn("v", both.p).write.partitionBy("p").saveAsTable("other")
             registry.record(session, "other")
@@ -233,7 +235,7 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
         else:
             assert not session.catalog.databaseExists("shop")
             assert registry.names(session) == ["default.other", "shop.orders"]
-            assert spark_meta.get_properties(session, "shop.orders") == {
+            assert metadata.get_properties(session, "shop.orders") == {
                 "cql.stream": "it's ${env:HOME}"
             }
             assert sorted(r.k for r in session.sql("select * from shop.orders").collect()) == [
@@ -261,8 +263,8 @@ def test_the_tables_of_an_earlier_process_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_one_session_serves_all(spark: Any) -> None:
-    assert spark_session.start() is spark
-    assert spark_session.is_own(spark)
+    assert session.start() is spark
+    assert session.is_own(spark)
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
@@ -272,47 +274,47 @@ def test_one_session_serves_all(spark: Any) -> None:
 def test_settings_are_set_or_must_agree(spark: Any) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     try:
-        spark_session.start({"spark.sql.shuffle.partitions": "7"})
+        session.start({"spark.sql.shuffle.partitions": "7"})
         assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
-    spark_session.start({"spark.ui.enabled": "false"})
+    session.start({"spark.ui.enabled": "false"})
     with pytest.raises(CatalogError, match=r"spark\.driver\.memory is '2g'"):
-        spark_session.start({"spark.driver.memory": "3g"})
+        session.start({"spark.driver.memory": "3g"})
     with pytest.raises(CatalogError, match="has its warehouse in"):
-        spark_session.start(warehouse=Path("elsewhere"))
+        session.start(warehouse=Path("elsewhere"))
 
 
 @pytest.mark.spark
 def test_errors_of_spark_become_ours(spark: Any) -> None:
     with (
         pytest.raises(CatalogError, match=r"while reading it: \[TABLE_OR_VIEW_NOT_FOUND\]"),
-        spark_session.spark_call(spark, "reading it"),
+        session.spark_call(spark, "reading it"),
     ):
         spark.table("nowhere")
-    with pytest.raises(ZeroDivisionError), spark_session.spark_call(spark, "computing"):
+    with pytest.raises(ZeroDivisionError), session.spark_call(spark, "computing"):
         _ = 1 // 0
 
 
 def test_names_are_split_by_dots_outside_backticks() -> None:
-    parts = spark_sql.name_parts
+    parts = quoting.name_parts
     assert parts("t") == ("t",)
     assert parts("a.b.c") == ("a", "b", "c")
     assert parts("a.`b.``c`.d e; f") == ("a", "b.`c", "d e; f")
     assert parts(["x.y", "z"]) == ("x.y", "z")
-    assert spark_sql.quoted("a.`b.``c`") == "`a`.`b.``c`"
+    assert quoting.quoted("a.`b.``c`") == "`a`.`b.``c`"
     for wrong in ("", "a.", ".a", "a..b", "a.b.c.d", "`a", "`a`b", "a\nb", "a\0b", "``"):
         with pytest.raises(CatalogError):
             parts(wrong)
 
 
 def test_literals_keep_every_character_inside_the_quotes() -> None:
-    assert spark_sql.literal(None) == "NULL"
-    assert spark_sql.literal("plain ☃") == "'plain ☃'"
-    assert spark_sql.literal("'\"\\") == "'\\'\\\"\\\\'"
-    assert spark_sql.literal("${env:HOME}\n") == "'\\u0024{env:HOME}\\u000a'"
+    assert quoting.literal(None) == "NULL"
+    assert quoting.literal("plain ☃") == "'plain ☃'"
+    assert quoting.literal("'\"\\") == "'\\'\\\"\\\\'"
+    assert quoting.literal("${env:HOME}\n") == "'\\u0024{env:HOME}\\u000a'"
     with pytest.raises(CatalogError):
-        spark_sql.literal("a\0b")
+        quoting.literal("a\0b")
 
 
 @pytest.mark.spark
@@ -323,10 +325,10 @@ def test_hostile_partition_values_stay_values(spark: Any, tmp_path: Path, text: 
     name = ("spark_catalog", "default", "hostile_partitions")
     folder = tmp_path / "data"
     folder.mkdir()
-    spark_table.create(spark, Table(name, schema, "parquet", str(folder), ("p",)))
+    table.create(spark, Table(name, schema, "parquet", str(folder), ("p",)))
     try:
-        add = spark_sql.Template.ADD_PARTITIONS
-        spark_sql.run(spark, add, table=name, partitions=[{"p": text}, {"p": None}])
+        add = quoting.Template.ADD_PARTITIONS
+        quoting.run(spark, add, table=name, partitions=[{"p": text}, {"p": None}])
         listed = {p.partition for p in spark.catalog.listPartitions("hostile_partitions")}
         assert listed == {"p=" + escaped(text), "p=__HIVE_DEFAULT_PARTITION__"}
         assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
@@ -344,12 +346,12 @@ def test_hostile_table_names_stay_names(spark: Any, name: str) -> None:
             continue
         assert not registry.ensure(spark, given)
         with pytest.raises(CatalogError, match="there is no table"):
-            spark_meta.get_properties(spark, given)
-    add = spark_sql.Template.ADD_PARTITIONS
+            metadata.get_properties(spark, given)
+    add = quoting.Template.ADD_PARTITIONS
     with pytest.raises(CatalogError):
-        spark_sql.run(spark, add, table=(name,), partitions=[{name: name}])
+        quoting.run(spark, add, table=(name,), partitions=[{name: name}])
     assert spark.table("canary").count() == 1
-    assert (spark_session.warehouse_of(spark) / "canary").is_dir()
+    assert (session.warehouse_of(spark) / "canary").is_dir()
 
 
 @pytest.mark.spark
@@ -358,21 +360,21 @@ def test_hostile_property_values_come_back_as_they_are(spark: Any) -> None:
     properties = {f"cql.{i}.{text}": text for i, text in enumerate(HOSTILE)}
     properties["cql.password.token"] = "not redacted"
     properties["cql.lines"] = "a\n\tb"
-    spark_meta.set_properties(spark, "canary", properties)
-    assert spark_meta.get_properties(spark, "default.canary") == properties
-    spark_meta.set_properties(spark, "CANARY", dict.fromkeys(properties))
-    assert spark_meta.get_properties(spark, "canary") == {}
+    metadata.set_properties(spark, "canary", properties)
+    assert metadata.get_properties(spark, "default.canary") == properties
+    metadata.set_properties(spark, "CANARY", dict.fromkeys(properties))
+    assert metadata.get_properties(spark, "canary") == {}
     assert spark.table("canary").count() == 1
     with pytest.raises(CatalogError, match="no property of ours"):
-        spark_meta.set_properties(spark, "canary", {"location": "/elsewhere"})
+        metadata.set_properties(spark, "canary", {"location": "/elsewhere"})
 
 
 @pytest.mark.spark
 def test_temporary_views_have_no_properties(spark: Any) -> None:
     spark.range(1).createOrReplaceTempView("passing")
-    assert spark_meta.get_properties(spark, "passing") == {}
+    assert metadata.get_properties(spark, "passing") == {}
     with pytest.raises(CatalogError, match="temporary view"):
-        spark_meta.set_properties(spark, "passing", {"cql.x": "1"})
+        metadata.set_properties(spark, "passing", {"cql.x": "1"})
 
 
 @pytest.mark.spark
@@ -385,12 +387,12 @@ def test_folder_names_are_escaped_as_spark_does(spark: Any) -> None:
 @pytest.mark.spark
 def test_only_fixed_statements_may_be_sent(spark: Any) -> None:
     with pytest.raises(CatalogError, match="only the fixed statements"):
-        spark_sql.run(spark, "DROP TABLE {table}", table="canary")
+        quoting.run(spark, "DROP TABLE {table}", table="canary")
 
 
 @pytest.mark.spark
 def test_a_damaged_registry_entry_is_named(spark: Any) -> None:
-    file = spark_session.warehouse_of(spark) / registry.FOLDER / "default.damaged.json"
+    file = session.warehouse_of(spark) / registry.FOLDER / "default.damaged.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"format": 99}), encoding="utf-8")
     try:
@@ -401,11 +403,11 @@ def test_a_damaged_registry_entry_is_named(spark: Any) -> None:
 
 
 def test_no_other_module_sends_text_to_spark() -> None:
-    """``sql``, ``expr`` and their like parse text; only ``spark_sql.run`` may call one of them."""
+    """``sql``, ``expr`` and their like parse text; only ``quoting.run`` may call one of them."""
     parsing = {"sql", "expr", "selectExpr", "filter", "where"}
     found: list[tuple[str, str, str]] = []
     for folder in ("cql", "catalog", "planner", "executor"):
-        for file in sorted((ROOT / folder).glob("*.py")):
+        for file in sorted((ROOT / folder).rglob("*.py")):
             text = file.read_text(encoding="utf-8")
             if "pyspark" not in text:
                 continue  # sqlglot's nodes have a method sql too
@@ -415,7 +417,7 @@ def test_no_other_module_sends_text_to_spark() -> None:
                         continue
                     found.append((file.name, node.func.attr, ast.unparse(node)))
     assert [call for call in found if call[1] in ("sql", "expr", "selectExpr")] == [
-        ("spark_sql.py", "sql", "session.sql(statement)")
+        ("quoting.py", "sql", "session.sql(statement)")
     ]
     # These two take columns or text: ours are built from columns.
     assert all("path.isin(" in call for _, name, call in found if name in ("filter", "where"))

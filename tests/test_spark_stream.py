@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import cql
-from cql.catalog import spark_meta, spark_session
-from cql.catalog.spark_stream import _StreamFeed
+from cql.catalog.spark import metadata
+from cql.catalog.spark import session as spark_session
+from cql.catalog.spark.tables.stream import _StreamFeed
 from cql.errors import BindError, CatalogError
 from cql.executor.protocols import Reader, Source
 from cql.query import Query
@@ -209,7 +210,7 @@ def test_a_stream_lives_with_its_table(session: Session, spark: Any) -> None:
     try:
         session.sql("CREATE STREAM sold FROM TABLE grows ORDERED BY ts")
         session.sql("CREATE OR REPLACE STREAM sold FROM TABLE shop.orders ORDERED BY ts")
-        assert "cql.stream.sold" not in spark_meta.get_properties(spark, "grows")
+        assert "cql.stream.sold" not in metadata.get_properties(spark, "grows")
         with cql.connect(spark=spark) as other:
             shown = other.sql("SHOW STREAMS LIKE '%sold'").to_arrow()
             assert shown["stream"].to_pylist() == ["shop.sold"]
@@ -217,10 +218,10 @@ def test_a_stream_lives_with_its_table(session: Session, spark: Any) -> None:
             assert select(other, "SELECT v FROM shop.sold").bounded
             with pytest.raises(CatalogError, match=r"stream default.x would not be in the data"):
                 other.sql("CREATE STREAM default.x FROM TABLE shop.orders ORDERED BY ts")
-            spark_meta.set_properties(spark, "shop.orders", {"cql.stream.sold": "{}"})
+            metadata.set_properties(spark, "shop.orders", {"cql.stream.sold": "{}"})
             with pytest.raises(CatalogError, match=r"says of stream shop\.sold cannot be read"):
                 other.sql("SELECT v FROM shop.sold")
             other.sql("DROP STREAM shop.sold")
-            assert spark_meta.get_properties(spark, "shop.orders") == {}
+            assert metadata.get_properties(spark, "shop.orders") == {}
     finally:
         session.sql("DROP TABLE shop.orders")

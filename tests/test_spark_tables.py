@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.catalog import spark_table
-from cql.catalog.spark_write import EpochWriter
+from cql.catalog.spark.tables import table
+from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import BindError, CatalogError
 
 pytestmark = pytest.mark.spark
@@ -167,7 +167,7 @@ def test_a_table_that_is_dropped_under_an_insert_stays_dropped(
     else:
         by = "PARTITIONED BY (p)" if kind == "partitioned" else ""
         spark.sql(f"CREATE TABLE going (v BIGINT, p BIGINT) USING parquet {by}")
-    folder = spark_table.local_path(spark_table.load(spark, "going").location)
+    folder = table.local_path(table.load(spark, "going").location)
     assert folder is not None
     writer = EpochWriter(spark, "going", rows.schema)
     writer.write(rows)
@@ -194,7 +194,7 @@ def test_a_table_that_is_dropped_while_rows_are_published_leaves_nothing(
 ) -> None:
     rows = pa.record_batch({"v": [1, 2], "p": [1, 2]})
     spark.sql("CREATE TABLE racing (v BIGINT, p BIGINT) USING parquet PARTITIONED BY (p)")
-    folder = spark_table.local_path(spark_table.load(spark, "racing").location)
+    folder = table.local_path(table.load(spark, "racing").location)
     assert folder is not None
     writer = EpochWriter(spark, "racing", rows.schema)
     writer.write(rows)
@@ -253,7 +253,7 @@ def test_streams_survive_that_their_table_is_made_anew(spark: Any) -> None:
         assert other.sql(count.format("anew_v")).to_arrow().to_pylist() == [{"n": 4}]
     write(6)
     assert "anew_s" in str(session.sql("SHOW STREAMS").rows)
-    assert "cql.stream.anew_s" in spark_table.load(spark, "anew").properties
+    assert "cql.stream.anew_s" in table.load(spark, "anew").properties
     frame = spark.sql("SELECT 1 AS other")
     frame.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable("anew")
     with pytest.raises(CatalogError, match=r"was altered or made anew: .*no column ts"):
@@ -323,7 +323,8 @@ def test_databases_of_the_session_are_shown_and_used(spark: Any) -> None:
 
 
 def test_an_unknown_or_hostile_name_starts_no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cql.catalog import known_tables, spark_session
+    from cql.catalog.spark import known_tables
+    from cql.catalog.spark import session as spark_session
 
     def start(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")

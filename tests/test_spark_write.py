@@ -29,11 +29,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from cql.catalog import registry, spark_session, spark_staging, spark_table
-from cql.catalog.spark_files import table_files
-from cql.catalog.spark_read import read_batches
-from cql.catalog.spark_table import Table
-from cql.catalog.spark_write import EpochWriter
+from cql.catalog.spark import registry, session
+from cql.catalog.spark.tables import staging, table
+from cql.catalog.spark.tables.files import table_files
+from cql.catalog.spark.tables.read import read_batches
+from cql.catalog.spark.tables.table import Table
+from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 
 ROOT = Path(__file__).parent.parent
@@ -61,9 +62,9 @@ def keys(spark: Any, name: str) -> list[int]:
 
 
 def folder_of(spark: Any, name: str) -> Path:
-    location = spark_table.load(spark, name).location
+    location = table.load(spark, name).location
     assert location is not None
-    path = spark_table.local_path(location)
+    path = table.local_path(location)
     assert path is not None
     return path
 
@@ -77,7 +78,7 @@ def make(spark: Any, name: str, schema: StructType, folder: Path, **more: Any) -
     partitions = tuple(more.pop("partitions", ()))
     provider = more.pop("provider", "parquet")
     full = ("spark_catalog", "default", name)
-    spark_table.create(spark, Table(full, schema, provider, str(folder), partitions, more))
+    table.create(spark, Table(full, schema, provider, str(folder), partitions, more))
     return name
 
 
@@ -369,7 +370,7 @@ def test_tables_that_cannot_take_streams(spark: Any, name: str, tmp_path: Path) 
 @pytest.mark.parametrize("bad", ["x; DROP TABLE canary", "x`y", "../up", "a b", "${env:HOME}"])
 def test_hostile_names_create_nothing(spark: Any, bad: str) -> None:
     spark.range(1).write.mode("overwrite").saveAsTable("canary")
-    warehouse = spark_session.warehouse_of(spark)
+    warehouse = session.warehouse_of(spark)
     before = sorted(warehouse.parent.iterdir())
     with pytest.raises(CatalogError):
         EpochWriter(spark, (bad,), KEYS, create=True)
@@ -399,7 +400,7 @@ def test_a_table_needs_a_database_that_is_there(spark: Any) -> None:
 
 @pytest.mark.spark
 def test_a_folder_in_the_way_is_named(spark: Any, name: str) -> None:
-    folder = spark_session.warehouse_of(spark) / name
+    folder = session.warehouse_of(spark) / name
     folder.mkdir()
     (folder / "something").touch()
     with pytest.raises(CatalogError, match="has files in it"):
@@ -474,7 +475,7 @@ CRASH = """
     from pathlib import Path
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from cql.catalog import spark_staging
+    from cql.catalog.spark.tables import staging as spark_staging
 
     folder, when = Path(sys.argv[1]), sys.argv[2]
     staging = spark_staging.Staging("t", folder)
@@ -530,7 +531,7 @@ def test_renames_that_fail_are_made_up_later(
         raise PermissionError(13, "Permission denied", "somewhere")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spark_staging.os, "rename", refuse)
+        patch.setattr(staging.os, "rename", refuse)
         with pytest.raises(CatalogError, match="may not write"):
             writer.commit()
     assert keys(spark, name) == []

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from cql.catalog import registry, spark_table
+from cql.catalog.spark import registry
+from cql.catalog.spark.tables import table
 from cql.errors import CatalogError
 
 PREFIX = "cql."
@@ -15,10 +16,10 @@ PREFIX = "cql."
 def get_properties(session: SparkSession, name: str | Sequence[str]) -> dict[str, str]:
     """The ``cql.*`` properties of a table, keys with the prefix; none for a temporary view."""
     if not registry.ensure(session, name):
-        raise spark_table.missing(session, name, registry.names(session))
-    if spark_table.is_temporary(session, name):
+        raise table.missing(session, name, registry.names(session))
+    if table.is_temporary(session, name):
         return {}
-    found = spark_table.load(session, name).properties
+    found = table.load(session, name).properties
     return {key: found[key] for key in sorted(found) if key.startswith(PREFIX)}
 
 
@@ -32,12 +33,12 @@ def set_properties(
                 f"{key!r} is no property of ours", hint=f"our properties start with {PREFIX!r}"
             )
     if not registry.ensure(session, name):
-        raise spark_table.missing(session, name, registry.names(session))
-    if spark_table.is_temporary(session, name):
+        raise table.missing(session, name, registry.names(session))
+    if table.is_temporary(session, name):
         raise CatalogError(
             f"{name} is a temporary view, which has no properties",
             hint="declare the stream over a table or a permanent view",
         )
     if properties:
-        spark_table.alter_properties(session, name, properties)
+        table.alter_properties(session, name, properties)
         registry.record(session, name)

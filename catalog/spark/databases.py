@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from cql.catalog.spark_session import Session, spark_call
-from cql.catalog.spark_sql import quoted
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.session import Session, spark_call
 from cql.errors import CatalogError, CqlError, Position, did_you_mean
 
 Name = tuple[str, ...]

@@ -25,9 +25,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from cql.catalog import registry, spark_defaults, spark_partition, spark_sql, spark_table
-from cql.catalog.spark_columns import find_column, limited, nulls, widens
-from cql.catalog.spark_files import (
+from cql.catalog.spark import quoting, registry
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.session import spark_call
+from cql.catalog.spark.tables import defaults as spark_defaults
+from cql.catalog.spark.tables import partition
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.columns import find_column, limited, nulls, widens
+from cql.catalog.spark.tables.files import (
     PartitionValue,
     file_index,
     file_relation,
@@ -35,11 +40,9 @@ from cql.catalog.spark_files import (
     list_partitions,
     partition_schema,
 )
-from cql.catalog.spark_session import spark_call
-from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_staging import Staging, explained, gone, sync_folder
-from cql.catalog.spark_table import Table
-from cql.catalog.spark_types import to_arrow, to_spark
+from cql.catalog.spark.tables.staging import Staging, explained, gone, sync_folder
+from cql.catalog.spark.tables.table import Table
+from cql.catalog.spark.tables.types import to_arrow, to_spark
 from cql.errors import CatalogError, did_you_mean
 
 RECURSIVE = "recursiveFileLookup"
@@ -157,7 +160,7 @@ class EpochWriter:
             with explained(self._table, self._target.folder):
                 columns = self._target.partition_columns
                 if columns:
-                    for values, part in spark_partition.split(rows, columns):
+                    for values, part in partition.split(rows, columns):
                         self._append(values, part)
                 else:
                     self._append((), rows)
@@ -185,9 +188,7 @@ class EpochWriter:
                 with explained(self._table, folder):
                     sync_folder(folder)
             specs = [
-                spark_partition.specification(
-                    self._target.partition_columns, values, self._target.schema
-                )
+                partition.specification(self._target.partition_columns, values, self._target.schema)
                 for values in folders
             ]
             committed, new = self._staging.commit(epoch, moves, specs)
@@ -368,10 +369,8 @@ class EpochWriter:
         for at, (values, path) in enumerate(self._done):
             folder = target.partitions.get(values) or new.get(values)
             if folder is None:
-                spec = spark_partition.specification(
-                    target.partition_columns, values, target.schema
-                )
-                folder = target.folder / spark_partition.folder_name(spec)
+                spec = partition.specification(target.partition_columns, values, target.schema)
+                folder = target.folder / partition.folder_name(spec)
                 new[values] = folder
             elif folder.exists() and os.stat(folder).st_dev != device:
                 raise CatalogError(
@@ -391,9 +390,9 @@ class EpochWriter:
     def _enter_partitions(self, specs: Sequence[Mapping[str, str | None]]) -> None:
         if self._target.managed:
             for at in range(0, len(specs), _SPECS):
-                spark_sql.run(
+                quoting.run(
                     self._session,
-                    spark_sql.Template.ADD_PARTITIONS,
+                    quoting.Template.ADD_PARTITIONS,
                     table=self._name,
                     partitions=specs[at : at + _SPECS],
                 )
@@ -475,7 +474,7 @@ def _target(session: SparkSession, name: str | Sequence[str], table: str) -> _Ta
         for column in entry.partition_columns
         if (found := find_column(column, schema.names, case_sensitive)) is not None
     )
-    spark_partition.check_columns(schema, partition_columns, table)
+    partition.check_columns(schema, partition_columns, table)
     if zone != "UTC" and any(
         getattr(schema.field(column).type, "tz", None) for column in partition_columns
     ):

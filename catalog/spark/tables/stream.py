@@ -26,12 +26,12 @@ from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.memory.rows import Rows
 from cql.catalog.sources import read_once, row_piece
-from cql.catalog.spark_files import file_relation, frame_of, table_files
-from cql.catalog.spark_frame import SparkFrame
-from cql.catalog.spark_read import read_batches, rows_through_spark
-from cql.catalog.spark_session import Session, spark_call
-from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_table import exists, full_name
+from cql.catalog.spark.frame import SparkFrame
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.session import Session, spark_call
+from cql.catalog.spark.tables.files import file_relation, frame_of, table_files
+from cql.catalog.spark.tables.read import read_batches, rows_through_spark
+from cql.catalog.spark.tables.table import exists, full_name
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field

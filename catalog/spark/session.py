@@ -32,8 +32,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from cql.catalog import known_tables
-from cql.catalog.java import java_home
+from cql.catalog.spark import known_tables
+from cql.catalog.spark.java import java_home
 from cql.errors import CatalogError
 
 _LOGS_KEPT = 10

@@ -2,7 +2,7 @@
 is declared over a table is kept in that table's properties, for every session that shares it.
 
 A stream ``s`` over a table is the property ``cql.stream.s`` of the table: its clauses as JSON. It
-survives that the table is overwritten or its view replaced (``spark_declared``).
+survives that the table is overwritten or its view replaced (``catalog.spark.declared``).
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cql import types
-from cql.catalog import (
-    registry,
-    spark_declared,
-    spark_defaults,
-    spark_meta,
-    spark_session,
-    spark_stream,
-    spark_table,
-)
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
 from cql.catalog.prefetch import Prefetch
-from cql.catalog.spark_declared import STREAM
-from cql.catalog.spark_files import Files, frame_of, table_files, table_schema
-from cql.catalog.spark_read import Slice, SliceReader, query_batches, read_batches
-from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_table import Table
-from cql.catalog.spark_types import usable_columns
-from cql.catalog.spark_write import EpochWriter
+from cql.catalog.spark import declared as spark_declared
+from cql.catalog.spark import metadata, registry
+from cql.catalog.spark import session as spark_session
+from cql.catalog.spark.declared import STREAM
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.tables import defaults
+from cql.catalog.spark.tables import stream as spark_stream
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.files import Files, frame_of, table_files, table_schema
+from cql.catalog.spark.tables.read import Slice, SliceReader, query_batches, read_batches
+from cql.catalog.spark.tables.table import Table
+from cql.catalog.spark.tables.types import usable_columns
+from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
 from cql.model import Field, Schema
@@ -118,8 +115,8 @@ class SparkCatalog:
         key = STREAM + name[-1].lower()
         text = json.dumps({"follow": follow, **_to_json(definition)}, sort_keys=True)
         for old in {t for t, _ in self._declared(session, name)} - {over}:
-            spark_meta.set_properties(session, old, {key: None})
-        spark_meta.set_properties(session, table, {key: text})
+            metadata.set_properties(session, old, {key: None})
+        metadata.set_properties(session, table, {key: text})
         spark_declared.remember(session, full, spark_table.load(session, table), key, text)
 
     def drop(self, name: Name, kind: str) -> bool:
@@ -133,7 +130,7 @@ class SparkCatalog:
         declared = [table for table, _ in self._declared(session, name)]
         spark_declared.forget(session, full)
         for table in declared:
-            spark_meta.set_properties(session, table, {STREAM + name[-1].lower(): None})
+            metadata.set_properties(session, table, {STREAM + name[-1].lower(): None})
         return bool(declared)
 
     def sink(self, name: Name, schema: Schema, *, create: bool) -> SparkSink:
@@ -258,14 +255,14 @@ class SparkRelation:
         return self._latest.files
 
     def has_default(self, column: str) -> bool:
-        return column in spark_defaults.with_default(self._frame())
+        return column in defaults.with_default(self._frame())
 
     def default(self, column: str) -> object:
         frame = self._frame()
-        if column not in spark_defaults.with_default(frame):
+        if column not in defaults.with_default(frame):
             return None
         name = quoted(self.table)
-        known = spark_defaults.evaluated(self.catalog.session(), frame, (column,), name)
+        known = defaults.evaluated(self.catalog.session(), frame, (column,), name)
         return known[column][0].as_py()
 
     def _frame(self) -> Any:

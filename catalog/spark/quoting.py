@@ -12,7 +12,7 @@ from enum import Enum
 
 from pyspark.sql import SparkSession
 
-from cql.catalog.spark_session import spark_call
+from cql.catalog.spark.session import spark_call
 from cql.errors import CatalogError
 
 

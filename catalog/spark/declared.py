@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cql.catalog import registry, spark_meta, spark_table
-from cql.catalog.spark_session import Session
-from cql.catalog.spark_table import Table
+from cql.catalog.spark import metadata, registry
+from cql.catalog.spark.session import Session
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.table import Table
 
 Name = tuple[str, ...]
 STREAM = "cql.stream."
@@ -65,7 +66,7 @@ def restore(session: Session, stream: Name) -> bool:
     table = spark_table.load(session, seen.table)
     if seen.key in table.properties or table.created == seen.created:
         return False
-    spark_meta.set_properties(session, seen.table, {seen.key: seen.text})
+    metadata.set_properties(session, seen.table, {seen.key: seen.text})
     remember(session, stream, table, seen.key, seen.text)
     return True
 

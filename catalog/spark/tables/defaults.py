@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from cql.catalog.spark_session import Session, java_class, spark_call
-from cql.catalog.spark_types import to_arrow
+from cql.catalog.spark.session import Session, java_class, spark_call
+from cql.catalog.spark.tables.types import to_arrow
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
 

@@ -17,11 +17,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from cql.catalog import registry, spark_table
-from cql.catalog.spark_session import java_class, spark_call
-from cql.catalog.spark_sql import name_parts, quoted
-from cql.catalog.spark_table import local_path
-from cql.catalog.spark_types import to_arrow_loosely
+from cql.catalog.spark import registry
+from cql.catalog.spark.quoting import name_parts, quoted
+from cql.catalog.spark.session import java_class, spark_call
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.table import local_path
+from cql.catalog.spark.tables.types import to_arrow_loosely
 from cql.errors import CatalogError
 
 PartitionValue = int | float | str | bool | Decimal | bytes | None

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.catalog.spark_files import DataFile, Files, PartitionValue
-from cql.catalog.spark_types import limit_of
+from cql.catalog.spark.tables.files import DataFile, Files, PartitionValue
+from cql.catalog.spark.tables.types import limit_of
 from cql.errors import CatalogError
 
 # Before these, files in Spark 2's calendar (or in ORC, in any version's) say another day than

@@ -19,8 +19,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cql.catalog.spark_session import java_class, spark_call
-from cql.catalog.spark_sql import name_parts, quoted
+from cql.catalog.spark.quoting import name_parts, quoted
+from cql.catalog.spark.session import java_class, spark_call
 from cql.errors import CatalogError, did_you_mean
 
 _CONNECTOR = "org.apache.spark.sql.connector"

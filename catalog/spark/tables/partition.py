@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cql.catalog.spark_files import NO_VALUE, PartitionValue, escaped
+from cql.catalog.spark.tables.files import NO_VALUE, PartitionValue, escaped
 from cql.errors import CatalogError
 
 

@@ -26,11 +26,11 @@ from cql.catalog.convert import Shaper
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.reading import remedy
 from cql.catalog.memory.rows import Rows, shape_what_fits
-from cql.catalog.spark_columns import find_column, rows_only, shaped, stored_columns
-from cql.catalog.spark_files import DataFile, Files, frame_of
-from cql.catalog.spark_session import spark_call
-from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_types import is_stand_in, to_arrow_loosely, unreadable
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.session import spark_call
+from cql.catalog.spark.tables.columns import find_column, rows_only, shaped, stored_columns
+from cql.catalog.spark.tables.files import DataFile, Files, frame_of
+from cql.catalog.spark.tables.types import is_stand_in, to_arrow_loosely, unreadable
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block
 from cql.model import Schema

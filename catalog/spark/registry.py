@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from cql.catalog import known_tables, spark_table
-from cql.catalog.spark_session import Session, is_own, spark_call, warehouse_of
-from cql.catalog.spark_sql import quoted
-from cql.catalog.spark_table import Table, local_path
+from cql.catalog.spark import known_tables
+from cql.catalog.spark.quoting import quoted
+from cql.catalog.spark.session import Session, is_own, spark_call, warehouse_of
+from cql.catalog.spark.tables import table as spark_table
+from cql.catalog.spark.tables.table import Table, local_path
 from cql.errors import CatalogError
 
 FOLDER = known_tables.REGISTRY
