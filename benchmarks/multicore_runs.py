@@ -22,11 +22,12 @@ from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Sectio
 from cql.executor.execution import Execution
 from cql.executor.graph import SINK
 from cql.executor.ingest import Feed
-from cql.executor.kernels import markers, sleep
+from cql.executor.kernels import markers
 from cql.executor.kernels import sections as tables
-from cql.executor.kernels.atomics import fetch_add
-from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib import condition
+from cql.executor.kernels.lib.atomics import fetch_add
+from cql.executor.kernels.lib.clock import nanoseconds
+from cql.executor.kernels.lib.memory import words
 from cql.executor.operators.instances import PartedOperator
 from cql.executor.runtimes.sections import Sections, looks
 from cql.executor.unit import Words
@@ -246,15 +247,15 @@ def engine(n: int, **settings: Any) -> Machine:
 @cache
 def rouse() -> float:
     """Nanoseconds from when a sleeping worker is woken until it goes on: the median of some."""
-    bed, out, scratch = (np.zeros(n, np.int64) for n in (sleep.BED, 1, 4))
-    sleep.make_bed(bed.ctypes.data)
+    bed, out, scratch = (np.zeros(n, np.int64) for n in (condition.BED, 1, 4))
+    condition.make_bed(bed.ctypes.data)
     took = []
     for _ in range(100):
         args = bed.ctypes.data, out.ctypes.data, scratch.ctypes.data
         sleeper = Thread(target=_sleeps, args=args)
         sleeper.start()
         time.sleep(0.003)
-        asleep, now = bed[sleep.SLEEPERS], _wakes(bed.ctypes.data, scratch.ctypes.data + 16)
+        asleep, now = bed[condition.SLEEPERS], _wakes(bed.ctypes.data, scratch.ctypes.data + 16)
         sleeper.join()
         if asleep:
             took.append(int(out[0]) - now)
@@ -263,16 +264,16 @@ def rouse() -> float:
 
 @njit(nogil=True)
 def _sleeps(bed: int, out: int, scratch: int) -> None:
-    seen = sleep.wakes(bed)
-    fetch_add(bed + 8 * sleep.SLEEPERS, 1)
-    sleep.lie_down(bed, seen, 50_000_000, scratch)
+    seen = condition.wakes(bed)
+    fetch_add(bed + 8 * condition.SLEEPERS, 1)
+    condition.lie_down(bed, seen, 50_000_000, scratch)
     words(out, 1)[0] = nanoseconds(scratch)
 
 
 @njit(nogil=True)
 def _wakes(bed: int, scratch: int) -> int:
     now: int = nanoseconds(scratch)
-    sleep.wake(bed)
+    condition.wake(bed)
     return now
 
 

@@ -165,7 +165,8 @@ class _Run:
         return len(self.idle)
 
     def _rouse(self, n: int = 1) -> None:
-        """Who sleeps is roused (``kernels.sleep.wake``); of who still looks, so many see it."""
+        """Who sleeps is roused (``kernels.lib.condition.wake``); of who still looks, so many see
+        it."""
         for _ in range(self._asleep()):
             self._at(self.machine.rouse, self.idle.popleft()[0])
         self._wake(n)

@@ -16,7 +16,7 @@ import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.multicore_runs import Ends, Run, Sizes, in_turns, run, whole
 from benchmarks.workloads import T0, Column
-from cql.executor.kernels.hashing import hash_end, hash_start
+from cql.executor.kernels.lib.hashing import hash_end, hash_start
 
 #: Terms of an expression that takes about as long for a row.
 TERMS, ROW_COST = 40, 1050.0

@@ -38,7 +38,7 @@ FURTHEST, RESULTS, ARRAYS = 253, 254, 255
 
 def _kernel() -> Any:
     """Most queries never need it."""
-    return load_module("cql.executor.kernels.dictionary")
+    return load_module("cql.executor.kernels.lib.dictionary")
 
 
 class Dictionary:

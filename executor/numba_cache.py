@@ -48,7 +48,7 @@ def make_tolerant() -> None:
 def kernels_digest() -> str:
     """Hash of every kernel file, and of those whose constants are compiled into kernels."""
     here = Path(__file__).parent
-    files = [*sorted((here / "kernels").glob("*.py")), *(here / name for name in CONSTANTS)]
+    files = [*sorted((here / "kernels").rglob("*.py")), *(here / name for name in CONSTANTS)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

@@ -21,7 +21,7 @@ from numba import types
 from numba.core.errors import TypingError
 from numba.extending import overload
 
-from cql.executor.kernels.intrinsics import add_flagged, mul_flagged, sub_flagged
+from cql.executor.kernels.lib.intrinsics import add_flagged, mul_flagged, sub_flagged
 
 _MIN = -(2**63)
 _BEYOND = 2.0**63

@@ -3,7 +3,7 @@
 The text of a kernel says where the address stands, never what the function does, so that the
 kernels on disk stay right whatever a name stands for today. ``int64 f(int64 own, int64 arguments,
 int64 results)`` reads 64-bit words and returns a status: 0 NULL, 1 valid, 2 error. It is compiled
-by numba where numba can, and otherwise calls Python (``kernels.python_calls``), which finds the
+by numba where numba can, and otherwise calls Python (``kernels.lib.python_calls``), which finds the
 function by ``own``: the caller cannot tell.
 
 numba fixes what a function captures (globals, closures) when it is compiled, at its first use in a
@@ -37,8 +37,8 @@ from cql.deep import deep_stack
 from cql.executor import user_arithmetic, user_rounds
 from cql.executor.expression_scope import Called
 from cql.executor.expression_user import flat
-from cql.executor.kernels.memory import bits_of_f64, words
-from cql.executor.kernels.python_calls import ERROR, call_python, python_function
+from cql.executor.kernels.lib.memory import bits_of_f64, words
+from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
 from cql.foreign import error_text
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.functions.user_functions import UserFunction

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cql.executor.kernels.clock import nanoseconds
+from cql.executor.kernels.lib.clock import nanoseconds
 from cql.watch import Limit
 
 #: Between two looks at the clock; a power of two.

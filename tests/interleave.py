@@ -39,8 +39,9 @@ from typing import Any
 from lowered import CALL, OPERATION, Change, Operation, Program
 from modelled_memory import DO, EMPTIES, KindError, Memory, ScheduleError, require
 
-from cql.executor.kernels import clock, memory, sleep
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib import clock, memory
+from cql.executor.kernels.lib import condition as sleep
+from cql.executor.kernels.lib.memory import words
 
 State = tuple[Any, ...]
 #: A thread, and whether its oldest store reaches the memory (else it runs).

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from cql.executor.kernels import atomics
+from cql.executor.kernels.lib import atomics
 
 #: What a block returns first.
 OPERATION, CALL, RETURN = range(3)

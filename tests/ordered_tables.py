@@ -9,8 +9,8 @@ from interleave import Model
 from cql.executor import unit as of_unit
 from cql.executor.kernels import sections as of
 from cql.executor.kernels.handing import PORT_BITS, push
+from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring
 from cql.executor.kernels.reorder import SLOT
-from cql.executor.kernels.rings import CELL, RING, offer, open_ring
 from cql.executor.kernels.sections import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
 
 #: Words of a unit, with three columns.

@@ -467,7 +467,7 @@ def test_a_full_disk_under_the_kernel_cache(
 
 _DAMAGED_LIBRARY = """
 import pathlib, sys
-from cql.executor.kernels import dictionary
+from cql.executor.kernels.lib import dictionary
 folder = pathlib.Path(sys.argv[1])
 files = [*folder.rglob("*.nbi"), *folder.rglob("*.nbc")]
 print(len(files), dictionary.__name__)

@@ -28,8 +28,13 @@ from cql.executor.expression_division import magic
 from cql.executor.expression_text import is_text_node
 from cql.executor.expressions import DictionaryTable, host_sites
 from cql.executor.host import DictionaryTables
-from cql.executor.kernels.intrinsics import mul_high, unsigned_mul_high
-from cql.executor.kernels.scalar import decimal_quotient, divide_half_up, round_real, round_units
+from cql.executor.kernels.lib.intrinsics import mul_high, unsigned_mul_high
+from cql.executor.kernels.lib.scalar import (
+    decimal_quotient,
+    divide_half_up,
+    round_real,
+    round_units,
+)
 from cql.planner.functions.folding import can_fail, fold, monotone
 from cql.planner.functions.registry import cast, resolve
 from cql.planner.interpret import time as times

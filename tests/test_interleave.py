@@ -10,7 +10,7 @@ from interleave import Explored, Model, mutex_lock, mutex_unlock, problem
 from lowered import Change
 from modelled_memory import require
 
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
     fetch_add_relaxed,
@@ -21,7 +21,7 @@ from cql.executor.kernels.atomics import (
     store,
     store_release,
 )
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 
 X, Y = 0, 8  # bytes from the first word
 

@@ -31,11 +31,11 @@ def test_queries_that_begin_together_share_whole_kernels(
 
 def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
     """numba asks about the file of a function only: the constants of others are compiled in."""
-    from cql.executor.kernels import groups
+    from cql.executor.kernels.lib import key_index
     from cql.executor.numba_cache import CONSTANTS, kernels_digest
 
-    assert groups.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
-    folder = Path(groups.__file__).parent
+    assert key_index.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
+    folder = Path(key_index.__file__).parent
     of_numba = ("numba_cache", "numba_speed")
     known = {f"cql.executor.{name.removesuffix('.py')}" for name in (*CONSTANTS, *of_numba)}
     for path in folder.glob("*.py"):

@@ -10,7 +10,7 @@ import pytest
 from numba import njit, types
 
 from cql.executor import numba_speed
-from cql.executor.kernels.views import words
+from cql.executor.kernels.lib.views import words
 
 
 def mixed(a: Any, n: Any, x: Any) -> Any:

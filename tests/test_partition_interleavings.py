@@ -15,7 +15,6 @@ from ordered_tables import Tables
 
 from cql.executor.kernels import sections as of
 from cql.executor.kernels import workers
-from cql.executor.kernels.atomics import load_acquire, pause, store_release
 from cql.executor.kernels.fragments import (
     NOBODY,
     _add_input,
@@ -27,8 +26,9 @@ from cql.executor.kernels.fragments import (
 from cql.executor.kernels.fragments import _from_master as from_master
 from cql.executor.kernels.fragments import _lock as lock_of_partition
 from cql.executor.kernels.handing import push
-from cql.executor.kernels.memory import words
-from cql.executor.kernels.rings import poll
+from cql.executor.kernels.lib.atomics import load_acquire, pause, store_release
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.lib.mpmc_queue import poll
 from cql.executor.kernels.sections import BUDGET, DONE_HERE, NEXT, ON, STOP, TICKET, WORKER, port_at
 from cql.executor.kernels.workers import FINISHED, _work_on_parts
 

@@ -15,9 +15,9 @@ from ordered_tables import Tables
 
 from cql.executor.kernels import sections as of
 from cql.executor.kernels.admission import admit
-from cql.executor.kernels.atomics import pause
 from cql.executor.kernels.handing import WAY_BITS, is_through, next_input, place_of, release
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.atomics import pause
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.reorder import send
 from cql.executor.kernels.sections import TICKET
 from cql.executor.kernels.workers import _take_input

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.executor.kernels.python_calls import ERROR, python_function
+from cql.executor.kernels.lib.python_calls import ERROR, python_function
 from cql.session import Session
 
 

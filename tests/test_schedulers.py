@@ -17,7 +17,7 @@ from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 import cql
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels import queues
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 from cql.executor.operators.native import PythonOperator, Workspace
 from cql.executor.operators.union import UnionOperator
 from cql.executor.runtimes.protocol import Failure, Runtime

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from cql.executor.kernels import rings
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.handing import release, show
+from cql.executor.kernels.lib import mpmc_queue
+from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     exchange,
     fetch_add,
@@ -20,10 +21,9 @@ from cql.executor.kernels.atomics import (
     load_relaxed,
     store_release,
 )
-from cql.executor.kernels.handing import release, show
-from cql.executor.kernels.memory import words
-from cql.executor.kernels.rings import offer, poll
-from cql.executor.kernels.sleep import BED, SLEEPERS, lie_down, make_bed, wake, wakes
+from cql.executor.kernels.lib.condition import BED, SLEEPERS, lie_down, make_bed, wake, wakes
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.lib.mpmc_queue import offer, poll
 from cql.executor.unit import HEADER, HOME, PARENT, REFERENCES, WIDTH
 
 THREADS = 4
@@ -62,14 +62,14 @@ class Memory:
 
     def words(self, n: int) -> Any:
         """Zeros that begin with a cache line of their own."""
-        raw = np.zeros(n + rings.APART, np.int64)
+        raw = np.zeros(n + mpmc_queue.APART, np.int64)
         self._kept.append(raw)
-        skip = -address(raw) // 8 % rings.APART
+        skip = -address(raw) // 8 % mpmc_queue.APART
         return raw[skip : skip + n]
 
     def ring(self, size: int) -> int:
-        ring, cells = self.words(rings.RING), self.words(rings.CELL * size)
-        rings.open_ring(address(ring), address(cells), size)
+        ring, cells = self.words(mpmc_queue.RING), self.words(mpmc_queue.CELL * size)
+        mpmc_queue.open_ring(address(ring), address(cells), size)
         return address(ring)
 
 
@@ -100,14 +100,14 @@ def adds(word: int, seen: Any, apart: int) -> None:
 
 def test_additions_are_not_lost() -> None:
     memory, n = Memory(), 50_000
-    shared = memory.words(3 * rings.APART)
+    shared = memory.words(3 * mpmc_queue.APART)
     seen = [np.zeros(n, np.int64) for _ in range(THREADS)]
-    in_threads(*(partial(adds, address(shared), mine, rings.APART) for mine in seen))
+    in_threads(*(partial(adds, address(shared), mine, mpmc_queue.APART) for mine in seen))
     total = n * THREADS
     assert sorted(np.concatenate(seen).tolist()) == list(range(total))
     for mine in seen:
         assert (np.diff(mine) > 0).all()
-    apart = rings.APART
+    apart = mpmc_queue.APART
     assert [shared[0], shared[apart], shared[2 * apart + 1]] == [total, total, total]
 
 
@@ -144,7 +144,7 @@ def test_rings_of_several_producers_and_consumers() -> None:
             for p in range(THREADS):
                 assert (np.diff(mine[mine // first == p + 1]) > 0).all()
         assert poll(ring) == 0
-        assert rings.held(ring) == 0
+        assert mpmc_queue.held(ring) == 0
 
 
 # -- units -----------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_nobody_is_left_sleeping() -> None:
     memory, n, sleepers = Memory(), 10_000, 3
     bed, ring = memory.words(BED), memory.ring(8)
     make_bed(address(bed))
-    records = [memory.words(rings.APART) for _ in range(sleepers)]
+    records = [memory.words(mpmc_queue.APART) for _ in range(sleepers)]
     addresses = np.array([address(r) for r in records], np.int64)
     answers: list[int] = []
     in_threads(

@@ -15,7 +15,7 @@ import pytest
 
 import cql
 from cql.errors import RunError
-from cql.executor.kernels.scalar import mean_half_up
+from cql.executor.kernels.lib.scalar import mean_half_up
 
 TOP, LOW = (1 << 63) - 1, -(1 << 63)
 OPERATORS = ("wid", "panes", "two_stacks", "subtract", "buffered", "two_level")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.executor.kernels import values as kernel
+from cql.executor.kernels.lib import treap as kernel
 from cql.executor.operators import value_logs
 
 

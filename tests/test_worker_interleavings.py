@@ -14,17 +14,17 @@ from ordered_tables import Tables
 
 from cql.executor.kernels import sections as of
 from cql.executor.kernels import workers
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
     load_acquire,
     pause,
     store_release,
 )
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.condition import lie_down, wake
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.picks import LP, NONE
 from cql.executor.kernels.sections import SLEEPING, STOP
-from cql.executor.kernels.sleep import lie_down, wake
 from cql.executor.kernels.workers import (
     SLICE_OVER,
     _has_room,

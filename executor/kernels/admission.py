@@ -11,12 +11,13 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import fetch_add, load_acquire, store_release
 from cql.executor.kernels.cut import BLOCK, CUTTER, FIRST, NEXT, ROOM
 from cql.executor.kernels.handing import PORT_BITS, WAY_BITS, push, show, waiting
-from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_release
+from cql.executor.kernels.lib.condition import wake
+from cql.executor.kernels.lib.memory import copy_bytes, words
+from cql.executor.kernels.lib.mpmc_queue import held, poll_held
 from cql.executor.kernels.picks import NONE
-from cql.executor.kernels.rings import held, poll_held
 from cql.executor.kernels.sections import (
     ADMITTED,
     ASKED,
@@ -63,7 +64,6 @@ from cql.executor.kernels.sections import (
     worker_at,
 )
 from cql.executor.kernels.sections import AT as AT_SECTION
-from cql.executor.kernels.sleep import wake
 from cql.executor.kernels.turns import (
     AHEAD,
     CURRENT,

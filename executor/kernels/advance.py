@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 from cql.executor.unit import INFINITY, NEVER
 
 HIGHEST = 0

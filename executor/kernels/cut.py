@@ -20,8 +20,8 @@ from typing import Any
 from numba import int64, njit
 
 from cql.executor.kernels.advance import GOES_ON, WAITS, advance, begin, within
-from cql.executor.kernels.intrinsics import leading_zeros
-from cql.executor.kernels.memory import as_i32, as_u8, words
+from cql.executor.kernels.lib.intrinsics import leading_zeros
+from cql.executor.kernels.lib.memory import as_i32, as_u8, words
 from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     GROUP,

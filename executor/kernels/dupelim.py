@@ -1,10 +1,10 @@
 """The native function of Dupelim: duplicate elimination over a stream (out-of-order paper §5.4).
 
-The first of equal rows passes as it comes; its key stays in an index (``kernels.groups``), and
-later copies are dropped. Punctuation is passed through as received. Once it has passed the time of
-a key, no copy follows: Python takes such keys out of the index, all that there are at a time, when
-the index has grown to SWEEP_AT of them. Where the input is in order, the time of each row is as
-good as punctuation.
+The first of equal rows passes as it comes; its key stays in an index (``kernels.lib.key_index``),
+and later copies are dropped. Punctuation is passed through as received. Once it has passed the time
+of a key, no copy follows: Python takes such keys out of the index, all that there are at a time,
+when the index has grown to SWEEP_AT of them. Where the input is in order, the time of each row is
+as good as punctuation.
 
 NULL equals NULL, NaN equals NaN, and -0.0 is 0.0, which is what leaves.
 """
@@ -15,8 +15,8 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.groups import FLAGS, find_groups
-from cql.executor.kernels.memory import (
+from cql.executor.kernels.lib.key_index import FLAGS, find_groups
+from cql.executor.kernels.lib.memory import (
     as_f32,
     as_i32,
     as_u8,

@@ -14,7 +14,15 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.handing import (
+    next_input,
+    place_of,
+    ready_inputs,
+    release,
+    set_free,
+    take_free,
+)
+from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     exchange,
     fetch_add,
@@ -26,15 +34,7 @@ from cql.executor.kernels.atomics import (
     store_relaxed,
     store_release,
 )
-from cql.executor.kernels.handing import (
-    next_input,
-    place_of,
-    ready_inputs,
-    release,
-    set_free,
-    take_free,
-)
-from cql.executor.kernels.memory import (
+from cql.executor.kernels.lib.memory import (
     as_i16,
     as_i32,
     as_u8,

@@ -23,8 +23,8 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import as_i32, words
+from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.windows import (
     BASES,
     BLOCK,

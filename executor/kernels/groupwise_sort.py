@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cql.executor.kernels.values import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
+from cql.executor.kernels.lib.treap import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
 
 #: Runs of so many entries are sorted by insertion.
 _RUN = 8

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.lib.atomics import (
     exchange,
     fetch_add,
     load_acquire,
@@ -19,10 +19,11 @@ from cql.executor.kernels.atomics import (
     store_relaxed,
     store_release,
 )
-from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.lib.condition import wake
+from cql.executor.kernels.lib.memory import copy_bytes, words
+from cql.executor.kernels.lib.mpmc_queue import CHAIN, CHANGING, RING, held, offer, poll, poll_held
+from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
 from cql.executor.kernels.passing import append_rows, punctuation_in
-from cql.executor.kernels.rings import CHAIN, CHANGING, RING, held, offer, poll, poll_held
-from cql.executor.kernels.rings import MASK as RING_MASK
 from cql.executor.kernels.sections import (
     ADDS_WAY,
     BY_BLOCK,
@@ -65,7 +66,6 @@ from cql.executor.kernels.sections import (
     port_at,
     section_at,
 )
-from cql.executor.kernels.sleep import wake
 from cql.executor.unit import (
     BASE,
     CAPACITY,

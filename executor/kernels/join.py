@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numba import int64, njit
 
-from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import prefetch
-from cql.executor.kernels.views import as_i32, ring, words
+from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.lib.memory import prefetch
+from cql.executor.kernels.lib.views import as_i32, ring, words
 
 NONE = -1
 #: Words that ``search_lists`` is told first, and those of each search.

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import cfunc
 
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.passing import pass_rows
 from cql.executor.unit import (
     DETAIL,

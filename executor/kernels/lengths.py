@@ -7,7 +7,7 @@ from numba import njit
 
 from cql.executor.kernels.fragments import fragments_waiting
 from cql.executor.kernels.handing import waiting
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.sections import (
     KIND,
     LENGTHS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.clock import nanoseconds
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.sections import MARKED, MARKED_FROM, MARKED_TO, MARKS, PLAN
 
 ENTERED, LEFT = range(2)  # nanoseconds; 0: not yet

@@ -19,7 +19,7 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
 from cql.executor.kernels.passing import send
 from cql.executor.kernels.slab import (
     HELD,

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import copy_bytes, words
+from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.unit import (
     EPOCH,
     GROUP,

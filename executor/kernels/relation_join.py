@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import call_operator, prefetch, words
+from cql.executor.kernels.lib.memory import call_operator, prefetch, words
 
 #: Of each row of a side: copies after and before the instant, the id of its key (-1: NULL, which
 #: has no partners), its neighbours in the list of that, bits, how many different partners it has,

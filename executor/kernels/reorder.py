@@ -12,7 +12,8 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.handing import WAY_BITS, lock, push_downstream
+from cql.executor.kernels.lib.atomics import (
     exchange,
     fetch_add,
     load,
@@ -20,10 +21,9 @@ from cql.executor.kernels.atomics import (
     store,
     store_release,
 )
-from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.handing import WAY_BITS, lock, push_downstream
+from cql.executor.kernels.lib.clock import nanoseconds
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.markers import leaves
-from cql.executor.kernels.memory import words
 from cql.executor.kernels.sections import (
     EMITTED,
     FAILED,

@@ -12,9 +12,9 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import words
-from cql.executor.kernels.rings import APART, RING
-from cql.executor.kernels.sleep import BED
+from cql.executor.kernels.lib.condition import BED
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.lib.mpmc_queue import APART, RING
 
 # -- header ----------------------------------------------------------------------------------------
 STOP = 0  # 1: workers leave as soon as they can

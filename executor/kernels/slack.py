@@ -23,7 +23,7 @@ from cql.executor.kernels.advance import (
     within,
 )
 from cql.executor.kernels.cut import BUCKETS, bucket_of
-from cql.executor.kernels.memory import as_u8, integer_at, words
+from cql.executor.kernels.lib.memory import as_u8, integer_at, words
 from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
     DONE,

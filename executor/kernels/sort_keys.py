@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.memory import (
+from cql.executor.kernels.lib.memory import (
     as_f32,
     as_i16,
     as_i32,

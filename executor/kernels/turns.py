@@ -38,7 +38,7 @@ from cql.executor.kernels.cut import (
     cut,
     watermark,
 )
-from cql.executor.kernels.memory import as_u8, words
+from cql.executor.kernels.lib.memory import as_u8, words
 from cql.executor.unit import INFINITY, NEVER
 
 CURRENT = 0  # the input whose turn it is, or was; -1: none so far

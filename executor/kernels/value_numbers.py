@@ -19,8 +19,8 @@ from cql.executor.kernels.cut import (
     TOP_WAITING,
     VALUE,
 )
-from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import as_i8, as_i16, as_i32, as_u8, words
+from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.lib.memory import as_i8, as_i16, as_i32, as_u8, words
 from cql.executor.unit import NEVER
 
 

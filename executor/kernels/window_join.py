@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.clock import nanoseconds
-from cql.executor.kernels.memory import bits_of_f64, f64_of_bits, words
+from cql.executor.kernels.lib.clock import nanoseconds
+from cql.executor.kernels.lib.memory import bits_of_f64, f64_of_bits, words
 from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     DETAIL,

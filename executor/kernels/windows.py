@@ -25,8 +25,8 @@ from typing import Any
 
 from numba import cfunc, int64, njit, uint64
 
-from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import as_i32, words
+from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.lib.memory import as_i32, words
 
 SMALLEST_CLASS = 4
 FOURFOLD_BELOW = 15

@@ -13,15 +13,6 @@ from typing import Any
 
 from numba import njit, types
 
-from cql.executor.kernels.atomics import (
-    compare_and_swap,
-    fetch_add,
-    load_acquire,
-    load_relaxed,
-    pause,
-    store_release,
-)
-from cql.executor.kernels.clock import nanoseconds
 from cql.executor.kernels.drive import clear_output, start_unit
 from cql.executor.kernels.fragments import (
     NOBODY,
@@ -47,8 +38,20 @@ from cql.executor.kernels.handing import (
     waiting,
 )
 from cql.executor.kernels.lengths import note_lengths
+from cql.executor.kernels.lib.atomics import (
+    compare_and_swap,
+    fetch_add,
+    load_acquire,
+    load_relaxed,
+    pause,
+    store_release,
+)
+from cql.executor.kernels.lib.clock import nanoseconds
+from cql.executor.kernels.lib.condition import SLEEPERS, lie_down, wake, wakes
+from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
+from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
+from cql.executor.kernels.lib.mpmc_queue import held
 from cql.executor.kernels.markers import enters, leaves
-from cql.executor.kernels.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.picks import (
     AHEAD,
     INPUTS,
@@ -63,8 +66,6 @@ from cql.executor.kernels.picks import RECENT as PICK_RECENT
 from cql.executor.kernels.picks import TIME as PICK_TIME
 from cql.executor.kernels.picks import WORKERS as PICK_WORKERS
 from cql.executor.kernels.reorder import OF_UNIT, SLOT, send, send_pending
-from cql.executor.kernels.rings import MASK as RING_MASK
-from cql.executor.kernels.rings import held
 from cql.executor.kernels.sections import (
     ADDRESS,
     ADMITTED,
@@ -158,7 +159,6 @@ from cql.executor.kernels.sections import (
     worker_at,
 )
 from cql.executor.kernels.sections import FAILED as FAILED_AT
-from cql.executor.kernels.sleep import SLEEPERS, lie_down, wake, wakes
 from cql.executor.unit import (
     BASE,
     CURSOR,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels.memory import call_address
+from cql.executor.kernels.lib.memory import call_address
 from cql.executor.operators import change_aggregate_code as writing
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from cql.executor import codegen
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
 from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.operators.value_logs import ValueLog, value_logs

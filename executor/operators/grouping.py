@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import zero
 from cql.executor.expressions import Code, ErrorSite, emit
-from cql.executor.kernels.views import FIELDS
+from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.kernels.windows import (
     BLOCK,
     DIRECTORY,

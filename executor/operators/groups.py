@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import groups as kernel
+from cql.executor.kernels.lib import key_index as kernel
 from cql.executor.operators.native import CodeColumn, State
 from cql.types import DataType
 
@@ -62,7 +62,7 @@ class GroupIndex:
 
     @property
     def arrays(self) -> tuple[Words, Words, Words, Words]:
-        """What ``kernels.groups`` works on: table, keys, free ids, control."""
+        """What ``kernels.lib.key_index`` works on: table, keys, free ids, control."""
         return self._table, self._keys, self._free, self._control
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.kernels.views import FIELDS
+from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import stored_dtype
 from cql.model import Schema

@@ -58,7 +58,7 @@ State = dict[str, npt.NDArray[Any]]
 CodeColumn: TypeAlias = npt.NDArray[np.int32]
 _ONES = np.ones(BLOCK_ROWS, np.uint8)
 _ONES.flags.writeable = False  # every query points to it
-#: Every NaN as a key (``kernels.memory.key_bits``).
+#: Every NaN as a key (``kernels.lib.memory.key_bits``).
 NAN_BITS = 0x7FF8000000000000
 INITIAL_ENTRIES = 1 << 10
 INITIAL_SLOTS = 16
@@ -524,7 +524,8 @@ def _put(words: Words, slot: int, keys: npt.NDArray[Any]) -> None:
 
 
 def _key_bits(literal: Literal, dictionary: Dictionary) -> int:
-    """A constant as what equals it where values are equal, too: see ``kernels.memory.key_bits``."""
+    """A constant as what equals it where values are equal, too: see
+    ``kernels.lib.memory.key_bits``."""
     if literal.type.is_fraction:
         value = np.float64(stored_dtype(literal.type.storage).type(literal.value))
         return NAN_BITS if value != value else int((value + 0.0).view(np.int64))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.expressions import emit
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
 from cql.executor.written import Kernel, once
 from cql.planner.nodes.expr import columns_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage_progress import attribute_origins, origins

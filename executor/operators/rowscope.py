@@ -15,7 +15,7 @@ from cql.executor.expression_parts import divide, size
 from cql.executor.expression_scope import Called, of_word, word
 from cql.executor.expression_text import is_text_node
 from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite, emit
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
 from cql.executor.written import Kernel
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk

@@ -16,8 +16,8 @@ import numpy as np
 from cql.apart import load_module
 from cql.executor import arrays
 from cql.executor.dictionary import ARRAYS
-from cql.executor.kernels import values as chains
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib import treap as chains
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import (
     Array,

@@ -30,7 +30,7 @@ import numpy as np
 
 from cql.errors import NotSupportedError
 from cql.executor.kernels import sessions
-from cql.executor.kernels.views import FIELDS
+from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.operators import session_logs
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.logs import holistic_code, logs_of

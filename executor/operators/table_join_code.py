@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import Code
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.join_keys import look_up
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
 from cql.executor.operators.passing_rows import PassingWriter

@@ -4,7 +4,7 @@ that go out."""
 from __future__ import annotations
 
 from cql.executor.expression_scope import Code
-from cql.executor.kernels.views import VIEWS
+from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import (
     CHOSEN,

@@ -15,7 +15,7 @@ from cql.executor import arrays
 from cql.executor.dictionary import RESULTS
 from cql.executor.egress import view_address
 from cql.executor.expression_scope import Code
-from cql.executor.kernels.views import PACKED
+from cql.executor.kernels.lib.views import PACKED
 from cql.executor.operators.generated import GeneratedOperator
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.passing_rows import PassingWriter

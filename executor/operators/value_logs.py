@@ -3,7 +3,7 @@ DISTINCT, and for holistic calls. Values enter and leave.
 
 Calls that ask how many different values there are, or which one stands at a place in their order,
 share *counted* values (a treap per group); those that list rows in the order in which they came
-share *listed* ones (a chain per group). See ``kernels.values``.
+share *listed* ones (a chain per group). See ``kernels.lib.treap``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import values as kernel
+from cql.executor.kernels.lib import treap as kernel
 from cql.executor.operators.groups import canonical, grown
 from cql.executor.operators.holistic import (
     Entries,

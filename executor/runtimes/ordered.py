@@ -13,7 +13,8 @@ from operator import itemgetter
 from typing import ClassVar, Protocol
 
 from cql.executor.graph import Edge, Graph
-from cql.executor.kernels import admission, handing, picks, rings, sections, sleep, workers
+from cql.executor.kernels import admission, handing, picks, sections, workers
+from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.operators.instances import Instances, ReplicatedOperator, calls_users
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
@@ -175,7 +176,7 @@ class Ordered:
             if address := int(edge[sections.COLLECTING]):
                 unit = self._sections.units[address]
                 self.handler.deliver(unit, operator, int(unit.words[FEED]))
-                rings.offer(int(edge[sections.COLLECTORS]), address)
+                mpmc_queue.offer(int(edge[sections.COLLECTORS]), address)
                 edge[sections.COLLECTING] = 0
 
     def rebind(self) -> None:
@@ -247,7 +248,7 @@ class Ordered:
         """Writes a word of the header, and wakes who waits for it."""
         self._plan[word] = value
         if os.getpid() == self._process:  # forked: a thread that is not there may hold its lock
-            sleep.wake(self._bed)
+            condition.wake(self._bed)
 
     def _serve(self, w: int, event: int) -> None:
         """What worker ``w`` needs. An error is not the query's yet: an earlier unit may fail."""
@@ -312,7 +313,7 @@ class Ordered:
 
     def _deliver(self) -> None:
         ring = self._plan[sections.SINK :].ctypes.data
-        while address := int(rings.poll(ring)):
+        while address := int(mpmc_queue.poll(ring)):
             unit = self._sections.units[address]
             with self._lock:
                 self.handler.deliver(unit, int(unit.words[OPERATOR]), int(unit.words[FEED]))

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import handing, markers, reorder, rings, sections, sleep
+from cql.executor.kernels import handing, markers, reorder, sections
+from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.operators.instances import (
     Instances,
     PartedOperator,
@@ -78,7 +79,7 @@ class Table:
 
     def words(self, n: int) -> Words:
         """Zeros that begin with a cache line of their own."""
-        size = n + -n % rings.APART
+        size = n + -n % mpmc_queue.APART
         if size > _PART:
             return self._fresh(size)[:n]
         if size > self._free.size:
@@ -87,14 +88,14 @@ class Table:
         return found
 
     def _fresh(self, n: int) -> Words:
-        raw = np.zeros(n + rings.APART, np.int64)
+        raw = np.zeros(n + mpmc_queue.APART, np.int64)
         self._kept.append(raw)
-        return raw[-raw.ctypes.data // 8 % rings.APART :]
+        return raw[-raw.ctypes.data // 8 % mpmc_queue.APART :]
 
     def ring(self, size: int) -> int:
         """The address of an empty ring for ``size`` values, a power of two."""
-        ring, cells = self.words(rings.RING), self.words(rings.CELL * size)
-        rings.open_ring(ring.ctypes.data, cells.ctypes.data, size)
+        ring, cells = self.words(mpmc_queue.RING), self.words(mpmc_queue.CELL * size)
+        mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, size)
         return int(ring.ctypes.data)
 
 
@@ -146,11 +147,11 @@ class Sections:
         plan[sections.FIRST_SECTION] = self._sections.ctypes.data
         plan[sections.FIRST_WORKER] = self._workers.ctypes.data
         plan[sections.TIMED] = timed
-        ring, cells = plan[sections.SINK :], table.words(rings.CELL * _POOL)
-        rings.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
-        sleep.make_bed(plan[sections.SLEEPING :].ctypes.data)
+        ring, cells = plan[sections.SINK :], table.words(mpmc_queue.CELL * _POOL)
+        mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
+        condition.make_bed(plan[sections.SLEEPING :].ctypes.data)
         places = table.words(2 * unit_rows * MOST_WORKERS)
-        apart = 2 * count - 2 * count % -rings.APART
+        apart = 2 * count - 2 * count % -mpmc_queue.APART
         lengths = table.words(apart * MOST_WORKERS)
         crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
         crew[:, sections.AT] = -1
@@ -158,7 +159,7 @@ class Sections:
         crew[:, sections.PLACES] = places.ctypes.data + 16 * unit_rows * each
         parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
         merging = sections.MERGING_WORDS * max(parts, default=0)
-        merging += -merging % rings.APART
+        merging += -merging % mpmc_queue.APART
         nodes = table.words(merging * MOST_WORKERS)
         crew[:, sections.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
         crew[:, sections.LENGTHS] = lengths.ctypes.data + 8 * apart * each
@@ -270,10 +271,10 @@ class Sections:
             if words[sections.KIND] == sections.PARTITIONED:
                 self._lists[s][:] = 0  # where each begins depends on the size
         for pool, schema in self._views:
-            for _ in range(rings.held(pool), places):
+            for _ in range(mpmc_queue.held(pool), places):
                 self._view(schema, pool)
-            for _ in range(places, rings.held(pool)):
-                self._resize(self.units.pop(rings.poll(pool)).nbytes, 0, BUFFERS)
+            for _ in range(places, mpmc_queue.held(pool)):
+                self._resize(self.units.pop(mpmc_queue.poll(pool)).nbytes, 0, BUFFERS)
 
     # -- sections ----------------------------------------------------------------------------------
 
@@ -305,7 +306,7 @@ class Sections:
         parts = len(operator.instances)
         wide = max(len(schema) for schema in self.graph.inputs[self.order[s]])
         size = HEADER + 2 * wide
-        size += -size % rings.APART
+        size += -size % mpmc_queue.APART
         master = 1 << (parts * _MOST_DEPTH).bit_length()
         words[sections.PARTS], words[sections.FRAGMENT] = parts, size
         words[sections.FRAGMENTS] = table.words(size * parts * _MOST_DEPTH).ctypes.data
@@ -458,7 +459,7 @@ class Sections:
         for _ in range(COLLECTORS):
             rows = self._gather[self.order[s]]
             unit = Unit.allocate(schema, rows, ones=self._ones, masks=True)
-            rings.offer(pool, self._own(unit, pool).address)
+            mpmc_queue.offer(pool, self._own(unit, pool).address)
 
     def _view(self, schema: Schema, pool: int) -> None:
         """A unit that shows columns of others."""
@@ -466,4 +467,4 @@ class Sections:
             schema, self._rows, ones=self._ones, owned=frozenset(), stragglers=True
         )
         self._own(unit, pool)
-        rings.offer(pool, unit.address)
+        mpmc_queue.offer(pool, unit.address)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.kernels.clock import NANOSECONDS, OF, PASSED_ON, SCRATCH, TOOK
+from cql.executor.kernels.lib.clock import NANOSECONDS, OF, PASSED_ON, SCRATCH, TOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Times:
 
 
 class OperatorClock:
-    """The table of ``kernels.clock`` for the runtimes of one thread; ``address`` is 0 if nobody
+    """The table of ``kernels.lib.clock`` for the runtimes of one thread; ``address`` is 0 if nobody
     asked for times."""
 
     def __init__(self, operators: int, timed: bool) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from numba import njit, types
 
-from cql.executor.kernels.atomics import fence, fetch_add, load_acquire, load_relaxed
-from cql.executor.kernels.clock import in_a_while
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.atomics import fence, fetch_add, load_acquire, load_relaxed
+from cql.executor.kernels.lib.clock import in_a_while
+from cql.executor.kernels.lib.memory import words
 
 SLEEPERS = 0
 _WAKES = 16

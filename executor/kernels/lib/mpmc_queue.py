@@ -12,14 +12,14 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.atomics import (
+from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     load_acquire,
     load_relaxed,
     pause,
     store_release,
 )
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 
 #: Words between two that different threads write: two cache lines, for a core fetches pairs.
 APART = 16

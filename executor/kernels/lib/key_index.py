@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cql.executor.kernels.hashing import hash_end, hash_next, hash_start
-from cql.executor.kernels.memory import prefetch
+from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
+from cql.executor.kernels.lib.memory import prefetch
 
 FREE = 0  # word of control: how many ids are free
 FLAGS = 62  # flags, which column is NULL, in a key word behind those of the columns

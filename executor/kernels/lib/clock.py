@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import njit, types
 
-from cql.executor.kernels.memory import words
+from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.passing import punctuation_in
 
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import int64, njit, uint64
 
-from cql.executor.kernels.memory import as_u8, load_word
+from cql.executor.kernels.lib.memory import as_u8, load_word
 
 #: Short texts that came lately, by their bytes: most columns hold few different ones.
 _RECENT = 256

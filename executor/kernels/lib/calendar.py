@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import int64, njit
 
-from cql.executor.kernels.intrinsics import add_flagged, mul_flagged
+from cql.executor.kernels.lib.intrinsics import add_flagged, mul_flagged
 
 _DAY = 86_400_000_000
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import float32, float64, int64, njit, uint64
 
-from cql.executor.kernels.intrinsics import quotient, remainder
+from cql.executor.kernels.lib.intrinsics import quotient, remainder
 
 _TWO52 = 4503599627370496.0
 _TWO63 = 9223372036854775808.0
