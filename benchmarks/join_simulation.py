@@ -20,7 +20,7 @@ from numba import njit
 import cql
 from benchmarks.workloads import Column
 from cql.executor.dictionary import Dictionary
-from cql.executor.kernels.drive import clear_output, start_unit
+from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.memory import call_operator, words
 from cql.executor.operators.native import Workspace
 from cql.executor.operators.window_join import WindowJoinOperator

@@ -1,5 +1,5 @@
-"""The progressing columns of an input: their part of the cutter (``kernels.cut``), and what has
-been seen of their disorder."""
+"""The progressing columns of an input: their part of the cutter (``kernels.ingest.cutter``), and
+what has been seen of their disorder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.kernels import cut
+from cql.executor.kernels.ingest import cutter
 from cql.executor.unit import INFINITY, NEVER, Words
 from cql.model import Field
 from cql.planner.nodes.catalog import Progress
@@ -33,23 +33,23 @@ class Attribute:
         awaited = node.awaited_on(column)
         pairs = np.array([*(awaited or ()), (0, 0)], np.int64).ravel()  # never of no size
         made = cls(
-            column, node.schema[column], progress, words, np.zeros(cut.BUCKETS, np.int64), pairs
+            column, node.schema[column], progress, words, np.zeros(cutter.BUCKETS, np.int64), pairs
         )
         most = max_advance(node.relation, progress)
         slack, by_rows = progress.slack, progress.by_rows
-        words[[cut.INDEX, cut.OWN_SLACK, cut.OWN_BY_ROWS]] = column, slack, by_rows
+        words[[cutter.INDEX, cutter.OWN_SLACK, cutter.OWN_BY_ROWS]] = column, slack, by_rows
         if node.relation.stream is not None and node.relation.stream.by is not None:
             # what holds for all values of PUNCTUATE BY
             behind = apart(node.relation, progress)
             slack, by_rows = slack + (behind or 0), by_rows and behind is not None
-        words[[cut.SLACK, cut.BY_ROWS]] = slack, by_rows
-        words[[cut.HIGHEST, cut.FLOOR, cut.PROMISED, cut.FURTHEST]] = NEVER
-        words[cut.SINCE] = -1
-        words[cut.ADVANCE] = INFINITY if most is None else most
-        words[cut.EVERY] = progress.every or 0
-        words[cut.BOUNDARIES] = -1 if awaited is None else len(awaited)
-        words[cut.BEHIND] = made.behind.ctypes.data
-        words[cut.BOUNDARIES_AT] = made.boundaries.ctypes.data
+        words[[cutter.SLACK, cutter.BY_ROWS]] = slack, by_rows
+        words[[cutter.HIGHEST, cutter.FLOOR, cutter.PROMISED, cutter.FURTHEST]] = NEVER
+        words[cutter.SINCE] = -1
+        words[cutter.ADVANCE] = INFINITY if most is None else most
+        words[cutter.EVERY] = progress.every or 0
+        words[cutter.BOUNDARIES] = -1 if awaited is None else len(awaited)
+        words[cutter.BEHIND] = made.behind.ctypes.data
+        words[cutter.BOUNDARIES_AT] = made.boundaries.ctypes.data
         return made
 
     @property
@@ -60,65 +60,65 @@ class Attribute:
     def highest(self) -> int:
         """The highest event time so far, NEVER before any; of the first row, before the second
         one confirms it."""
-        if self.words[cut.HIGHEST] == NEVER and self.words[cut.PENDING] > 0:
-            return int(self.words[cut.PENDING_AT])
-        return int(self.words[cut.HIGHEST])
+        if self.words[cutter.HIGHEST] == NEVER and self.words[cutter.PENDING] > 0:
+            return int(self.words[cutter.PENDING_AT])
+        return int(self.words[cutter.HIGHEST])
 
     @property
     def last(self) -> int:
         """How far the input has come when it ends: no row waits to be confirmed any more."""
-        return int(max(self.words[[cut.HIGHEST, cut.FLOOR, cut.FURTHEST]]))
+        return int(max(self.words[[cutter.HIGHEST, cutter.FLOOR, cutter.FURTHEST]]))
 
     def watermark(self) -> int:
-        highest, slack = int(self.words[cut.HIGHEST]), int(self.words[cut.SLACK])
-        floor = int(self.words[cut.FLOOR])
-        if not self.words[cut.BY_ROWS] or highest <= NEVER + slack:
+        highest, slack = int(self.words[cutter.HIGHEST]), int(self.words[cutter.SLACK])
+        floor = int(self.words[cutter.FLOOR])
+        if not self.words[cutter.BY_ROWS] or highest <= NEVER + slack:
             return floor
         return max(floor, highest - slack)
 
     def promise(self, value: int) -> None:
         """No later row lies below ``value``: said by a timer."""
-        self.words[cut.FLOOR] = max(int(self.words[cut.FLOOR]), value)
+        self.words[cutter.FLOOR] = max(int(self.words[cutter.FLOOR]), value)
 
     @property
     def stragglers(self) -> int:
-        return int(self.words[cut.STRAGGLED])
+        return int(self.words[cutter.STRAGGLED])
 
     @property
     def max_lateness(self) -> int:
         """How far below its own watermark a row was at the most."""
-        return int(self.words[cut.MAX_LATENESS])
+        return int(self.words[cutter.MAX_LATENESS])
 
     @property
     def far_rows(self) -> int:
         """Rows that were further ahead than MAX ADVANCE when they came."""
-        return int(self.words[cut.FAR])
+        return int(self.words[cutter.FAR])
 
     @property
     def unbelieved(self) -> int:
         """Of the ``far_rows`` those that no further ones have confirmed."""
-        return int(self.words[cut.FAR] - self.words[cut.CONFIRMED])
+        return int(self.words[cutter.FAR] - self.words[cutter.CONFIRMED])
 
     @property
     def kept(self) -> tuple[int, int]:
         """How many rows would have been late without MAX ADVANCE, and the largest advance that was
         not believed meanwhile."""
-        return int(self.words[cut.KEPT]), int(self.words[cut.KEPT_BY])
+        return int(self.words[cutter.KEPT]), int(self.words[cutter.KEPT_BY])
 
     @property
     def jumped(self) -> tuple[int, int]:
         """How many rows were late only because one row far ahead was believed, and how far that
         took the event time at once; of the largest such advance."""
-        return int(self.words[cut.JUMPED]), int(self.words[cut.JUMP])
+        return int(self.words[cutter.JUMPED]), int(self.words[cutter.JUMP])
 
 
 def slack_for(behind: Words, rows: int, share: float) -> int:
     """A slack with which at most ``share`` of the ``rows`` so far would have been late, ``behind``
-    being their counts by distance (``kernels.cut.bucket_of``). Rounded up by an eighth at the most,
-    as the counts are; exact for none."""
+    being their counts by distance (``kernels.ingest.cutter.bucket_of``). Rounded up by an eighth at
+    the most, as the counts are; exact for none."""
     allowed = int(rows * share)
     late = 0
-    for bucket in range(cut.BUCKETS - 1, 0, -1):
+    for bucket in range(cutter.BUCKETS - 1, 0, -1):
         late += int(behind[bucket])
         if late > allowed:
             return highest_in(bucket)
@@ -126,7 +126,7 @@ def slack_for(behind: Words, rows: int, share: float) -> int:
 
 
 def highest_in(bucket: int) -> int:
-    """The largest distance that ``kernels.cut.bucket_of`` puts there."""
+    """The largest distance that ``kernels.ingest.cutter.bucket_of`` puts there."""
     if bucket < 8:
         return bucket
     power, part = bucket // 8 + 2, bucket % 8

@@ -26,7 +26,7 @@ from cql.executor.egress import Egress
 from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
 from cql.executor.ingest import Feed, told_at
-from cql.executor.kernels import cut
+from cql.executor.kernels.ingest import cutter
 from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.marks import columns_read
 from cql.executor.operators.late_rows import LateRowsOperator
@@ -545,7 +545,7 @@ class Execution:
         for attribute in feed.attributes if feed.source.name not in self._told else ():
             if attribute.kept[0]:
                 self._told.add(feed.source.name)
-                most = duration(int(attribute.words[cut.ADVANCE]), attribute.field.type)
+                most = duration(int(attribute.words[cutter.ADVANCE]), attribute.field.type)
                 self.queries[0].on_notice(
                     f"{feed.source.name}.{attribute.name} jumped by more than {most}: progress"
                     " waits until three further rows confirm it (MAX ADVANCE of CREATE STREAM)"

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from cql.executor.attributes import Attribute
 from cql.executor.columns import address_of
-from cql.executor.kernels import cut
-from cql.executor.kernels.value_numbers import enter, number
+from cql.executor.kernels.ingest import cutter
+from cql.executor.kernels.ingest.value_numbers import enter, number
 from cql.executor.unit import NEVER, Words
 from cql.model import Field
 
@@ -44,7 +44,7 @@ class Values:
     records: Words = field(init=False)
 
     def __post_init__(self) -> None:
-        width = cut.VALUE + cut.OF_VALUE * len(self.attributes)
+        width = cutter.VALUE + cutter.OF_VALUE * len(self.attributes)
         self._known = np.array([0, width], np.int64)
         self.records = np.zeros(width * FEWEST, np.int64)
 
@@ -104,11 +104,11 @@ class Values:
     def watermarks(self, k: int) -> Words:
         """Of each value on attribute ``k``."""
         table, a = self._table(), self.attributes[k].words
-        at = cut.VALUE + cut.OF_VALUE * k
-        own: Words = np.maximum(table[:, at + cut.OWN_FLOOR], self.attributes[k].watermark())
-        if a[cut.OWN_BY_ROWS]:
-            top = table[:, at + cut.TOP]
-            slack = int(a[cut.OWN_SLACK])
+        at = cutter.VALUE + cutter.OF_VALUE * k
+        own: Words = np.maximum(table[:, at + cutter.OWN_FLOOR], self.attributes[k].watermark())
+        if a[cutter.OWN_BY_ROWS]:
+            top = table[:, at + cutter.TOP]
+            slack = int(a[cutter.OWN_SLACK])
             own = np.where(top > NEVER + slack, np.maximum(own, top - slack), own)
         return own
 
@@ -122,7 +122,7 @@ class Values:
         behind = int(times.max()) - int(times[least])
         if behind == 0 or times[least] == NEVER:
             return None
-        key, null = self._table()[least, [cut.KEY, cut.NULL]]
+        key, null = self._table()[least, [cutter.KEY, cutter.NULL]]
         return int(key), bool(null), behind
 
     def _forget(self) -> None:
@@ -131,7 +131,7 @@ class Values:
         for k, attribute in enumerate(self.attributes):
             stay |= self.watermarks(k) > attribute.watermark()
             # rows that wait to be confirmed are counted on
-            stay |= self._table()[:, cut.VALUE + cut.OF_VALUE * k + cut.TOP_WAITING] > 0
+            stay |= self._table()[:, cutter.VALUE + cutter.OF_VALUE * k + cutter.TOP_WAITING] > 0
         table = self._table()[stay]
         self.records[: table.size] = table.ravel()
         self._known[0] = self._kept = len(table)
@@ -142,5 +142,5 @@ class Values:
         if not self.column.type.is_text or not len(self):
             return
         table = self._table()
-        table[:, cut.KEY] = change(table[:, cut.KEY].astype(np.int32))
+        table[:, cutter.KEY] = change(table[:, cutter.KEY].astype(np.int32))
         self._enter(self._index.size)

@@ -16,7 +16,7 @@ from cql.executor.attributes import Attribute
 from cql.executor.columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.dictionary import Dictionary
 from cql.executor.group_progress import Values
-from cql.executor.kernels import cut
+from cql.executor.kernels.ingest import cutter as cut
 from cql.executor.marks import Numbers, Separated, columns_read, marks_of, separate
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.executor.unit import (
@@ -64,11 +64,11 @@ class Loaded:
 
 @dataclass(slots=True)
 class Feed:
-    """One source of a running query: reads blocks, which ``cutter`` (``kernels.cut``) makes into
-    units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``. ``nulls`` are the
-    columns in which a NULL has been seen; ``bad`` rows could not be read, ``marks`` are rows that
-    were punctuation. ``lag`` is how much later than its peers it is read; ``total_rows`` is what
-    statistics tell."""
+    """One source of a running query: reads blocks, which ``cutter`` (``kernels.ingest.cutter``)
+    makes into units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``.
+    ``nulls`` are the columns in which a NULL has been seen; ``bad`` rows could not be read,
+    ``marks`` are rows that were punctuation. ``lag`` is how much later than its peers it is read;
+    ``total_rows`` is what statistics tell."""
 
     source: SourceExec
     reader: Reader

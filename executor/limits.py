@@ -13,7 +13,7 @@ from cql.errors import CqlError
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.ingest import Feed, Loaded
-from cql.executor.kernels import cut
+from cql.executor.kernels.ingest import cutter
 from cql.executor.operators.instances import PartedOperator, first_of
 from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import StageOperator
@@ -190,7 +190,7 @@ class Limits:
             or loaded.separated.dropped is not None
         ):
             return False
-        self._feeds[k].cutter[cut.BLOCK] = min(bad.row for bad in loaded.block.bad)
+        self._feeds[k].cutter[cutter.BLOCK] = min(bad.row for bad in loaded.block.bad)
         self._unread[k] = error
         return True
 
@@ -247,12 +247,12 @@ def _promises(feed: Feed, unit: Unit, row: int, told: Words) -> list[tuple[int, 
     for attribute in feed.attributes:
         words, column = attribute.words, attribute.column
         mine = records[(records[:, 0] == column) & (records[:, 2] < 0)]
-        if not len(mine) or not words[cut.BY_ROWS] or words[cut.FAR] or row == 0:
+        if not len(mine) or not words[cutter.BY_ROWS] or words[cutter.FAR] or row == 0:
             continue
         dtype = stored_dtype(attribute.field.type.storage)
         times = view_address(int(unit.words[data_word(column)]), dtype, row).astype(np.int64)
         valid = view_address(int(unit.words[mask_word(column)]), _BYTE, row) != 0
         if valid.any():
-            value = int(times[valid].max()) - int(words[cut.SLACK])
+            value = int(times[valid].max()) - int(words[cutter.SLACK])
             found.append((column, min(value, int(mine[-1, 1]))))
     return found

@@ -14,8 +14,8 @@ from cql.errors import CatalogError
 from cql.executor.attributes import Attribute
 from cql.executor.buffers import POOL
 from cql.executor.columns import Array, address_of, unpack_bits, unpack_mask
-from cql.executor.kernels.cut import FLOOR, MARK
-from cql.executor.kernels.marks import compact, promises
+from cql.executor.kernels.ingest.cutter import FLOOR, MARK
+from cql.executor.kernels.ingest.source_punctuation import compact, promises
 from cql.executor.protocols import BLOCK_ROWS, Block
 from cql.executor.unit import INFINITY, Words
 from cql.planner.nodes.physical import SourceExec
@@ -30,7 +30,7 @@ SMALLEST_ROWS = BLOCK_ROWS // 4
 @dataclass(frozen=True, slots=True)
 class Separated:
     """Of the rows of a block, ``rows`` are data; ``dropped`` has a 1 for each that is a mark, None
-    if none is. ``marks`` are records as ``kernels.cut`` reads them, ``count`` of them."""
+    if none is. ``marks`` are records as ``kernels.ingest.cutter`` reads them, ``count`` of them."""
 
     rows: int
     dropped: Flags | None

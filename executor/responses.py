@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.ingest import Feed, Loaded
-from cql.executor.kernels import cut
+from cql.executor.kernels.ingest import cutter
 from cql.executor.runtimes.protocol import Runtime
 from cql.executor.timers import Clock
 from cql.executor.turns import Turns
@@ -30,7 +30,7 @@ class _Block:
     times: npt.NDArray[np.int64] | None
     waiting: npt.NDArray[np.bool_]
     cuts: deque[tuple[int, int]] = field(default_factory=deque)
-    cut: int = 0
+    cutter: int = 0
     through: int = 0
 
 
@@ -94,7 +94,7 @@ class Responses:
             return 0
         if behind > 0 or not turns.is_open(k):
             return block.rows
-        return min(int(self._feeds[k].cutter[cut.NEXT]), block.rows)
+        return min(int(self._feeds[k].cutter[cutter.NEXT]), block.rows)
 
     def _goes_through(self, block: _Block, rows: int, turns: Turns, runtime: Runtime) -> None:
         if rows > block.cut:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cql.executor.graph import Edge
 from cql.executor.ingest import Feed, Loaded
-from cql.executor.kernels import cut, turns
+from cql.executor.kernels.ingest import cutter, input_scheduler
 from cql.executor.operators.native import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words
 
@@ -23,10 +23,10 @@ SHORT = 1 << 11
 
 
 class Turns:
-    """``words`` is the table that kernels read (``kernels.turns``). ``most`` blocks of an input may
-    be read at once, by workers that are ahead and others that are behind; of the inputs ``ahead``
-    the runtime may have one more read (``read_ahead``). ``by_time``: inputs that have an end are
-    read in the order of their times (out-of-order paper §2, option 2)."""
+    """``words`` is the table that kernels read (``kernels.ingest.input_scheduler``). ``most``
+    blocks of an input may be read at once, by workers that are ahead and others that are behind; of
+    the inputs ``ahead`` the runtime may have one more read (``read_ahead``). ``by_time``: inputs
+    that have an end are read in the order of their times (out-of-order paper §2, option 2)."""
 
     def __init__(
         self,
@@ -40,37 +40,42 @@ class Turns:
     ) -> None:
         self.feeds = feeds
         self.entries = entries
-        self.words: Words = np.zeros(turns.HEADER + turns.INPUT * len(feeds), np.int64)
-        self.words[turns.INPUTS] = len(feeds)
-        self.words[turns.CURRENT] = -1
-        self.words[turns.UNTIL] = INFINITY
-        self.words[turns.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
+        self.words: Words = np.zeros(
+            input_scheduler.HEADER + input_scheduler.INPUT * len(feeds), np.int64
+        )
+        self.words[input_scheduler.INPUTS] = len(feeds)
+        self.words[input_scheduler.CURRENT] = -1
+        self.words[input_scheduler.UNTIL] = INFINITY
+        self.words[input_scheduler.TURN_ROWS] = SHORT if short and len(feeds) > 1 else INFINITY
         self._most, self._ahead, self._by_time = most, ahead, by_time
         #: Of each input the blocks that may be read, and the first serial number of each.
         self._blocks: list[list[tuple[int, Loaded]]] = [[] for _ in feeds]
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
             record = self._record(k)
-            record[turns.OF_CUTTER] = feed.cutter.ctypes.data
-            record[turns.UNIT] = feed.unit.address
+            record[input_scheduler.OF_CUTTER] = feed.cutter.ctypes.data
+            record[input_scheduler.UNIT] = feed.unit.address
             if edge is not None:
-                record[turns.OPERATOR], record[turns.PORT] = edge.target, edge.port
+                record[input_scheduler.OPERATOR], record[input_scheduler.PORT] = (
+                    edge.target,
+                    edge.port,
+                )
 
     def _record(self, k: int) -> Words:
-        first = turns.HEADER + turns.INPUT * k
-        return self.words[first : first + turns.INPUT]
+        first = input_scheduler.HEADER + input_scheduler.INPUT * k
+        return self.words[first : first + input_scheduler.INPUT]
 
     def among(self, alive: set[int]) -> None:
         """These inputs take turns from now on. One without a block is waited for, unless some have
         no end."""
         for k in range(len(self.feeds)):
-            self._record(k)[turns.ALIVE] = k in alive
+            self._record(k)[input_scheduler.ALIVE] = k in alive
         endless = not all(self.feeds[k].source.relation.bounded for k in alive)
-        self.words[turns.ANY] = endless
-        self.words[turns.BY_TIME] = self._by_time and not endless and len(alive) > 1
+        self.words[input_scheduler.ANY] = endless
+        self.words[input_scheduler.BY_TIME] = self._by_time and not endless and len(alive) > 1
 
     def give_up(self, alive: set[int]) -> None:
         """The turn at hand ends, and only these inputs have any from now on; nothing is inside."""
-        self.words[[turns.LEFT, turns.STOPPED]] = 0
+        self.words[[input_scheduler.LEFT, input_scheduler.STOPPED]] = 0
         self.among(alive)
 
     def open(self, k: int) -> Loaded:
@@ -78,12 +83,15 @@ class Turns:
         blocks, loaded = self._blocks[k], self.feeds[k].begin()
         blocks.append((self.serial, loaded))
         del blocks[: -self._most]
-        self._record(k)[turns.OPEN], self._record(k)[turns.AHEAD] = 1, k in self._ahead
+        self._record(k)[input_scheduler.OPEN], self._record(k)[input_scheduler.AHEAD] = (
+            1,
+            k in self._ahead,
+        )
         return loaded
 
     def read_ahead(self) -> None:
         """The next block of an input is read while workers are busy with the one that is open."""
-        self.feeds[int(self.words[turns.READS])].read_ahead()
+        self.feeds[int(self.words[input_scheduler.READS])].read_ahead()
 
     def leaving(self, k: int) -> int:
         """The last serial number of the block that is let go when input ``k`` opens another; -1:
@@ -93,45 +101,47 @@ class Turns:
 
     def hold(self, serial: int) -> None:
         """No unit is cut that would have that serial number."""
-        self.words[turns.UNTIL] = serial
+        self.words[input_scheduler.UNTIL] = serial
 
     def stop(self) -> None:
         """No unit is cut until ``go_on`` or ``give_up``."""
-        self.words[turns.STOPPED] = 1
+        self.words[input_scheduler.STOPPED] = 1
 
     def go_on(self) -> None:
-        self.words[turns.STOPPED] = 0
+        self.words[input_scheduler.STOPPED] = 0
 
     @property
     def stopped(self) -> int:
         """The address of the word that ``stop`` sets, for kernels."""
-        return int(self.words[turns.STOPPED :].ctypes.data)
+        return int(self.words[input_scheduler.STOPPED :].ctypes.data)
 
     def is_open(self, k: int) -> bool:
         """Whether a block of input ``k`` is being cut."""
-        return bool(self._record(k)[turns.OPEN])
+        return bool(self._record(k)[input_scheduler.OPEN])
 
     def in_order(self, alive: set[int]) -> list[int]:
         """The inputs, those that are furthest behind first."""
-        return sorted(alive, key=lambda k: (turns.position(self.feeds[k].cutter.ctypes.data), k))
+        return sorted(
+            alive, key=lambda k: (input_scheduler.position(self.feeds[k].cutter.ctypes.data), k)
+        )
 
     def whose(self) -> int:
         """Whose turn it is; -1: there is none."""
-        return int(turns.whose(self.words.ctypes.data))
+        return int(input_scheduler.whose(self.words.ctypes.data))
 
     def take(self) -> bool:
         """Cuts the next unit; False if the input whose turn it is has no block (any more)."""
-        return bool(turns.take(self.words.ctypes.data))
+        return bool(input_scheduler.take(self.words.ctypes.data))
 
     @property
     def is_over(self) -> bool:
         """Whether the next unit begins another turn."""
-        return int(self.words[turns.LEFT]) <= 0
+        return int(self.words[input_scheduler.LEFT]) <= 0
 
     @property
     def current(self) -> int | None:
         """The input of the latest unit."""
-        k = int(self.words[turns.CURRENT])
+        k = int(self.words[input_scheduler.CURRENT])
         return k if k >= 0 else None
 
     def block_of(self, k: int | None, serial: int) -> tuple[int, Loaded | None]:
@@ -147,34 +157,34 @@ class Turns:
     @property
     def first(self) -> int:
         """Stream position of the first row of the block, had it been read at once."""
-        return int(self.feeds[int(self.words[turns.CURRENT])].cutter[cut.FIRST])
+        return int(self.feeds[int(self.words[input_scheduler.CURRENT])].cutter[cutter.FIRST])
 
     @property
     def began(self) -> int:
         """Serial number of the first unit of this turn."""
-        return int(self.words[turns.BEGAN])
+        return int(self.words[input_scheduler.BEGAN])
 
     @property
     def serial(self) -> int:
-        return int(self.words[turns.SERIAL])
+        return int(self.words[input_scheduler.SERIAL])
 
     @property
     def sequence(self) -> int:
-        return int(self.words[turns.SEQUENCE])
+        return int(self.words[input_scheduler.SEQUENCE])
 
     def passed(self) -> None:
         """A unit without rows has taken a number."""
-        self.words[turns.SERIAL] += 1
+        self.words[input_scheduler.SERIAL] += 1
 
     @property
     def unit(self) -> Unit:
         """The latest unit."""
-        return self.feeds[int(self.words[turns.CURRENT])].unit
+        return self.feeds[int(self.words[input_scheduler.CURRENT])].unit
 
     @property
     def edge(self) -> Edge:
         """Who takes it."""
-        edge = self.entries[int(self.words[turns.CURRENT])]
+        edge = self.entries[int(self.words[input_scheduler.CURRENT])]
         assert edge is not None
         return edge
 

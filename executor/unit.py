@@ -154,7 +154,7 @@ class Unit:
 
     def copy(self, schema: Schema, ones: int) -> Unit:
         """A unit of its own with the same rows, stragglers and punctuation."""
-        from cql.executor.kernels.queues import copy_unit
+        from cql.executor.kernels.drive.queued import copy_unit
 
         twin = Unit.allocate(
             schema, int(self.words[CAPACITY]), ones=ones, stragglers=True, masks=True

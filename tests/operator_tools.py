@@ -22,7 +22,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
 from cql.executor.graph import Graph
 from cql.executor.ingest import Feed
-from cql.executor.kernels.cut import cut
+from cql.executor.kernels.ingest.cutter import cut
 from cql.executor.marks import columns_read
 from cql.executor.operators.native import StageOperator, Workspace
 from cql.executor.operators.slab import SlabOperator

@@ -16,7 +16,7 @@ from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
 import cql
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import queues
+from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
 from cql.executor.operators.native import PythonOperator, Workspace
 from cql.executor.operators.union import UnionOperator
@@ -274,7 +274,7 @@ def test_admission_is_limited(name: str, workspace: Workspace) -> None:
 
 def _inside(runtime: Runtime) -> Any:
     assert isinstance(runtime, Queued)
-    return lambda: int(runtime._control[queues.QUEUED])
+    return lambda: int(runtime._control[queued.QUEUED])
 
 
 def test_a_burst_leaves_no_units_behind() -> None:

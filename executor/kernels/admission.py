@@ -11,8 +11,22 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.cut import BLOCK, CUTTER, FIRST, NEXT, ROOM
 from cql.executor.kernels.handing import PORT_BITS, WAY_BITS, push, show, waiting
+from cql.executor.kernels.ingest.cutter import BLOCK, CUTTER, FIRST, NEXT, ROOM
+from cql.executor.kernels.ingest.input_scheduler import (
+    AHEAD,
+    CURRENT,
+    HEADER,
+    INPUTS,
+    LEFT,
+    OF_CUTTER,
+    READS,
+    record,
+    take,
+    whose,
+)
+from cql.executor.kernels.ingest.input_scheduler import INPUT as TURN_INPUT
+from cql.executor.kernels.ingest.input_scheduler import UNIT as OF_UNIT
 from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_release
 from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
@@ -64,20 +78,6 @@ from cql.executor.kernels.sections import (
     worker_at,
 )
 from cql.executor.kernels.sections import AT as AT_SECTION
-from cql.executor.kernels.turns import (
-    AHEAD,
-    CURRENT,
-    HEADER,
-    INPUTS,
-    LEFT,
-    OF_CUTTER,
-    READS,
-    record,
-    take,
-    whose,
-)
-from cql.executor.kernels.turns import INPUT as TURN_INPUT
-from cql.executor.kernels.turns import UNIT as OF_UNIT
 from cql.executor.kernels.workers import (
     DELIVER,
     LOOK,

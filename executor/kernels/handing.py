@@ -10,6 +10,7 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.drive.passing import append_rows, punctuation_in
 from cql.executor.kernels.lib.atomics import (
     exchange,
     fetch_add,
@@ -23,7 +24,6 @@ from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
-from cql.executor.kernels.passing import append_rows, punctuation_in
 from cql.executor.kernels.sections import (
     ADDS_WAY,
     BY_BLOCK,

@@ -7,8 +7,8 @@ from typing import Any
 
 from numba import cfunc
 
+from cql.executor.kernels.drive.passing import pass_rows
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.passing import pass_rows
 from cql.executor.unit import (
     DETAIL,
     DONE,

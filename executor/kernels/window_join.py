@@ -11,9 +11,9 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import bits_of_f64, f64_of_bits, words
-from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     DETAIL,
     DETAIL_ROW,

@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit, types
 
-from cql.executor.kernels.drive import clear_output, start_unit
+from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.fragments import (
     NOBODY,
     claim,

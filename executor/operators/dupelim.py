@@ -1,5 +1,5 @@
 """Dupelim as a running operator: which rows were seen, and which of them punctuation lets go
-(``kernels.dupelim``)."""
+(``kernels.flow.dupelim``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import dupelim as kernel
-from cql.executor.kernels import sort_keys
+from cql.executor.kernels.flow import dupelim as kernel
+from cql.executor.kernels.order import sort_keys
 from cql.executor.operators.groups import GroupIndex
 from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words, value_bytes

@@ -1,5 +1,5 @@
 """The running order-preserving union and the sort that punctuation releases: rows wait in a slab
-until progress has passed them, and leave in order (``kernels.merge``)."""
+until progress has passed them, and leave in order (``kernels.order.merge``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import merge as kernel
-from cql.executor.kernels.slab import HELD, OWN, SLOTS
+from cql.executor.kernels.order import merge as kernel
+from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.operators.native import Workspace
 from cql.executor.operators.slab import STEP, SlabOperator
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit

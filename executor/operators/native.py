@@ -205,7 +205,7 @@ class StageOperator:
     def leave_first(self, schema: Schema, keys: Sequence[SortKey], most: int) -> None:
         """Of each window so many results leave at most, the first ones by ``keys``, which are
         columns and no texts. ``schema``: of its output."""
-        kernel = load_module("cql.executor.kernels.first_rows")
+        kernel = load_module("cql.executor.kernels.order.top_n")
         order, room = order_words(schema, keys, kernel.OWN), self.workspace.unit_rows
         asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
         chosen = np.zeros(room, np.uint8)

@@ -1,4 +1,4 @@
-"""A running operator whose rows wait in a slab (``kernels.slab``)."""
+"""A running operator whose rows wait in a slab (``kernels.order.row_slab``)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cql.executor.kernels import slab as kernel
-from cql.executor.kernels import sort_keys
+from cql.executor.kernels.order import row_slab as kernel
+from cql.executor.kernels.order import sort_keys
 from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.operators.sort_keys import order_words
 from cql.executor.unit import Unit, stored_dtype

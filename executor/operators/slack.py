@@ -1,4 +1,5 @@
-"""The running slack: progress deduced from the order of arrival (``kernels.slack``)."""
+"""The running slack: progress deduced from the order of arrival
+(``kernels.ingest.bounded_disorder``)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import numpy as np
 
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import slack as kernel
-from cql.executor.kernels.cut import BUCKETS
+from cql.executor.kernels.ingest import bounded_disorder as kernel
+from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.unit import INFINITY, NEVER, Unit, Words, value_bytes
 from cql.planner.nodes.physical import SlackExec

@@ -1,5 +1,5 @@
 """ORDER BY … LIMIT and ROW_NUMBER() within a window: rows wait until punctuation closes their
-window (``kernels.window_sort``)."""
+window (``kernels.order.window_sort``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import window_sort as kernel
-from cql.executor.kernels.slab import HELD, OWN
+from cql.executor.kernels.order import window_sort as kernel
+from cql.executor.kernels.order.row_slab import HELD, OWN
 from cql.executor.operators.native import Workspace
 from cql.executor.operators.slab import STEP, SlabOperator
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit

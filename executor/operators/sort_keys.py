@@ -1,4 +1,4 @@
-"""Descriptors of the order of rows (``kernels.sort_keys``)."""
+"""Descriptors of the order of rows (``kernels.order.sort_keys``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cql.executor.kernels import sort_keys as kernel
+from cql.executor.kernels.order import sort_keys as kernel
 from cql.executor.unit import Words, value_bytes
 from cql.model import Schema
 from cql.planner.nodes.expr import Column

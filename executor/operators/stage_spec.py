@@ -39,7 +39,7 @@ class StageSpec:
     ``carry_stragglers``: whether some later operator still asks which rows were late. ``parted``:
     it has the rows of one partition (CHOSEN). ``placed``: it says where its results stand among
     those of all partitions: ``ORDER`` columns behind the others. ``limited``: of each window only
-    the first results by some order leave (``kernels.first_rows``). ``promised``: pairs of output
+    the first results by some order leave (``kernels.order.top_n``). ``promised``: pairs of output
     columns, the first with progress of its own for each value of the second, which goes on."""
 
     input: Schema

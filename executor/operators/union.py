@@ -9,8 +9,8 @@ import numpy as np
 
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import union as kernel
-from cql.executor.kernels import union_values
+from cql.executor.kernels.flow import union as kernel
+from cql.executor.kernels.flow import union_values
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.unit import (
     DETAIL_ROW,
@@ -31,7 +31,7 @@ class UnionOperator:
     """``attributes``: output columns on which punctuation flows (the same index in every input);
     ``names`` says for each port what comes there. ``promised``: on which of the columns each value
     of which other one has promises of its own. State: of these values ``entries``, of which
-    ``kernels.union_values`` says the words, and their ``index``."""
+    ``kernels.flow.union_values`` says the words, and their ``index``."""
 
     def __init__(
         self,

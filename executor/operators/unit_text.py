@@ -76,6 +76,6 @@ def read_punctuation(kernel: KernelText) -> str:
 
 
 def send_punctuation(kernel: KernelText, attribute: str, value: str) -> None:
-    """Behind what there is; ``kernels.passing.send`` in a text."""
+    """Behind what there is; ``kernels.drive.passing.send`` in a text."""
     kernel.declare("sent", f"words(o[{PUNCTUATION_ADDRESS}], 256)")
     kernel.body.line(f"o[{PUNCTUATIONS}] = send(sent, o[{PUNCTUATIONS}], {attribute}, {value})")

@@ -1,6 +1,6 @@
-"""The depth-first runtime: each admitted unit goes through the whole plan before the next
-(xstream paper III.C). The traversal itself is compiled (``kernels.drive``); this class answers when
-it needs Python."""
+"""The depth-first runtime: each admitted unit goes through the whole plan before the next (xstream
+paper III.C). The traversal itself is compiled (``kernels.drive.depth_first``); this class answers
+when it needs Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from cql.apart import load_module
 from cql.executor.graph import Edge, Graph
-from cql.executor.kernels import drive
+from cql.executor.kernels.drive import depth_first
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
@@ -46,11 +46,11 @@ class DepthFirst(Alone):
         self._wiring = Wiring(graph)
         n = len(graph.operators)
         self._on_stack = np.zeros(n, np.int64)
-        self._stack = np.zeros(drive.FRAME * (n + _SPARE_FRAMES), np.int64)
+        self._stack = np.zeros(depth_first.FRAME * (n + _SPARE_FRAMES), np.int64)
         self._control = np.zeros(8, np.int64)
-        self._control[drive.RESULT] = drive.NOT_CALLED
+        self._control[depth_first.RESULT] = depth_first.NOT_CALLED
         self._clock = OperatorClock(n, timed)
-        self._control[drive.TIMES] = self._clock.address
+        self._control[depth_first.TIMES] = self._clock.address
         self._input: Unit | None = None
         self._queued: list[deque[tuple[Unit, int]]] = [deque() for _ in graph.operators]
         self._ran = np.zeros(n, np.int64)  # the number of each operator's last call
@@ -77,7 +77,7 @@ class DepthFirst(Alone):
 
     @property
     def calls(self) -> int:
-        return int(self._control[drive.CALLS])
+        return int(self._control[depth_first.CALLS])
 
     def times(self) -> Times | None:
         return self._clock.times()
@@ -108,19 +108,19 @@ class DepthFirst(Alone):
         large (a row of a join may have any number of partners) goes on with the next call."""
         waiting = 0
         while waiting < _WAITING:
-            event = int(drive.cut_and_drive(turns.words.ctypes.data, *self._tables()))
-            if event in (drive.IDLE, drive.USED_UP):
+            event = int(depth_first.cut_and_drive(turns.words.ctypes.data, *self._tables()))
+            if event in (depth_first.IDLE, depth_first.USED_UP):
                 self._take_queued()
-                if event == drive.USED_UP:
+                if event == depth_first.USED_UP:
                     self._hand_over_collected()
-                return event == drive.IDLE
+                return event == depth_first.IDLE
             self._input = turns.unit
             self._answer(event)
-            waiting += event in (drive.SINK, drive.COLLECTED)
+            waiting += event in (depth_first.SINK, depth_first.COLLECTED)
         return True
 
     def is_through(self, serial: int) -> bool:
-        return not self._control[drive.TOP] and not any(self._queued)
+        return not self._control[depth_first.TOP] and not any(self._queued)
 
     def settle(self) -> None:
         """The unit at hand goes through to the end; nothing else waits between admissions."""
@@ -143,18 +143,18 @@ class DepthFirst(Alone):
         """The rows that were gathered become results."""
         if unit.words[ROWS] > 0:
             self.handler.deliver(unit, sink)
-            drive.clear_output.py_func(unit.words)
+            depth_first.clear_output.py_func(unit.words)
 
     def _enter(self, unit: Unit, edge: Edge) -> None:
         self._input = unit
         operator = edge.target
-        drive.enter(unit.address, operator, edge.port, *self._tables())
+        depth_first.enter(unit.address, operator, edge.port, *self._tables())
 
     def _until_sink(self) -> bool:
         """Takes the unit at hand on until something is delivered, or (False) to the end."""
-        while (event := int(drive.drive(*self._tables()))) != drive.IDLE:
+        while (event := int(depth_first.drive(*self._tables()))) != depth_first.IDLE:
             self._answer(event)
-            if event in (drive.SINK, drive.COLLECTED):
+            if event in (depth_first.SINK, depth_first.COLLECTED):
                 return True
         return False
 
@@ -170,29 +170,29 @@ class DepthFirst(Alone):
         )
 
     def _answer(self, event: int) -> None:
-        frame = drive.FRAME * (int(self._control[drive.TOP]) - 1)
+        frame = depth_first.FRAME * (int(self._control[depth_first.TOP]) - 1)
         index = int(self._stack[frame])
         operator = self.graph.operators[index]
         unit = self._unit_at(frame)
         match event:
-            case drive.SINK:
+            case depth_first.SINK:
                 self.handler.deliver(self.graph.units[index], index)
-            case drive.COLLECTED:
+            case depth_first.COLLECTED:
                 self._hand_over(self._collected[index][0], index)
-            case drive.NEEDS:
+            case depth_first.NEEDS:
                 with self._clock.of(index), at_work(operator.name):
                     operator.provide(unit)
-            case drive.FAILED:
+            case depth_first.FAILED:
                 self.handler.failed(Failure.of(operator, unit))
-            case drive.PYTHON:
+            case depth_first.PYTHON:
                 with self._clock.of(index), at_work(operator.name):
                     result = operator.call(unit, self.graph.units[index])
-                self._control[drive.RESULT] = result
-            case drive.LOOPED:
+                self._control[depth_first.RESULT] = result
+            case depth_first.LOOPED:
                 edge = int(self._stack[frame + 3]) - 1
                 target = int(self._wiring.edge_to[edge])
                 port = int(self._wiring.edge_port[edge])
-                load_module("cql.executor.kernels.queues")  # which copies
+                load_module("cql.executor.kernels.drive.queued")  # which copies
                 unit = self.graph.units[index].copy(self.graph.schemas[index], self._ones)
                 self._queued[target].append((unit, port))
             case _:
@@ -203,7 +203,7 @@ class DepthFirst(Alone):
         address = int(self._stack[frame + 1])
         if self._input is not None and self._input.address == address:
             return self._input
-        below = frame - drive.FRAME
+        below = frame - depth_first.FRAME
         unit = self.graph.units[int(self._stack[below])]
         assert unit.address == address
         return unit

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import queues
+from cql.executor.kernels.drive import queued
 from cql.executor.operators.native import BUFFERS
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
@@ -17,9 +17,9 @@ from cql.executor.unit import INFINITY, PUNCTUATIONS, ROWS, Unit, Words, value_b
 from cql.model import Schema
 
 POLICIES = {
-    "fifo": queues.FIFO,
-    "fifo_slice": queues.FIFO_SLICE,
-    "run_to_completion": queues.RUN_TO_COMPLETION,
+    "fifo": queued.FIFO,
+    "fifo_slice": queued.FIFO_SLICE,
+    "run_to_completion": queued.RUN_TO_COMPLETION,
 }
 #: Admission control: a unit is admitted when fewer than this many wait inside.
 ADMITTED = 8
@@ -61,11 +61,11 @@ class Queued(Alone):
         self._pool = np.zeros(n * _SLOTS, np.int64)
         self._ready = np.zeros(n + 1, np.int64)
         self._control = np.zeros(16, np.int64)
-        self._control[queues.OPERATOR] = -1
-        self._control[queues.RESULT] = queues.NOT_CALLED
+        self._control[queued.OPERATOR] = -1
+        self._control[queued.RESULT] = queued.NOT_CALLED
         self._clock = np.zeros(2, np.int64)  # room for what it says
         self._operator_clock = OperatorClock(n, timed)
-        self._control[queues.TIMES] = self._operator_clock.address
+        self._control[queued.TIMES] = self._operator_clock.address
         self._units: dict[int, Unit] = {}
 
     def rebind(self) -> None:
@@ -73,7 +73,7 @@ class Queued(Alone):
 
     @property
     def calls(self) -> int:
-        return int(self._control[queues.CALLS])
+        return int(self._control[queued.CALLS])
 
     def times(self) -> Times | None:
         return self._operator_clock.times()
@@ -99,7 +99,7 @@ class Queued(Alone):
         return True
 
     def is_through(self, serial: int) -> bool:
-        return self._control[queues.OPERATOR] < 0 and bool((self._head == self._tail).all())
+        return self._control[queued.OPERATOR] < 0 and bool((self._head == self._tail).all())
 
     def settle(self) -> None:
         self._run(0)
@@ -121,7 +121,7 @@ class Queued(Alone):
 
     def _enqueue(self, unit: Unit, edge: Edge) -> int:
         return int(
-            queues.enqueue(
+            queued.enqueue(
                 edge.target,
                 unit.address,
                 edge.port,
@@ -144,7 +144,7 @@ class Queued(Alone):
 
     def _step(self, until: int) -> int:
         return int(
-            queues.run(
+            queued.run(
                 self._policy,
                 self._slice_ns,
                 until,
@@ -164,27 +164,27 @@ class Queued(Alone):
         )
 
     def _answer(self, event: int) -> None:
-        if event == queues.NEED_UNIT:
-            self._new_unit(int(self._control[queues.WANTS]))
+        if event == queued.NEED_UNIT:
+            self._new_unit(int(self._control[queued.WANTS]))
             return
-        if event == queues.NEED_ROOM:
+        if event == queued.NEED_ROOM:
             self._more_room()
             return
-        index = int(self._control[queues.OPERATOR])
+        index = int(self._control[queued.OPERATOR])
         operator = self.graph.operators[index]
-        unit = self._units[int(self._control[queues.UNIT])]
+        unit = self._units[int(self._control[queued.UNIT])]
         match event:
-            case queues.SINK:
+            case queued.SINK:
                 self.handler.deliver(self.graph.units[index], index)
-            case queues.NEEDS:
+            case queued.NEEDS:
                 with self._operator_clock.of(index), at_work(operator.name):
                     operator.provide(unit)
-            case queues.FAILED:
+            case queued.FAILED:
                 self.handler.failed(Failure.of(operator, unit))
-            case queues.PYTHON:
+            case queued.PYTHON:
                 with self._operator_clock.of(index), at_work(operator.name):
                     result = operator.call(unit, self.graph.units[index])
-                self._control[queues.RESULT] = result
+                self._control[queued.RESULT] = result
             case _:
                 raise AssertionError(f"unknown event {event}")
 
@@ -221,7 +221,7 @@ def _ports(graph: Graph) -> list[int]:
 
 
 def _columns(inputs: list[tuple[Schema, ...]], ports: list[int]) -> tuple[Words, Words]:
-    """``column_from`` and ``sizes`` of ``kernels.queues``."""
+    """``column_from`` and ``sizes`` of ``kernels.drive.queued``."""
     firsts: list[int] = []
     begins: list[int] = []
     sizes: list[int] = []

@@ -9,8 +9,8 @@ from typing import Any
 
 from numba import njit, types
 
+from cql.executor.kernels.drive.passing import punctuation_in
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.passing import punctuation_in
 
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 _REAL, _MONOTONIC = 0, 1

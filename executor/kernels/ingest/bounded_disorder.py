@@ -14,7 +14,8 @@ from typing import Any
 
 from numba import cfunc, njit
 
-from cql.executor.kernels.advance import (
+from cql.executor.kernels.drive.passing import pass_rows, send
+from cql.executor.kernels.ingest.advance import (
     FIRST_WAS_FAR,
     GOES_ON,
     WAITING,
@@ -22,9 +23,8 @@ from cql.executor.kernels.advance import (
     begin,
     within,
 )
-from cql.executor.kernels.cut import BUCKETS, bucket_of
+from cql.executor.kernels.ingest.cutter import BUCKETS, bucket_of
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
     DONE,
     END_OF_INPUT,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numba import int64, njit, uint64
 
-from cql.executor.kernels.cut import MARK
+from cql.executor.kernels.ingest.cutter import MARK
+from cql.executor.kernels.ingest.value_numbers import value_at
 from cql.executor.kernels.lib.intrinsics import trailing_zeros
 from cql.executor.kernels.lib.memory import as_i16, as_i32, as_u8, words
-from cql.executor.kernels.value_numbers import value_at
 
 _ONES = np.uint64(0x0101010101010101)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import int64, njit
 
-from cql.executor.kernels.cut import (
+from cql.executor.kernels.ingest.cutter import (
     KEY,
     NEXT_TOLD,
     NULL,

@@ -19,10 +19,10 @@ from typing import Any
 
 from numba import int64, njit
 
-from cql.executor.kernels.advance import GOES_ON, WAITS, advance, begin, within
+from cql.executor.kernels.drive.passing import send
+from cql.executor.kernels.ingest.advance import GOES_ON, WAITS, advance, begin, within
 from cql.executor.kernels.lib.intrinsics import leading_zeros
 from cql.executor.kernels.lib.memory import as_i32, as_u8, words
-from cql.executor.kernels.passing import send
 from cql.executor.unit import (
     GROUP,
     HEADER,

@@ -11,8 +11,8 @@ from typing import Any
 
 from numba import cfunc, njit
 
+from cql.executor.kernels.drive.passing import pass_rows, send
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.kernels.passing import pass_rows, send
 from cql.executor.unit import (
     DONE,
     END_OF_INPUT,

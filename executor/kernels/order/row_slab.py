@@ -10,7 +10,7 @@ from typing import Any
 from numba import njit
 
 from cql.executor.kernels.lib.memory import as_i32, as_u8
-from cql.executor.kernels.sort_keys import (
+from cql.executor.kernels.order.sort_keys import (
     AT,
     BEHIND,
     COLUMNS,

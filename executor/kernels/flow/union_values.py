@@ -13,9 +13,9 @@ from typing import Any
 
 from numba import int64, njit
 
-from cql.executor.kernels.cut import MOST_TOLD
+from cql.executor.kernels.ingest.cutter import MOST_TOLD
+from cql.executor.kernels.ingest.value_numbers import enter, place_of
 from cql.executor.kernels.lib.memory import as_i32, words
-from cql.executor.kernels.value_numbers import enter, place_of
 from cql.executor.unit import (
     GROUP,
     INFINITY,

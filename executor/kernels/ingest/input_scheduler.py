@@ -15,8 +15,8 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.advance import within
-from cql.executor.kernels.cut import (
+from cql.executor.kernels.ingest.advance import within
+from cql.executor.kernels.ingest.cutter import (
     ADVANCE,
     ATTRIBUTE,
     ATTRIBUTES,

@@ -19,9 +19,9 @@ from typing import Any
 
 from numba import cfunc, njit
 
+from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
-from cql.executor.kernels.passing import send
-from cql.executor.kernels.slab import (
+from cql.executor.kernels.order.row_slab import (
     HELD,
     NEXT,
     OWN,
@@ -33,7 +33,7 @@ from cql.executor.kernels.slab import (
     store_rows,
     unranked,
 )
-from cql.executor.kernels.sort_keys import (
+from cql.executor.kernels.order.sort_keys import (
     COLUMNS,
     DATA,
     KEYS,

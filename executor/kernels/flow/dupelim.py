@@ -15,6 +15,7 @@ from typing import Any
 
 from numba import cfunc, njit
 
+from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.key_index import FLAGS, find_groups
 from cql.executor.kernels.lib.memory import (
     as_f32,
@@ -25,8 +26,7 @@ from cql.executor.kernels.lib.memory import (
     key_bits,
     words,
 )
-from cql.executor.kernels.passing import send
-from cql.executor.kernels.sort_keys import DOUBLE, FLOAT, move_values
+from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,

@@ -11,7 +11,7 @@ from typing import Any
 from numba import cfunc, njit
 
 from cql.executor.kernels.lib.memory import as_i32, as_u8, words
-from cql.executor.kernels.sort_keys import (
+from cql.executor.kernels.order.sort_keys import (
     BEHIND,
     COLUMNS,
     DATA,

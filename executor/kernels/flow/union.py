@@ -13,10 +13,10 @@ from typing import Any
 
 from numba import cfunc, int64, njit
 
-from cql.executor.kernels import union_values
+from cql.executor.kernels.drive.passing import pass_rows, send
+from cql.executor.kernels.flow import union_values
+from cql.executor.kernels.ingest.value_numbers import value_at
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.kernels.passing import pass_rows, send
-from cql.executor.kernels.value_numbers import value_at
 from cql.executor.unit import (
     CURSOR,
     DETAIL,

@@ -19,11 +19,11 @@ from typing import Any
 
 from numba import njit
 
+from cql.executor.kernels.drive.passing import append_rows
+from cql.executor.kernels.ingest.input_scheduler import OPERATOR, UNIT, record, take
+from cql.executor.kernels.ingest.input_scheduler import PORT as TO_PORT
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at
 from cql.executor.kernels.lib.memory import call_operator, words
-from cql.executor.kernels.passing import append_rows
-from cql.executor.kernels.turns import OPERATOR, UNIT, record, take
-from cql.executor.kernels.turns import PORT as TO_PORT
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,
