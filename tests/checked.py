@@ -17,7 +17,7 @@ from operator_tools import column_data, column_mask, records
 from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
-from cql.executor.kernels.windows import find_slot
+from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.buffered import BUFFER
 from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.sessions import SessionOperator

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.kernels.windows import PLACES
+from cql.executor.kernels.windows.region_table import PLACES
 from cql.executor.operators.buffered import BufferedTerminal
 from cql.executor.operators.grouping import REGION
 from cql.executor.operators.wid import AggregateTerminal

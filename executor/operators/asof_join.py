@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.asof import nearest
+from cql.executor.kernels.joins.asof import nearest
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of
 from cql.executor.operators.native import CodeColumn, State, Workspace

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cql.executor.expression_scope import zero
 from cql.executor.expressions import Code, ErrorSite, emit
 from cql.executor.kernels.lib.views import FIELDS
-from cql.executor.kernels.windows import (
+from cql.executor.kernels.windows.region_table import (
     BLOCK,
     DIRECTORY,
     FIRST_TABLE,

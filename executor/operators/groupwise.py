@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.kernels import groupwise
-from cql.executor.kernels.groupwise import ASKED
+from cql.executor.kernels.windows import partitioned_watermark
+from cql.executor.kernels.windows.partitioned_watermark import ASKED
 from cql.executor.operators.logs import write
 from cql.executor.operators.native import StageOperator
 from cql.executor.operators.packing import key_value
@@ -34,12 +34,13 @@ MARKED = "marked"
 
 
 class GroupwiseOperator(StageOperator):
-    """A running stage; the functions of ``kernels.groupwise`` are at hand."""
+    """A running stage; the functions of ``kernels.windows.region_table.partitioned_watermark`` are
+    at hand."""
 
     def _bind_arrays(self) -> None:
         StageOperator._bind_arrays(self)
-        for name in groupwise.CALLED:
-            self._set(name, getattr(groupwise, name).address)
+        for name in partitioned_watermark.CALLED:
+            self._set(name, getattr(partitioned_watermark, name).address)
 
     def _slots_open(self, slots: int) -> None:
         StageOperator._slots_open(self, slots)
@@ -53,16 +54,16 @@ class GroupwiseOperator(StageOperator):
         if whole:
             groups = np.arange(self.state["counts"][slot])
         else:
-            groups = np.empty(groupwise.groups_asked(desc, slot, none), np.int64)
-            groupwise.groups_asked(desc, slot, groups)
+            groups = np.empty(partitioned_watermark.groups_asked(desc, slot, none), np.int64)
+            partitioned_watermark.groups_asked(desc, slot, groups)
         to, aggregate = self.state["bases"][slot] + groups, self.spec.aggregate
         assert aggregate is not None
         for number, log in enumerate(
             self.code.logs, len(self.code.tables) - 1 - len(self.code.logs)
         ):
-            n = groupwise.kept_of(desc, slot, number, groups, none, none)
+            n = partitioned_watermark.kept_of(desc, slot, number, groups, none, none)
             owner, places = np.empty(n, np.int64), np.empty(n, np.int64)
-            groupwise.kept_of(desc, slot, number, groups, owner, places)
+            partitioned_watermark.kept_of(desc, slot, number, groups, owner, places)
             write(self, aggregate, log, groups.size, owner, [places], to, self.workspace)
         if whole:
             self._set("finished", 1)

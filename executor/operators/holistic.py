@@ -125,7 +125,7 @@ def _order(entries: Entries, keys: Sequence[Array]) -> Array:
     group, whole = entries.group, all(key.dtype.kind != "f" for key in keys)
     if whole and group.size <= _SMALL * entries.groups and np.all(group[1:] >= group[:-1]):
         words = np.array(keys, np.int64).reshape(len(keys), group.size)
-        kernel = load_module("cql.executor.kernels.groupwise_sort")
+        kernel = load_module("cql.executor.kernels.relations.segment_sort")
         places: Array = kernel.sort_in_groups(group.astype(np.int64, copy=False), words)
         return places
     return np.lexsort((*reversed(keys), group))

@@ -26,7 +26,7 @@ from enum import Enum, auto
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
-from cql.executor.kernels.join import ABOUT, NONE, SEARCH
+from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
 from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of

@@ -1,5 +1,5 @@
 """Windows over the numbers of the rows of each key, as a running operator: the rows of a window
-leave together when its last one has come (``kernels.key_windows``)."""
+leave together when its last one has come (``kernels.windows.region_table.key_windows``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import key_windows as kernel
+from cql.executor.kernels.windows import key_windows as kernel
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import promises_of
 from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace

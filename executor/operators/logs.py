@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from cql.executor.expressions import Code
-from cql.executor.kernels.windows import find_slot
+from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import Array, Entries, results
 from cql.executor.operators.stage_spec import Table

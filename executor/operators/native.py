@@ -25,7 +25,7 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
-from cql.executor.kernels import windows
+from cql.executor.kernels.windows import region_table
 from cql.executor.operators.logs import finish
 from cql.executor.operators.rowscope import (
     NEED_HOST,
@@ -283,7 +283,7 @@ class StageOperator:
         for table in self.code.tables:
             suffix = table.suffix
             self._resize_entries(table, INITIAL_ENTRIES)
-            self._resize("heads" + suffix, windows.CLASSES, np.dtype(np.int64))
+            self._resize("heads" + suffix, region_table.CLASSES, np.dtype(np.int64))
             self._resize("top" + suffix, 1, np.dtype(np.int64))
             self._set("direct" + suffix, int(table.direct))
         self._slots_open(INITIAL_SLOTS)
@@ -301,7 +301,7 @@ class StageOperator:
     def _resize_entries(self, table: Table, entries: int) -> None:
         suffix, aggregate = table.suffix, self.spec.aggregate
         if table.hashed:
-            self._resize_slab("index" + suffix, windows.PLACES * entries, np.dtype(np.int32))
+            self._resize_slab("index" + suffix, region_table.PLACES * entries, np.dtype(np.int32))
         self._resize_slab("records" + suffix, len(table.columns) * entries, np.dtype(np.int64))
         if not suffix and aggregate is not None and any(k.nullable for k in aggregate.keys):
             self._resize_slab("nulls", entries, np.dtype(np.int64))
@@ -341,7 +341,7 @@ class StageOperator:
         ids, opened, places = self.state["window_ids"], before, self.state["places"]
         places[:] = 0
         for slot in range(opened):  # a full directory: every slot is open
-            windows.insert_slot(places, ids, 2 * slots - 1, int(ids[slot]), slot)
+            region_table.insert_slot(places, ids, 2 * slots - 1, int(ids[slot]), slot)
         fresh = np.arange(slots - 1, before - 1, -1, dtype=np.int64)
         self.state["spares"][: fresh.size] = fresh
         self._set("spare", fresh.size)
@@ -356,8 +356,8 @@ class StageOperator:
         if "window_ids" in self.state:
             self._set("slots", self.state["window_ids"].size)
             self._set("tables", len(self.code.tables))
-            for name in windows.CALLED:
-                self._set(name, getattr(windows, name).address)
+            for name in region_table.CALLED:
+                self._set(name, getattr(region_table, name).address)
         self._bind_tables()
 
     def _table(self, suffix: str) -> Table:
@@ -388,8 +388,8 @@ class StageOperator:
                     changed |= new is not old
                     column[entries] = words + ((new.astype(np.int64) - old) << shift)
             if changed and self.code.tables[number].hashed:
-                block = windows.FIRST_TABLE + number * windows.BLOCK
-                windows.index_again(self.descriptor.ctypes.data + 8 * block, slots)
+                block = region_table.FIRST_TABLE + number * region_table.BLOCK
+                region_table.index_again(self.descriptor.ctypes.data + 8 * block, slots)
 
     def _entries_of(self, slots: Words, suffix: str) -> Words:
         """The entries of those windows in a table."""

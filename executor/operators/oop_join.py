@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.join import NONE, keep_rows, link_rows
+from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.operators import join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.join_code import Rows

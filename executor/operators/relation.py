@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.executor.kernels.partitions import push_rows
+from cql.executor.kernels.relations.partitioned_rows import push_rows
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import relation_join as kernel
+from cql.executor.kernels.relations import relation_join as kernel
 from cql.executor.operators import relation_join_code as writing
 from cql.executor.operators.groups import GroupIndex, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.executor.kernels import numbering as kernel
 from cql.executor.kernels.lib import treap as treaps
+from cql.executor.kernels.relations import row_number as kernel
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace

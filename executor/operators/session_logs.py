@@ -213,7 +213,7 @@ class SessionLogs:
         nodes = operator.state[f"chain{s}"].reshape(-1, width(log))
         heads = operator.column(f"head{s}")
         control = np.array([operator.scalars()[f"free{s}"], 0, 0, 0], np.int64)
-        kernel = load_module("cql.executor.kernels.groupwise_sort")
+        kernel = load_module("cql.executor.kernels.relations.segment_sort")
         found = kernel.lists_of_chains(nodes, control, heads[records], call.distinct, log.by_time)
         values, counts = found
         self._forget(log, records, int(control[chains.FREE]))

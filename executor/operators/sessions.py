@@ -29,8 +29,8 @@ from functools import partial
 import numpy as np
 
 from cql.errors import NotSupportedError
-from cql.executor.kernels import sessions
 from cql.executor.kernels.lib.views import FIELDS
+from cql.executor.kernels.windows import sessions
 from cql.executor.operators import session_logs
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.logs import holistic_code, logs_of

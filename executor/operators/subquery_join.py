@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.expressions import ErrorSite
-from cql.executor.kernels import subquery_join as kernel
+from cql.executor.kernels.relations import subquery_join as kernel
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.kernels.windows import FIRST_TABLE
+from cql.executor.kernels.windows.region_table import FIRST_TABLE
 from cql.executor.operators.panes import PaneTerminal
 
 #: The id of the one region of RUN: behind those of all panes and windows.

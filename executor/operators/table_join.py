@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import RunError
-from cql.executor.kernels.join import index_keys
+from cql.executor.kernels.joins.oop_join import index_keys
 from cql.executor.operators import table_join_code
 from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.groups import canonical

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.executor.kernels import changes as kernel
+from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.groups import GroupIndex, key_words
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace

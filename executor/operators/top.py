@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import changes as kernel
+from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.instants import InstantOperator, Times
 from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.weights import RowIndex, weights_of

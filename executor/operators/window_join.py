@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels.join import NONE, index_keys
-from cql.executor.kernels.window_join import NEED_RESULTS
+from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
+from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.operators import window_join_code
 from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
 from cql.executor.operators.native import CodeColumn, Workspace

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cql.executor.expressions import Code, emit
+from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.kernels.window_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.operators.join_keys import entered, look_up
 from cql.executor.operators.packing import key_expression
 from cql.executor.operators.row_terminal import store_row

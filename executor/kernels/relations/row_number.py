@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cql.executor.kernels.changes import order_of
 from cql.executor.kernels.lib.treap import COUNT, DEPTH, LEFT, RIGHT, TOTAL, VALUE, settle
+from cql.executor.kernels.relations.changelog import order_of
 
 #: Where a run that lacked room goes on: rows that are in, partitions of that instant that have
 #: told, how many it has, changes so far; and how many rows have come.

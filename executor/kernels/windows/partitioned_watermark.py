@@ -25,7 +25,7 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
-from cql.executor.kernels.windows import (
+from cql.executor.kernels.windows.region_table import (
     BASES,
     BLOCK,
     CLASSES_AT,
