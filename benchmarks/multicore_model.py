@@ -10,9 +10,9 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.kernels import sections
+from cql.executor.kernels.ordered import tables
 
-STATELESS, SERIAL, PARTITIONED = sections.STATELESS, sections.SERIAL_ONE, sections.PARTITIONED
+STATELESS, SERIAL, PARTITIONED = tables.STATELESS, tables.SERIAL_ONE, tables.PARTITIONED
 Nanoseconds = npt.NDArray[np.float64]
 #: "We consider only markers in the 20th to 80th percentile range" (§7).
 FIRST, LAST = 0.2, 0.8
@@ -125,7 +125,7 @@ class Simulated:
     entered: Nanoseconds
     left: Nanoseconds
     order: list[int]
-    sections: list[Totals]
+    tables: list[Totals]
     busy: list[float]
     idle: list[float]
     time: float

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cql.executor.kernels import picks
+from cql.executor.kernels.ordered import schedulers
 
 
 def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int) -> int:
@@ -14,14 +14,14 @@ def nearest(numbers: Any, farther: Sequence[float], slice_ns: int, admitted: int
     ``farther`` are nanoseconds that this worker takes longer than others do to fetch an input of
     each section: the normalized throughput of one counts for more by their share of its cost, so
     that who is nearer comes first."""
-    best, least = picks.NONE, 0.0
+    best, least = schedulers.NONE, 0.0
     for s in range(len(numbers)):
-        if numbers[s, picks.WAITING] <= 0:
+        if numbers[s, schedulers.WAITING] <= 0:
             continue
-        cost = picks.cost_of(numbers[s])
-        many = picks.cumulative_before(numbers[s], admitted)
-        done = picks.effective(numbers[s], slice_ns, many)
+        cost = schedulers.cost_of(numbers[s])
+        many = schedulers.cumulative_before(numbers[s], admitted)
+        done = schedulers.effective(numbers[s], slice_ns, many)
         done *= max(1 + farther[s] / cost, 0.0)
-        if best == picks.NONE or done < least:
+        if best == schedulers.NONE or done < least:
             best, least = s, done
     return best

@@ -22,12 +22,11 @@ from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Sectio
 from cql.executor.execution import Execution
 from cql.executor.graph import SINK
 from cql.executor.ingest import Feed
-from cql.executor.kernels import markers
-from cql.executor.kernels import sections as tables
 from cql.executor.kernels.lib import condition
 from cql.executor.kernels.lib.atomics import fetch_add
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.ordered import markers, tables
 from cql.executor.operators.instances import PartedOperator
 from cql.executor.runtimes.sections import Sections, looks
 from cql.executor.unit import Words

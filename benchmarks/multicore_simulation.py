@@ -1,11 +1,12 @@
 """The ordered runtime under a virtual clock, for machines of any number of cores.
 
 A pipeline is a chain of sections, each with a cost, a selectivity and a degree of parallelism
-(ordered-multicore paper, section 2). Workers take the steps of ``cql.executor.kernels.workers``,
-``reorder`` and ``fragments``, each of which takes some nanoseconds here; the section that a worker
-takes is picked by the engine's own function (``kernels.picks``). Between two yields nothing else
-happens, so that what is atomic there is atomic here. Draws depend on the seed and the number of an
-input alone: every runtime does the same work.
+(ordered-multicore paper, section 2). Workers take the steps of
+``cql.executor.kernels.ordered.worker``, ``reorder`` and ``fragments``, each of which takes some
+nanoseconds here; the section that a worker takes is picked by the engine's own function
+(``kernels.ordered.schedulers``). Between two yields nothing else happens, so that what is atomic
+there is atomic here. Draws depend on the seed and the number of an input alone: every runtime does
+the same work.
 
 A tuple is a unit of one row. Latency is the paper's *processing latency* (§2.1): from when the
 first section begins with a unit until all that came of it has left the last one.
@@ -38,7 +39,7 @@ from benchmarks.multicore_model import (
     Totals,
 )
 from benchmarks.multicore_near import nearest
-from cql.executor.kernels import picks
+from cql.executor.kernels.ordered import schedulers
 from cql.executor.runtimes.ordered import POLICIES
 
 #: A step of a worker: nanoseconds that pass; None: until another one wakes it.
@@ -66,7 +67,7 @@ class _Lock:
 
 
 class _State:
-    """A section of a run. Its words are those of ``kernels.sections``."""
+    """A section of a run. Its words are those of ``kernels.ordered.tables``."""
 
     def __init__(self, section: Section, number: int, machine: Machine, seed: int) -> None:
         self.section, self.number = section, number
@@ -115,7 +116,7 @@ class _Run:
         self.order: list[int] = []
         self.window_began = 0.0
         self.interpreter = _Lock()
-        self.numbers = np.zeros((len(chain), picks.OF), np.int64)
+        self.numbers = np.zeros((len(chain), schedulers.OF), np.int64)
         self.locked = machine.reorder == LOCK_BASED
         self.does = {
             STATELESS: self._stateless,
@@ -280,9 +281,9 @@ class _Run:
                     self._dispatch(s)
             k = self._pick(w)
             began = self.now
-            if k == picks.NONE and w == 0 and machine.leader and self._admissible() > 0:
+            if k == schedulers.NONE and w == 0 and machine.leader and self._admissible() > 0:
                 continue  # there was no room when it looked
-            if k == picks.NONE:
+            if k == schedulers.NONE:
                 self.idle.append((w, self.now))
                 yield None
                 self.idled[w] += self.now - began
@@ -329,7 +330,9 @@ class _Run:
             farther = [self._farther(s, w) for s in self.states]
             return nearest(self.numbers, farther, slice_ns, self.admitted)
         policy = POLICIES[machine.scheduler]
-        return int(picks.pick(policy, self.numbers, 1, machine.capacity, slice_ns, self.admitted))
+        return int(
+            schedulers.pick(policy, self.numbers, 1, machine.capacity, slice_ns, self.admitted)
+        )
 
     def _waits(self, s: _State) -> int:
         if s.allotted >= s.most:
@@ -424,13 +427,13 @@ class _Run:
             done += 1
 
     def _partitioned(self, w: int, s: _State, budget: int) -> Steps:
-        done, on = 0, picks.NONE
+        done, on = 0, schedulers.NONE
         while True:
-            if on == picks.NONE:
+            if on == schedulers.NONE:
                 if done >= budget:
                     return done
                 on = yield from self._claim(w, s)
-                if on == picks.NONE:
+                if on == schedulers.NONE:
                     return done
             ticket, share, maker = s.lists[on].popleft()
             self._enters(s, ticket)
@@ -444,7 +447,7 @@ class _Run:
                 self._dispatch(s)
             done += 1
             if not self._keeps(s, on, budget - done):
-                on = picks.NONE
+                on = schedulers.NONE
 
     def _is_shown(self, s: _State) -> bool:
         return s.number + 1 < len(self.states) and self.states[s.number + 1].section.shows
@@ -453,7 +456,8 @@ class _Run:
         """A serial section has as many output units as its buffer would have slots."""
         return s.slots - s.shown if self._is_shown(s) else s.slots
 
-    # -- partitions (``kernels.fragments``) --------------------------------------------------------
+    # -- partitions (``kernels.ordered.partitions``)
+    # --------------------------------------------------------
 
     def _dispatch(self, s: _State) -> None:
         while s.queue and (self._free(s) > 0 or self.machine.retries):
@@ -477,7 +481,7 @@ class _Run:
                     s.held[q] = 1
                     s.unclaimed -= 1
                     return q
-            return picks.NONE
+            return schedulers.NONE
         if self.machine.worklist == HYBRID:
             while s.master:
                 q = s.master.popleft()
@@ -485,9 +489,9 @@ class _Run:
                 s.held[q] += 1
                 if s.held[q] == 1:
                     return q
-            return picks.NONE
+            return schedulers.NONE
         yield from self._acquire(w, s.door, s.totals)
-        q = picks.NONE
+        q = schedulers.NONE
         if s.master:
             q = s.master.popleft()
             s.unclaimed -= 1
@@ -508,7 +512,8 @@ class _Run:
         s.held[q] = 0
         return False
 
-    # -- order (``kernels.reorder``) ---------------------------------------------------------------
+    # -- order (``kernels.ordered.reorder``)
+    # ---------------------------------------------------------------
 
     def _send(self, w: int, s: _State, ticket: int) -> Steps:
         outputs = s.draws.outputs(ticket)

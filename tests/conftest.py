@@ -73,7 +73,7 @@ def small_blocks() -> Iterator[None]:
 @pytest.fixture
 def stress() -> Iterator[None]:
     """Threads of the ordered runtime give their core away at random points."""
-    from cql.executor.kernels.sections import CALM, YIELDING
+    from cql.executor.kernels.ordered.tables import CALM, YIELDING
     from cql.executor.runtimes.ordered import Ordered
 
     Ordered.stress = YIELDING

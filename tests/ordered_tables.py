@@ -1,4 +1,4 @@
-"""Small tables of the ordered runtime (``kernels.sections``) in the memory of a model."""
+"""Small tables of the ordered runtime (``kernels.ordered.tables``) in the memory of a model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from interleave import Model
 
 from cql.executor import unit as of_unit
-from cql.executor.kernels import sections as of
-from cql.executor.kernels.handing import PORT_BITS, push
 from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring
-from cql.executor.kernels.reorder import SLOT
-from cql.executor.kernels.sections import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.handover import PORT_BITS, push
+from cql.executor.kernels.ordered.reorder import SLOT
+from cql.executor.kernels.ordered.tables import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
 
 #: Words of a unit, with three columns.
 UNIT = of_unit.HEADER + 6

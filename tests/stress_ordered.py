@@ -38,7 +38,7 @@ from random_cases import MORSELS, Case, run_engine
 
 from cql.errors import CqlError
 from cql.executor import codegen
-from cql.executor.kernels.sections import CALM, STALLING, YIELDING
+from cql.executor.kernels.ordered.tables import CALM, STALLING, YIELDING
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.sections import Sections
 

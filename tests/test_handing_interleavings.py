@@ -12,8 +12,11 @@ from lowered import Change
 from modelled_memory import require
 from ordered_tables import Tables
 
-from cql.executor.kernels import sections as of
-from cql.executor.kernels.handing import (
+from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, pause
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring, poll
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.handover import (
     lock,
     next_input,
     push,
@@ -24,11 +27,8 @@ from cql.executor.kernels.handing import (
     take_free,
     waiting,
 )
-from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, pause
-from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring, poll
-from cql.executor.kernels.sections import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
-from cql.executor.kernels.workers import _take_input
+from cql.executor.kernels.ordered.tables import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
+from cql.executor.kernels.ordered.worker import _take_input
 from cql.executor.unit import FOLLOWING, HEADER, PARENT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])

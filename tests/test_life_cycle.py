@@ -23,7 +23,7 @@ from test_runtimes import QUERIES, stream
 
 from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.execution import Execution
-from cql.executor.kernels import sections
+from cql.executor.kernels.ordered import tables
 from cql.executor.operators.instances import PartedOperator
 from cql.executor.operators.native import StageOperator
 from cql.executor.runtimes.ordered import Ordered
@@ -165,7 +165,7 @@ def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
     assert len(left_over()) == MOST_WORKERS - 1
     runtime.change(1)
     assert views() == few
-    assert {int(table.section(s)[sections.SIZE]) for s in range(len(table.order))} == {depth(1)}
+    assert {int(table.section(s)[tables.SIZE]) for s in range(len(table.order))} == {depth(1)}
     assert left_over() == []
     batches.close()  # type: ignore[attr-defined]
 
@@ -324,7 +324,7 @@ def at_a_cut(session: Session, text: str, serial: int) -> tuple[Any, ...]:
         progress = [(f.attributes[0].watermark(), f.late_rows) for f in execution.feeds]
         state.extend((groups(execution), progress, execution._turns.sequence))
         if isinstance(execution._runtime, Ordered):
-            assert execution._runtime._plan[sections.INSIDE] == 0
+            assert execution._runtime._plan[tables.INSIDE] == 0
         assert execution._turns.serial == serial
 
     behind: list[pa.RecordBatch] = []
@@ -629,7 +629,7 @@ def test_who_takes_no_results_holds_back_the_source(
         runtime, turns = execution._runtime, execution._turns
         if not isinstance(runtime, Ordered):
             break  # all of it has been read
-        inside = int(runtime._plan[sections.INSIDE])
+        inside = int(runtime._plan[tables.INSIDE])
         places = sum(
             len(runtime._sections.ports(s)) + 2 for s in range(len(runtime._sections.order))
         )

@@ -25,7 +25,7 @@ from benchmarks.multicore_model import (
 )
 from benchmarks.multicore_near import nearest
 from benchmarks.multicore_simulation import simulate
-from cql.executor.kernels import picks
+from cql.executor.kernels.ordered import schedulers
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "ct_printed", NEAR)
 FREE = Machine(1, choose=0, take=0, contend=0, send=0, lock=0, handover=0, wake=0)
@@ -254,11 +254,11 @@ def test_the_nearest() -> None:
     """Without distances it picks as CT does; with them, who is near comes first."""
     rng = np.random.default_rng(4)
     for _ in range(200):
-        numbers = rng.integers(0, 50, (4, picks.OF))
-        ct = picks.current_throughput(numbers, 10, 7, 0)
+        numbers = rng.integers(0, 50, (4, schedulers.OF))
+        ct = schedulers.current_throughput(numbers, 10, 7, 0)
         assert nearest(numbers, [0.0] * 4, 10, 7) == ct
-        waiting = np.flatnonzero(numbers[:, picks.WAITING])
-        if len(waiting) and (numbers[waiting, picks.RECENT] > 0).all():
+        waiting = np.flatnonzero(numbers[:, schedulers.WAITING])
+        if len(waiting) and (numbers[waiting, schedulers.RECENT] > 0).all():
             last = int(waiting[-1])
             farther = [1e9] * 4
             farther[last] = -1e9

@@ -14,7 +14,7 @@ from growing_streams import stream as growing
 from test_runtimes import QUERIES, stream
 
 from cql.errors import RunError
-from cql.executor.kernels import workers
+from cql.executor.kernels.ordered import worker
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.sections import Sections
 from cql.session import Session
@@ -188,11 +188,11 @@ def skewed(seed: int) -> Session:
 def test_partition_by(skewed: Session, stress: None, query: str, by: tuple[str, ...]) -> None:
     """It changes no row: neither for keys that are NULL, or beyond what its ranges were made for,
     nor where most rows are in one partition."""
-    rows, workers = CHOICES["morsel_rows"], (2, 1, 4)
+    rows, worker = CHOICES["morsel_rows"], (2, 1, 4)
     for k, (scheme, parts) in enumerate(product(by, (1, 3, 8, 64))):
         clause = f"{ALL[query]} PARTITION BY {scheme} INTO {parts}"
         skewed.set("morsel_rows", rows[k % len(rows)])
-        skewed.set("workers", workers[k % len(workers)])
+        skewed.set("workers", worker[k % len(worker)])
         skewed.set("runtime", "depth_first")
         expected = outcome(skewed, ALL[query])
         assert outcome(skewed, clause) == expected
@@ -222,9 +222,9 @@ def test_ever_new_texts(growing_session: Session, stress: None, query: str, seed
 @pytest.mark.parametrize(
     ("query", "event", "least"),
     [
-        ("growing keys", workers.NEEDS, 10),
-        ("bad rows", workers.FAILED, 50),
-        ("relation", workers.PYTHON, 20),
+        ("growing keys", worker.NEEDS, 10),
+        ("bad rows", worker.FAILED, 50),
+        ("relation", worker.PYTHON, 20),
     ],
 )
 def test_python_is_asked_in_mid_run(
@@ -254,7 +254,7 @@ def test_a_failing_query_ends_all_workers(
     growing_session: Session, workers: int, worklist: str
 ) -> None:
     """Whichever of them fails, and whatever it holds then."""
-    for name, value in {"runtime": "ordered", "workers": workers, "morsel_rows": 7}.items():
+    for name, value in {"runtime": "ordered", "workers": worker, "morsel_rows": 7}.items():
         growing_session.set(name, value)
     growing_session.set("on_bad_row", "fail")
     growing_session.set("worklist", worklist)

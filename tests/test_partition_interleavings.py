@@ -13,9 +13,13 @@ from lowered import Change
 from modelled_memory import require
 from ordered_tables import Tables
 
-from cql.executor.kernels import sections as of
-from cql.executor.kernels import workers
-from cql.executor.kernels.fragments import (
+from cql.executor.kernels.lib.atomics import load_acquire, pause, store_release
+from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.lib.mpmc_queue import poll
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered import worker as workers
+from cql.executor.kernels.ordered.handover import push
+from cql.executor.kernels.ordered.partitions import (
     NOBODY,
     _add_input,
     claim,
@@ -23,14 +27,19 @@ from cql.executor.kernels.fragments import (
     finish_fragment,
     keeps,
 )
-from cql.executor.kernels.fragments import _from_master as from_master
-from cql.executor.kernels.fragments import _lock as lock_of_partition
-from cql.executor.kernels.handing import push
-from cql.executor.kernels.lib.atomics import load_acquire, pause, store_release
-from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.lib.mpmc_queue import poll
-from cql.executor.kernels.sections import BUDGET, DONE_HERE, NEXT, ON, STOP, TICKET, WORKER, port_at
-from cql.executor.kernels.workers import FINISHED, _work_on_parts
+from cql.executor.kernels.ordered.partitions import _from_master as from_master
+from cql.executor.kernels.ordered.partitions import _lock as lock_of_partition
+from cql.executor.kernels.ordered.tables import (
+    BUDGET,
+    DONE_HERE,
+    NEXT,
+    ON,
+    STOP,
+    TICKET,
+    WORKER,
+    port_at,
+)
+from cql.executor.kernels.ordered.worker import FINISHED, _work_on_parts
 
 SCHEMES = {
     "hybrid": of.HYBRID,

@@ -12,8 +12,9 @@ import pytest
 from interleave import Model
 from ordered_tables import Tables
 
-from cql.executor.kernels import picks, sections
-from cql.executor.kernels.picks import (
+from cql.executor.kernels.ordered import schedulers
+from cql.executor.kernels.ordered import tables as sections
+from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     COUNT,
     CT,
@@ -29,7 +30,7 @@ from cql.executor.kernels.picks import (
     WAITING,
     WORKERS,
 )
-from cql.executor.kernels.workers import _expect, _waits
+from cql.executor.kernels.ordered.worker import _expect, _waits
 
 SLICE = 100_000
 CAPACITY = 64
@@ -37,7 +38,7 @@ TABLES = 2_000
 
 
 def table(*rows: dict[int, int]) -> Any:
-    numbers = np.zeros((len(rows), picks.OF), np.int64)
+    numbers = np.zeros((len(rows), schedulers.OF), np.int64)
     for s, row in enumerate(rows):
         for k, value in row.items():
             numbers[s, k] = value
@@ -45,7 +46,7 @@ def table(*rows: dict[int, int]) -> Any:
 
 
 def pick(policy: int, numbers: Any, *, least: int = 1, admitted: int = 1) -> int:
-    return int(picks.pick(policy, numbers, least, CAPACITY, SLICE, admitted))
+    return int(schedulers.pick(policy, numbers, least, CAPACITY, SLICE, admitted))
 
 
 def pipeline(rng: random.Random) -> tuple[Any, int]:
@@ -284,7 +285,7 @@ def test_what_comes_of_all_that_was_admitted() -> None:
     model.put(made[2], {sections.NEXT: 8, sections.PUT: 10, sections.MASTER_PUT: 25})
     model.put(made[3], {sections.NEXT: 1, sections.MADE: 3})
     model.put(made[4], {sections.NEXT: 2})
-    numbers = np.zeros((len(made), picks.OF), np.int64)
+    numbers = np.zeros((len(made), schedulers.OF), np.int64)
     for k in range(len(made)):
         model.run(_expect, tables.plan, k, numbers)
     found = numbers[:, [INPUTS, OUTPUTS]].tolist()

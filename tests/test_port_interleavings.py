@@ -13,14 +13,20 @@ from lowered import Change
 from modelled_memory import require
 from ordered_tables import Tables
 
-from cql.executor.kernels import sections as of
-from cql.executor.kernels.admission import admit
-from cql.executor.kernels.handing import WAY_BITS, is_through, next_input, place_of, release
 from cql.executor.kernels.lib.atomics import pause
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.reorder import send
-from cql.executor.kernels.sections import TICKET
-from cql.executor.kernels.workers import _take_input
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.admission import admit
+from cql.executor.kernels.ordered.handover import (
+    WAY_BITS,
+    is_through,
+    next_input,
+    place_of,
+    release,
+)
+from cql.executor.kernels.ordered.reorder import send
+from cql.executor.kernels.ordered.tables import TICKET
+from cql.executor.kernels.ordered.worker import _take_input
 from cql.executor.unit import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])

@@ -13,13 +13,13 @@ from lowered import Change
 from modelled_memory import require
 from ordered_tables import Tables
 
-from cql.executor.kernels import sections as of
-from cql.executor.kernels.handing import next_input
 from cql.executor.kernels.lib.atomics import load_acquire, pause
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.reorder import _leave, _send_ready, send, send_pending
-from cql.executor.kernels.sections import FLAG, NEXT, TICKET
-from cql.executor.kernels.workers import _take_input
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered.handover import next_input
+from cql.executor.kernels.ordered.reorder import _leave, _send_ready, send, send_pending
+from cql.executor.kernels.ordered.tables import FLAG, NEXT, TICKET
+from cql.executor.kernels.ordered.worker import _take_input
 from cql.executor.unit import FOLLOWING
 
 

@@ -13,7 +13,7 @@ import pytest
 import cql
 from cql.errors import SettingError
 from cql.executor.execution import Execution
-from cql.executor.kernels import sections
+from cql.executor.kernels.ordered import tables
 from cql.executor.runtimes.sections import Sections
 
 ROWS, MORSEL = 20_000, 64
@@ -31,7 +31,7 @@ class Sizes:
     found: tuple[int, ...] = ()
 
     def begun(self, made: Sections) -> None:
-        self.found = tuple(int(made.section(s)[sections.SIZE]) for s in range(len(made.order)))
+        self.found = tuple(int(made.section(s)[tables.SIZE]) for s in range(len(made.order)))
 
     def ended(self, made: Sections) -> None:
         pass

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from cql.executor.kernels.handing import release, show
 from cql.executor.kernels.lib import mpmc_queue
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
@@ -24,6 +23,7 @@ from cql.executor.kernels.lib.atomics import (
 from cql.executor.kernels.lib.condition import BED, SLEEPERS, lie_down, make_bed, wake, wakes
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import offer, poll
+from cql.executor.kernels.ordered.handover import release, show
 from cql.executor.unit import HEADER, HOME, PARENT, REFERENCES, WIDTH
 
 THREADS = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cql.executor.kernels.admission import rows_for
+from cql.executor.kernels.ordered.admission import rows_for
 
 #: Nanoseconds that a unit is to take.
 WANTED = 60_000

@@ -12,8 +12,6 @@ from lowered import Change
 from modelled_memory import require
 from ordered_tables import Tables
 
-from cql.executor.kernels import sections as of
-from cql.executor.kernels import workers
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
@@ -23,9 +21,11 @@ from cql.executor.kernels.lib.atomics import (
 )
 from cql.executor.kernels.lib.condition import lie_down, wake
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.picks import LP, NONE
-from cql.executor.kernels.sections import SLEEPING, STOP
-from cql.executor.kernels.workers import (
+from cql.executor.kernels.ordered import tables as of
+from cql.executor.kernels.ordered import worker as workers
+from cql.executor.kernels.ordered.schedulers import LP, NONE
+from cql.executor.kernels.ordered.tables import SLEEPING, STOP
+from cql.executor.kernels.ordered.worker import (
     SLICE_OVER,
     _has_room,
     _leave,

@@ -1,6 +1,6 @@
 """The ordered multicore runtime (ordered-multicore paper): any number of workers, and the order of
-one. The workers' loop is compiled (``kernels.workers``); this class answers when one needs Python,
-and is worker 0 itself."""
+one. The workers' loop is compiled (``kernels.ordered.worker``); this class answers when one needs
+Python, and is worker 0 itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from operator import itemgetter
 from typing import ClassVar, Protocol
 
 from cql.executor.graph import Edge, Graph
-from cql.executor.kernels import admission, handing, picks, sections, workers
 from cql.executor.kernels.lib import condition, mpmc_queue
+from cql.executor.kernels.ordered import admission, handover, schedulers, tables
+from cql.executor.kernels.ordered import worker as workers
 from cql.executor.operators.instances import Instances, ReplicatedOperator, calls_users
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
@@ -27,18 +28,18 @@ from cql.model import Schema
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
 
 WORKLISTS = {
-    "hybrid": sections.HYBRID,
-    "partitioned": sections.PARTITIONED_QUEUE,
-    "shared": sections.SHARED_QUEUE,
+    "hybrid": tables.HYBRID,
+    "partitioned": tables.PARTITIONED_QUEUE,
+    "shared": tables.SHARED_QUEUE,
 }
 #: Rows of a unit before anything is known of what they cost.
 _FIRST_ROWS = 256
 POLICIES = {
-    "ct": picks.CT,
-    "lp": picks.LP,
-    "et": picks.ET,
-    "qst": picks.QST,
-    "ct_printed": picks.CT_PRINTED,
+    "ct": schedulers.CT,
+    "lp": schedulers.LP,
+    "et": schedulers.ET,
+    "qst": schedulers.QST,
+    "ct_printed": schedulers.CT_PRINTED,
 }
 
 
@@ -65,7 +66,7 @@ class Ordered:
     outputs wait is measured, too."""
 
     #: Of tests (``sections.CALM``).
-    stress: ClassVar[int] = sections.CALM
+    stress: ClassVar[int] = tables.CALM
 
     def __init__(
         self,
@@ -108,17 +109,17 @@ class Ordered:
             slots=slots,
         )
         plan = self._plan = self._sections.plan
-        plan[sections.POLICY] = POLICIES[policy]
-        plan[sections.LOCKED], plan[sections.RANDOM] = locked, self.stress
-        plan[sections.SCHEME] = WORKLISTS[worklist]
-        plan[sections.SLICE] = 1000 * slice_us
-        plan[sections.WINDOW] = 1000 * (window_us or WINDOW_SLICES * slice_us)
-        plan[sections.LEAST], plan[sections.CAPACITY] = least, capacity
-        plan[sections.UNIT_WORK] = 1000 * unit_us
-        plan[sections.UNIT_ROWS], plan[sections.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
+        plan[tables.POLICY] = POLICIES[policy]
+        plan[tables.LOCKED], plan[tables.RANDOM] = locked, self.stress
+        plan[tables.SCHEME] = WORKLISTS[worklist]
+        plan[tables.SLICE] = 1000 * slice_us
+        plan[tables.WINDOW] = 1000 * (window_us or WINDOW_SLICES * slice_us)
+        plan[tables.LEAST], plan[tables.CAPACITY] = least, capacity
+        plan[tables.UNIT_WORK] = 1000 * unit_us
+        plan[tables.UNIT_ROWS], plan[tables.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
         self._process = os.getpid()
         self._address = self._sections.address
-        self._bed = int(plan[sections.SLEEPING :].ctypes.data)
+        self._bed = int(plan[tables.SLEEPING :].ctypes.data)
         self.workers = workers
         self._crew: Crew | None = None
         self._error: BaseException | None = None
@@ -134,7 +135,7 @@ class Ordered:
     @property
     def calls(self) -> int:
         order = self._sections.order
-        return sum(int(self._sections.section(s)[sections.CALLS]) for s in range(len(order)))
+        return sum(int(self._sections.section(s)[tables.CALLS]) for s in range(len(order)))
 
     def times(self) -> Times | None:
         return self._sections.times()
@@ -145,7 +146,7 @@ class Ordered:
             self._lead(0)
 
     def go_on(self, serial: int = INFINITY) -> bool:
-        while serial == INFINITY or not handing.all_through(self._address, serial):
+        while serial == INFINITY or not handover.all_through(self._address, serial):
             event = self._lead(0)
             if event == workers.QUIET:
                 return False
@@ -164,7 +165,7 @@ class Ordered:
                 return True
 
     def is_through(self, serial: int) -> bool:
-        return bool(handing.all_through(self._address, serial))
+        return bool(handover.all_through(self._address, serial))
 
     def settle(self) -> None:
         while self.go_on():
@@ -173,11 +174,11 @@ class Ordered:
     def drain(self) -> None:
         self.settle()
         for operator, edge in self._sections.collecting:
-            if address := int(edge[sections.COLLECTING]):
+            if address := int(edge[tables.COLLECTING]):
                 unit = self._sections.units[address]
                 self.handler.deliver(unit, operator, int(unit.words[FEED]))
-                mpmc_queue.offer(int(edge[sections.COLLECTORS]), address)
-                edge[sections.COLLECTING] = 0
+                mpmc_queue.offer(int(edge[tables.COLLECTORS]), address)
+                edge[tables.COLLECTING] = 0
 
     def rebind(self) -> None:
         for s in range(len(self._sections.order)):
@@ -187,8 +188,8 @@ class Ordered:
 
     def ask(self, *, halt: bool = False) -> None:
         if halt:
-            self._plan[sections.WANTED] = 1
-        self._tell(sections.ASKED, 1)
+            self._plan[tables.WANTED] = 1
+        self._tell(tables.ASKED, 1)
 
     def change(self, workers: int) -> None:
         """Tables are as large as cores like it, for which nothing may be inside."""
@@ -197,21 +198,21 @@ class Ordered:
             self.rest()
             self._sections.change(workers)
             self.workers = workers
-        elif self._plan[sections.WANTED] != workers:  # halted by who was late to say so
+        elif self._plan[tables.WANTED] != workers:  # halted by who was late to say so
             self.rest()
 
     def rest(self) -> None:
         if self._crew is None:
             return
-        self._tell(sections.WANTED, 1)
-        while self._sections.worker(0)[sections.AT] >= 0:  # another worker may wait for its lock
-            self._plan[sections.ASKED] = 1
+        self._tell(tables.WANTED, 1)
+        while self._sections.worker(0)[tables.AT] >= 0:  # another worker may wait for its lock
+            self._plan[tables.ASKED] = 1
             self._serve(0, int(admission.lead(self._address, 0)))
         self._crew.join()
         self._crew = None
 
     def close(self) -> None:
-        self._tell(sections.STOP, 1)
+        self._tell(tables.STOP, 1)
         if self._crew is not None:
             self._crew.join()
             self._crew = None  # it refers to this: units would stay until the collector comes
@@ -225,7 +226,7 @@ class Ordered:
         if self._failures:
             raise self._first_failure()
         if self._crew is None:
-            self._plan[sections.WANTED] = self.workers
+            self._plan[tables.WANTED] = self.workers
             self._crew = Crew(self._work, self.workers)
             self._crew.start()
         event = int(admission.lead(self._address, turns))
@@ -242,7 +243,7 @@ class Ordered:
                 self._serve(w, event)
         except BaseException as error:  # worker 0 raises it
             self._error = error
-            self._tell(sections.STOP, 1)
+            self._tell(tables.STOP, 1)
 
     def _tell(self, word: int, value: int) -> None:
         """Writes a word of the header, and wakes who waits for it."""
@@ -263,41 +264,41 @@ class Ordered:
         except Exception as error:
             self._failed(w, event, error)
         spent, worker = time.perf_counter_ns() - began, self._sections.worker(w)
-        worker[sections.PYTHON_WORK] += spent
+        worker[tables.PYTHON_WORK] += spent
         if event in (workers.NEED_UNIT, workers.NEED_MERGED):
-            worker[sections.BEGAN] += spent  # the operator costs less once it has its units
+            worker[tables.BEGAN] += spent  # the operator costs less once it has its units
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""
         self._failures.append((self._place(w, event), error))
         worker = self._sections.worker(w)
-        lane = self._sections.lane(int(worker[sections.AT]), int(worker[sections.ON]))
+        lane = self._sections.lane(int(worker[tables.AT]), int(worker[tables.ON]))
         if event == workers.NEED_MERGED:
-            worker[sections.MERGING], lane[sections.UNIT] = 0, 1
-        lane[sections.STATE] = sections.FAILING
+            worker[tables.MERGING], lane[tables.UNIT] = 0, 1
+        lane[tables.STATE] = tables.FAILING
         self.ask()
 
     def _place(self, w: int, event: int) -> tuple[int, ...]:
         """Where what a worker is at stands in the order of depth first."""
         worker = self._sections.worker(w)
-        s, on = int(worker[sections.AT]), int(worker[sections.ON])
+        s, on = int(worker[tables.AT]), int(worker[tables.ON])
         row = phase = -1
         if event == workers.NEED_MERGED:
-            ticket = int(worker[sections.MERGING]) - 1
-            serial, way = divmod(self._sections.place_of(s, ticket), 1 << handing.WAY_BITS)
+            ticket = int(worker[tables.MERGING]) - 1
+            serial, way = divmod(self._sections.place_of(s, ticket), 1 << handover.WAY_BITS)
         else:
             unit = self._sections.input_at(s, on)
             serial, way, phase = (int(unit.words[k]) for k in (SERIAL, WAY, PHASE))
             if event == workers.FAILED:
                 row = failing_row(unit)
         rank = self._ranks[self._sections.order[s]]
-        ticket = int(self._sections.lane(s, on)[sections.TICKET])
+        ticket = int(self._sections.lane(s, on)[tables.TICKET])
         return serial, way, rank, ticket, phase, row, on
 
     def _first_failure(self) -> Exception:
         """What depth first would have failed with: all that is before a failure goes through, and
         may fail, too."""
-        self._tell(sections.WANTED, 1)
+        self._tell(tables.WANTED, 1)
         self._exhaust()
         if self._crew is not None:
             self._crew.join()
@@ -312,26 +313,26 @@ class Ordered:
             self._serve(0, event)
 
     def _deliver(self) -> None:
-        ring = self._plan[sections.SINK :].ctypes.data
+        ring = self._plan[tables.SINK :].ctypes.data
         while address := int(mpmc_queue.poll(ring)):
             unit = self._sections.units[address]
             with self._lock:
                 self.handler.deliver(unit, int(unit.words[OPERATOR]), int(unit.words[FEED]))
-            handing.release(address)
+            handover.release(address)
             workers.left(self._address)
 
     def _answer(self, w: int, event: int) -> None:
         worker = self._sections.worker(w)
-        s = int(worker[sections.AT])
+        s = int(worker[tables.AT])
         if event == workers.NEED_MERGED:
             with self._lock:
                 self._sections.new_merged(s)
             return
-        on = int(worker[sections.ON])
+        on = int(worker[tables.ON])
         lane = self._sections.lane(s, on)
         if event == workers.NEED_UNIT:
             with self._lock:
-                lane[sections.OUTPUT] = self._sections.new_unit(s).address
+                lane[tables.OUTPUT] = self._sections.new_unit(s).address
             return
         operator = self.graph.operators[self._sections.order[s]]
         of_worker = isinstance(operator, ReplicatedOperator)  # which its functions allow
@@ -349,5 +350,5 @@ class Ordered:
             if event == workers.NEEDS:
                 operator.provide(unit)
             else:
-                out = self._sections.units[int(lane[sections.OUTPUT])]
-                lane[sections.CODE] = operator.call(unit, out)
+                out = self._sections.units[int(lane[tables.OUTPUT])]
+                lane[tables.CODE] = operator.call(unit, out)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels.handing import PORT_BITS, WAY_BITS
-from cql.executor.kernels.sections import MOST_SECTIONS
+from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
+from cql.executor.kernels.ordered.tables import MOST_SECTIONS
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.native import Operator, StageOperator

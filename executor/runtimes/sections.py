@@ -1,4 +1,4 @@
-"""A graph as the tables of the ordered runtime (``kernels.sections``)."""
+"""A graph as the tables of the ordered runtime (``kernels.ordered.tables``)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.kernels import handing, markers, reorder, sections
 from cql.executor.kernels.lib import condition, mpmc_queue
+from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.operators.instances import (
     Instances,
     PartedOperator,
@@ -139,30 +139,30 @@ class Sections:
         self._gather = {k: rows for k, rows in gather.items() if rows > 0}
         self._table = table = Table()
         count = len(self.order)
-        self.plan = table.words(sections.PLAN)
+        self.plan = table.words(tables.PLAN)
         plan = self.plan
-        self._sections = table.words(sections.SECTION * count)
-        self._workers = table.words(sections.WORKER * MOST_WORKERS)
-        plan[sections.SECTIONS] = count
-        plan[sections.FIRST_SECTION] = self._sections.ctypes.data
-        plan[sections.FIRST_WORKER] = self._workers.ctypes.data
-        plan[sections.TIMED] = timed
-        ring, cells = plan[sections.SINK :], table.words(mpmc_queue.CELL * _POOL)
+        self._sections = table.words(tables.SECTION * count)
+        self._workers = table.words(tables.WORKER * MOST_WORKERS)
+        plan[tables.SECTIONS] = count
+        plan[tables.FIRST_SECTION] = self._sections.ctypes.data
+        plan[tables.FIRST_WORKER] = self._workers.ctypes.data
+        plan[tables.TIMED] = timed
+        ring, cells = plan[tables.SINK :], table.words(mpmc_queue.CELL * _POOL)
         mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
-        condition.make_bed(plan[sections.SLEEPING :].ctypes.data)
+        condition.make_bed(plan[tables.SLEEPING :].ctypes.data)
         places = table.words(2 * unit_rows * MOST_WORKERS)
         apart = 2 * count - 2 * count % -mpmc_queue.APART
         lengths = table.words(apart * MOST_WORKERS)
         crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
-        crew[:, sections.AT] = -1
-        crew[:, sections.SEED] = 88172645463325252 + 7919 * each
-        crew[:, sections.PLACES] = places.ctypes.data + 16 * unit_rows * each
+        crew[:, tables.AT] = -1
+        crew[:, tables.SEED] = 88172645463325252 + 7919 * each
+        crew[:, tables.PLACES] = places.ctypes.data + 16 * unit_rows * each
         parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
-        merging = sections.MERGING_WORDS * max(parts, default=0)
+        merging = tables.MERGING_WORDS * max(parts, default=0)
         merging += -merging % mpmc_queue.APART
         nodes = table.words(merging * MOST_WORKERS)
-        crew[:, sections.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
-        crew[:, sections.LENGTHS] = lengths.ctypes.data + 8 * apart * each
+        crew[:, tables.TOURNAMENT] = nodes.ctypes.data + 8 * merging * each
+        crew[:, tables.LENGTHS] = lengths.ctypes.data + 8 * apart * each
         # of worklists, as each worker found them
         self._lengths: list[Words] = list(lengths.reshape(MOST_WORKERS, -1)[:, : 2 * count])
         for s in range(count):
@@ -178,21 +178,21 @@ class Sections:
         return int(self.plan.ctypes.data)
 
     def section(self, s: int) -> Words:
-        return self._sections[sections.SECTION * s : sections.SECTION * (s + 1)]
+        return self._sections[tables.SECTION * s : tables.SECTION * (s + 1)]
 
     def worker(self, w: int) -> Words:
-        return self._workers[sections.WORKER * w : sections.WORKER * (w + 1)]
+        return self._workers[tables.WORKER * w : tables.WORKER * (w + 1)]
 
     def lane(self, s: int, lane: int) -> Words:
-        return self._lanes[s][sections.LANE * lane : sections.LANE * (lane + 1)]
+        return self._lanes[s][tables.LANE * lane : tables.LANE * (lane + 1)]
 
     def times(self) -> Times | None:
-        if not self.plan[sections.TIMED]:
+        if not self.plan[tables.TIMED]:
             return None
         workers = [self.worker(w) for w in range(self._had)]
         return Times(
             tuple(self._time_of(self.place[k]) for k in range(len(self.order))),
-            tuple(WorkerTime(int(w[sections.BUSY]), int(w[sections.ASLEEP])) for w in workers),
+            tuple(WorkerTime(int(w[tables.BUSY]), int(w[tables.ASLEEP])) for w in workers),
             self._marker_time(),
         )
 
@@ -202,9 +202,9 @@ class Sections:
         first, last = self.place[self.entries[0].target], len(self.order) - 1
         self._marks = self._table.words(markers.MARK * _MARKED)
         plan = self.plan
-        plan[sections.MARKS], plan[sections.MARKED] = self._marks.ctypes.data, _MARKED
-        plan[sections.MARKED_FROM] = self.section(first).ctypes.data
-        plan[sections.MARKED_TO] = self.section(last).ctypes.data
+        plan[tables.MARKS], plan[tables.MARKED] = self._marks.ctypes.data, _MARKED
+        plan[tables.MARKED_FROM] = self.section(first).ctypes.data
+        plan[tables.MARKED_TO] = self.section(last).ctypes.data
 
     def _marker_time(self) -> MarkerTime | None:
         """None if no marker has gone all the way."""
@@ -218,16 +218,16 @@ class Sections:
 
     def _time_of(self, s: int) -> OperatorTime:
         words = self.section(s)
-        noted = sum(int(self.worker(w)[sections.NOTED]) for w in range(self._had))
+        noted = sum(int(self.worker(w)[tables.NOTED]) for w in range(self._had))
         found = self._lengths[: self._had]
         lengths = [(int(worker[2 * s]), int(worker[2 * s + 1])) for worker in found]
         reorder = None
-        if words[sections.KIND] != sections.SERIAL_ONE:
-            reorder = int(words[sections.HELD_FOR]) / max(int(words[sections.NEXT]), 1)
+        if words[tables.KIND] != tables.SERIAL_ONE:
+            reorder = int(words[tables.HELD_FOR]) / max(int(words[tables.NEXT]), 1)
         return OperatorTime(
-            int(words[sections.TIME]),
-            int(words[sections.TOOK]),
-            int(words[sections.PASSED_ON]),
+            int(words[tables.TIME]),
+            int(words[tables.TOOK]),
+            int(words[tables.PASSED_ON]),
             sum(total for total, _ in lengths) / max(noted, 1),
             max(longest for _, longest in lengths),
             reorder,
@@ -235,40 +235,40 @@ class Sections:
 
     def input_at(self, s: int, lane: int) -> Unit:
         """The unit that a lane is at; of a partition, a fragment."""
-        address, words = int(self.lane(s, lane)[sections.UNIT]), self.section(s)
-        if words[sections.KIND] != sections.PARTITIONED:
+        address, words = int(self.lane(s, lane)[tables.UNIT]), self.section(s)
+        if words[tables.KIND] != tables.PARTITIONED:
             return self.units[address]
-        view = view_address(address, np.dtype(np.int64), int(words[sections.FRAGMENT]))
+        view = view_address(address, np.dtype(np.int64), int(words[tables.FRAGMENT]))
         return Unit(view, [], [], view[:0], None)
 
     def place_of(self, s: int, ticket: int) -> int:
         """That of the unit that has that ticket of a section, until it has left."""
         words = self.section(s)
-        slot = reorder.SLOT * (ticket & (int(words[sections.SIZE]) - 1))
+        slot = reorder.SLOT * (ticket & (int(words[tables.SIZE]) - 1))
         size = slot + reorder.SLOT
-        view = view_address(int(words[sections.SLOTS]), np.dtype(np.int64), size)
+        view = view_address(int(words[tables.SLOTS]), np.dtype(np.int64), size)
         return int(view[slot + reorder.OF_UNIT])
 
     # -- workers -----------------------------------------------------------------------------------
 
     def change(self, workers: int) -> None:
         """So many share what there is to do; nothing is inside, and nobody is at work."""
-        self.plan[sections.WORKERS] = self.plan[sections.WANTED] = workers
-        self.plan[sections.LOOKS] = looks(workers, cores(), live=self._live)
+        self.plan[tables.WORKERS] = self.plan[tables.WANTED] = workers
+        self.plan[tables.LOOKS] = looks(workers, cores(), live=self._live)
         self._had = max(self._had, workers)
         size = self._slots or depth(workers)
         places = max(size, _LEAST_PLACES)
         for s in range(len(self.order)):
             words, operator = self.section(s), self.graph.operators[self.order[s]]
-            words[sections.SIZE] = places if words[sections.KIND] == sections.SERIAL_ONE else size
+            words[tables.SIZE] = places if words[tables.KIND] == tables.SERIAL_ONE else size
             if isinstance(operator, ReplicatedOperator):
                 operator.grow(workers)
                 self.bind(s)
-            if words[sections.KIND] != sections.SERIAL_ONE:
-                words[sections.MOST] = min(int(words[sections.LANES]), workers)
+            if words[tables.KIND] != tables.SERIAL_ONE:
+                words[tables.MOST] = min(int(words[tables.LANES]), workers)
             for port in self.ports(s):
-                port[sections.QUEUE_MASK] = places - 1
-            if words[sections.KIND] == sections.PARTITIONED:
+                port[tables.QUEUE_MASK] = places - 1
+            if words[tables.KIND] == tables.PARTITIONED:
                 self._lists[s][:] = 0  # where each begins depends on the size
         for pool, schema in self._views:
             for _ in range(mpmc_queue.held(pool), places):
@@ -281,21 +281,21 @@ class Sections:
     def _section(self, s: int) -> None:
         k, table = self.order[s], self._table
         operator, words = self.graph.operators[k], self.section(s)
-        kind, lanes = sections.SERIAL_ONE, 1
+        kind, lanes = tables.SERIAL_ONE, 1
         if isinstance(operator, PartedOperator):
-            kind, lanes = sections.PARTITIONED, len(operator.instances)
+            kind, lanes = tables.PARTITIONED, len(operator.instances)
         elif isinstance(operator, ReplicatedOperator) or is_shared(operator):
-            kind, lanes = sections.STATELESS, MOST_WORKERS
-        words[sections.KIND], words[sections.MOST] = kind, 1
-        words[sections.NUMBER], words[sections.LANES] = k, lanes
-        self._lanes[s] = table.words(sections.LANE * lanes)
-        words[sections.FIRST_LANE] = self._lanes[s].ctypes.data
-        self._lanes[s][sections.CODE :: sections.LANE] = sections.UNASKED
-        words[sections.POOL] = table.ring(_POOL)
-        words[sections.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
+            kind, lanes = tables.STATELESS, MOST_WORKERS
+        words[tables.KIND], words[tables.MOST] = kind, 1
+        words[tables.NUMBER], words[tables.LANES] = k, lanes
+        self._lanes[s] = table.words(tables.LANE * lanes)
+        words[tables.FIRST_LANE] = self._lanes[s].ctypes.data
+        self._lanes[s][tables.CODE :: tables.LANE] = tables.UNASKED
+        words[tables.POOL] = table.ring(_POOL)
+        words[tables.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
         first = first_of(operator)
         passes = isinstance(first, StageOperator) and first.code.passes
-        words[sections.BORROWS] = passes or any(d is None for d in self.graph.units[k].data)
+        words[tables.BORROWS] = passes or any(d is None for d in self.graph.units[k].data)
         if isinstance(operator, PartedOperator):
             self._partitions(s, operator)
         self.bind(s)
@@ -308,55 +308,55 @@ class Sections:
         size = HEADER + 2 * wide
         size += -size % mpmc_queue.APART
         master = 1 << (parts * _MOST_DEPTH).bit_length()
-        words[sections.PARTS], words[sections.FRAGMENT] = parts, size
-        words[sections.FRAGMENTS] = table.words(size * parts * _MOST_DEPTH).ctypes.data
-        self._lists[s] = table.words((sections.FIRST_SERIAL + _MOST_DEPTH) * parts)
-        words[sections.LISTS] = self._lists[s].ctypes.data
-        words[sections.MASTER] = table.words(master).ctypes.data
-        words[sections.MASTER_MASK] = master - 1
-        words[sections.UNDONE] = table.words(_MOST_DEPTH).ctypes.data
-        words[sections.OUTPUTS] = table.words(_MOST_DEPTH * parts).ctypes.data
-        words[sections.MERGED] = table.ring(_POOL)
+        words[tables.PARTS], words[tables.FRAGMENT] = parts, size
+        words[tables.FRAGMENTS] = table.words(size * parts * _MOST_DEPTH).ctypes.data
+        self._lists[s] = table.words((tables.FIRST_SERIAL + _MOST_DEPTH) * parts)
+        words[tables.LISTS] = self._lists[s].ctypes.data
+        words[tables.MASTER] = table.words(master).ctypes.data
+        words[tables.MASTER_MASK] = master - 1
+        words[tables.UNDONE] = table.words(_MOST_DEPTH).ctypes.data
+        words[tables.OUTPUTS] = table.words(_MOST_DEPTH * parts).ctypes.data
+        words[tables.MERGED] = table.ring(_POOL)
         schema = self.graph.schemas[self.order[s]]
-        words[sections.ORDER] = operator.order
-        words[sections.WIDE] = len(schema) - operator.order
+        words[tables.ORDER] = operator.order
+        words[tables.WIDE] = len(schema) - operator.order
         columns = table.words(2 * len(schema))
         for c, f in enumerate(schema):
             columns[2 * c : 2 * c + 2] = value_bytes(f.type), f.nullable
-        words[sections.COLUMNS] = columns.ctypes.data
+        words[tables.COLUMNS] = columns.ctypes.data
 
     def new_merged(self, s: int) -> None:
         """More units to merge outputs of partitions into."""
         words, schema = self.section(s), self.graph.schemas[self.order[s]]
-        plain = Schema(schema.fields[: int(words[sections.WIDE])])
-        pool, made = int(words[sections.MERGED]), self._merged.get(s, 0)
-        count = _at_once(made, int(words[sections.SIZE]))
+        plain = Schema(schema.fields[: int(words[tables.WIDE])])
+        pool, made = int(words[tables.MERGED]), self._merged.get(s, 0)
+        count = _at_once(made, int(words[tables.SIZE]))
         self._merged[s] = made + count
         for _ in range(count):
             unit = Unit.allocate(plain, self._rows, ones=self._ones, stragglers=True)
-            handing.set_free(pool, self._own(unit, pool).address)
+            handover.set_free(pool, self._own(unit, pool).address)
 
     def bind(self, s: int) -> None:
         """Where the kernel of a section is, and its descriptor."""
         operator, words = self.graph.operators[self.order[s]], self.section(s)
-        words[sections.ADDRESS] = operator.address
+        words[tables.ADDRESS] = operator.address
         running = operator.instances if isinstance(operator, Instances) else ()
-        lanes = self._lanes[s][sections.DESCRIPTOR :: sections.LANE]
+        lanes = self._lanes[s][tables.DESCRIPTOR :: tables.LANE]
         lanes[:] = operator.descriptor.ctypes.data
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
     def new_unit(self, s: int) -> Unit:
         """One more output unit of a section, of which more are free now if it has many."""
         words = self.section(s)
-        pool, made = int(words[sections.POOL]), int(words[sections.UNITS])
+        pool, made = int(words[tables.POOL]), int(words[tables.UNITS])
         count = 1
-        if words[sections.KIND] != sections.SERIAL_ONE:
-            count = _at_once(made, int(words[sections.SIZE]))
+        if words[tables.KIND] != tables.SERIAL_ONE:
+            count = _at_once(made, int(words[tables.SIZE]))
         model, schema = self.graph.units[self.order[s]], self.graph.schemas[self.order[s]]
         owned = frozenset(c for c, data in enumerate(model.data) if data is not None)
         masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
         capacity = int(model.words[CAPACITY])
-        words[sections.UNITS] += count
+        words[tables.UNITS] += count
         units = [
             self._own(
                 Unit.allocate(
@@ -367,7 +367,7 @@ class Sections:
             for _ in range(count)
         ]
         for more in units[1:]:
-            handing.set_free(pool, more.address)
+            handover.set_free(pool, more.address)
         return units[0]
 
     def _own(self, unit: Unit, home: int) -> Unit:
@@ -393,68 +393,68 @@ class Sections:
             self._ports(self.place[k], ports, longest)
         for k, edges in enumerate(graph.edges):
             self._edges(self.place[k], edges, paths.adds[k])
-        records = table.words(sections.INPUT * len(self.entries))
-        self.plan[sections.INPUTS] = len(self.entries)
-        self.plan[sections.FIRST_INPUT] = records.ctypes.data
+        records = table.words(tables.INPUT * len(self.entries))
+        self.plan[tables.INPUTS] = len(self.entries)
+        self.plan[tables.FIRST_INPUT] = records.ctypes.data
         for i, (edge, schema) in enumerate(zip(self.entries, self.schemas, strict=True)):
-            record = records[sections.INPUT * i : sections.INPUT * (i + 1)]
+            record = records[tables.INPUT * i : tables.INPUT * (i + 1)]
             path = paths.of_entries[i]
-            visits = table.words(sections.VISIT * len(path) + 1)
+            visits = table.words(tables.VISIT * len(path) + 1)
             for p, (k, port, way) in enumerate(path):
-                visits[sections.VISIT * p : sections.VISIT * (p + 1)] = self.place[k], port, way
-            record[sections.PATH], record[sections.PATHS] = visits.ctypes.data, len(path)
-            record[sections.TARGET] = self.place[edge.target]
-            record[sections.TARGET_PORT] = edge.port
-            record[sections.ENTRY_POOL] = pool = table.ring(2 * _MOST_DEPTH)
+                visits[tables.VISIT * p : tables.VISIT * (p + 1)] = self.place[k], port, way
+            record[tables.PATH], record[tables.PATHS] = visits.ctypes.data, len(path)
+            record[tables.TARGET] = self.place[edge.target]
+            record[tables.TARGET_PORT] = edge.port
+            record[tables.ENTRY_POOL] = pool = table.ring(2 * _MOST_DEPTH)
             self._views.append((pool, schema))
 
     def ports(self, s: int) -> list[Words]:
         """The ports of a section."""
-        size, ports = sections.PORT_WORDS, self._ports_of[s]
+        size, ports = tables.PORT_WORDS, self._ports_of[s]
         return [ports[size * port : size * (port + 1)] for port in range(ports.size // size)]
 
     def _ports(self, s: int, of: dict[int, int], longest: int) -> None:
         words, table = self.section(s), self._table
         count = max(of, default=0) + 1
-        self._ports_of[s] = table.words(sections.PORT_WORDS * count)
-        words[sections.PORTS], words[sections.FIRST_PORT] = count, self._ports_of[s].ctypes.data
+        self._ports_of[s] = table.words(tables.PORT_WORDS * count)
+        words[tables.PORTS], words[tables.FIRST_PORT] = count, self._ports_of[s].ctypes.data
         for port, record in enumerate(self.ports(s)):
-            record[sections.QUEUE] = table.words(_MOST_DEPTH).ctypes.data
-            record[sections.FROM] = of.get(port, -1)
+            record[tables.QUEUE] = table.words(_MOST_DEPTH).ctypes.data
+            record[tables.FROM] = of.get(port, -1)
             operator = self.graph.operators[self.order[s]]
             if isinstance(operator, PartedOperator):
                 columns = len(self.graph.inputs[self.order[s]][port])
-                record[sections.SPLIT] = columns - len(LISTS) if operator.split else -1
+                record[tables.SPLIT] = columns - len(LISTS) if operator.split else -1
         if count > 1:
             turns = max(_MOST_DEPTH, 1 << longest.bit_length())
-            words[sections.TURNS] = table.words(turns).ctypes.data
-            words[sections.TURNS_MASK] = turns - 1
+            words[tables.TURNS] = table.words(turns).ctypes.data
+            words[tables.TURNS_MASK] = turns - 1
 
     def _edges(self, s: int, edges: Sequence[Edge], adds: Sequence[int]) -> None:
         words, table = self.section(s), self._table
-        records = table.words(sections.EDGE * len(edges) + 1)
-        words[sections.EDGES], words[sections.FIRST_EDGE] = len(edges), records.ctypes.data
+        records = table.words(tables.EDGE * len(edges) + 1)
+        words[tables.EDGES], words[tables.FIRST_EDGE] = len(edges), records.ctypes.data
         for k, edge in enumerate(edges):
-            record = records[sections.EDGE * k : sections.EDGE * (k + 1)]
+            record = records[tables.EDGE * k : tables.EDGE * (k + 1)]
             to = -1 if edge.target == SINK else self.place[edge.target]
-            record[sections.TO_SECTION], record[sections.TO_PORT] = to, edge.port
-            record[sections.ADDS_WAY] = adds[k]
+            record[tables.TO_SECTION], record[tables.TO_PORT] = to, edge.port
+            record[tables.ADDS_WAY] = adds[k]
             if edge.target == SINK and self.order[s] in self._gather:
                 self._collectors(s, record)
             if len(edges) > 1:
-                record[sections.VIEWS] = pool = table.ring(2 * _MOST_DEPTH)
+                record[tables.VIEWS] = pool = table.ring(2 * _MOST_DEPTH)
                 self._views.append((pool, self.graph.schemas[self.order[s]]))
 
     def _collectors(self, s: int, record: Words) -> None:
         """Units that small results are copied into, so that few of them go to Python."""
-        parted = int(self.section(s)[sections.ORDER])
+        parted = int(self.section(s)[tables.ORDER])
         fields = self.graph.schemas[self.order[s]].fields
         schema = Schema(fields[: len(fields) - parted])
         sizes = self._table.words(len(schema) + 1)
         sizes[: len(schema)] = [value_bytes(f.type) for f in schema]
-        record[sections.COLLECTED] = sizes.ctypes.data
-        record[sections.COLLECTED_COLUMNS], record[sections.BY_BLOCK] = len(schema), self._live
-        record[sections.COLLECTORS] = pool = self._table.ring(2 * COLLECTORS)
+        record[tables.COLLECTED] = sizes.ctypes.data
+        record[tables.COLLECTED_COLUMNS], record[tables.BY_BLOCK] = len(schema), self._live
+        record[tables.COLLECTORS] = pool = self._table.ring(2 * COLLECTORS)
         self.collecting.append((self.order[s], record))
         for _ in range(COLLECTORS):
             rows = self._gather[self.order[s]]

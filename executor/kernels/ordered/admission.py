@@ -11,7 +11,6 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.handing import PORT_BITS, WAY_BITS, push, show, waiting
 from cql.executor.kernels.ingest.cutter import BLOCK, CUTTER, FIRST, NEXT, ROOM
 from cql.executor.kernels.ingest.input_scheduler import (
     AHEAD,
@@ -31,8 +30,9 @@ from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_rele
 from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import held, poll_held
-from cql.executor.kernels.picks import NONE
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS, push, show, waiting
+from cql.executor.kernels.ordered.schedulers import NONE
+from cql.executor.kernels.ordered.tables import (
     ADMITTED,
     ASKED,
     ENTRY_POOL,
@@ -77,8 +77,8 @@ from cql.executor.kernels.sections import (
     section_at,
     worker_at,
 )
-from cql.executor.kernels.sections import AT as AT_SECTION
-from cql.executor.kernels.workers import (
+from cql.executor.kernels.ordered.tables import AT as AT_SECTION
+from cql.executor.kernels.ordered.worker import (
     DELIVER,
     LOOK,
     QUIET,

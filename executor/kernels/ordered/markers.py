@@ -7,7 +7,7 @@ from numba import njit
 
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.sections import MARKED, MARKED_FROM, MARKED_TO, MARKS, PLAN
+from cql.executor.kernels.ordered.tables import MARKED, MARKED_FROM, MARKED_TO, MARKS, PLAN
 
 ENTERED, LEFT = range(2)  # nanoseconds; 0: not yet
 _CLOCK = 2  # two words

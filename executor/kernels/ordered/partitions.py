@@ -14,14 +14,6 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.handing import (
-    next_input,
-    place_of,
-    ready_inputs,
-    release,
-    set_free,
-    take_free,
-)
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     exchange,
@@ -41,8 +33,16 @@ from cql.executor.kernels.lib.memory import (
     copy_bytes,
     words,
 )
-from cql.executor.kernels.reorder import OF_UNIT, SLOT
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.handover import (
+    next_input,
+    place_of,
+    ready_inputs,
+    release,
+    set_free,
+    take_free,
+)
+from cql.executor.kernels.ordered.reorder import OF_UNIT, SLOT
+from cql.executor.kernels.ordered.tables import (
     COLUMNS,
     DISPATCHING,
     FIRST_SERIAL,

@@ -12,7 +12,6 @@ from typing import Any
 
 from numba import njit
 
-from cql.executor.kernels.handing import WAY_BITS, lock, push_downstream
 from cql.executor.kernels.lib.atomics import (
     exchange,
     fetch_add,
@@ -23,8 +22,9 @@ from cql.executor.kernels.lib.atomics import (
 )
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.markers import leaves
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.handover import WAY_BITS, lock, push_downstream
+from cql.executor.kernels.ordered.markers import leaves
+from cql.executor.kernels.ordered.tables import (
     EMITTED,
     FAILED,
     FLAG,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from numba import njit
 
-from cql.executor.kernels.fragments import fragments_waiting
-from cql.executor.kernels.handing import waiting
 from cql.executor.kernels.lib.memory import words
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.handover import waiting
+from cql.executor.kernels.ordered.partitions import fragments_waiting
+from cql.executor.kernels.ordered.tables import (
     KIND,
     LENGTHS,
     NOTED,

@@ -14,30 +14,6 @@ from typing import Any
 from numba import njit, types
 
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
-from cql.executor.kernels.fragments import (
-    NOBODY,
-    claim,
-    dispatch,
-    finish_fragment,
-    fragment_at,
-    fragments_of_each,
-    fragments_waiting,
-    keeps,
-    merge,
-    next_fragment,
-)
-from cql.executor.kernels.handing import (
-    WAY_BITS,
-    next_input,
-    note_punctuation,
-    place_of,
-    push_downstream,
-    ready_inputs,
-    release,
-    take_free,
-    waiting,
-)
-from cql.executor.kernels.lengths import note_lengths
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
@@ -51,8 +27,33 @@ from cql.executor.kernels.lib.condition import SLEEPERS, lie_down, wake, wakes
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
 from cql.executor.kernels.lib.mpmc_queue import held
-from cql.executor.kernels.markers import enters, leaves
-from cql.executor.kernels.picks import (
+from cql.executor.kernels.ordered.handover import (
+    WAY_BITS,
+    next_input,
+    note_punctuation,
+    place_of,
+    push_downstream,
+    ready_inputs,
+    release,
+    take_free,
+    waiting,
+)
+from cql.executor.kernels.ordered.markers import enters, leaves
+from cql.executor.kernels.ordered.partitions import (
+    NOBODY,
+    claim,
+    dispatch,
+    finish_fragment,
+    fragment_at,
+    fragments_of_each,
+    fragments_waiting,
+    keeps,
+    merge,
+    next_fragment,
+)
+from cql.executor.kernels.ordered.queue_lengths import note_lengths
+from cql.executor.kernels.ordered.reorder import OF_UNIT, SLOT, send, send_pending
+from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     INPUTS,
     NONE,
@@ -61,12 +62,11 @@ from cql.executor.kernels.picks import (
     WAITING,
     pick,
 )
-from cql.executor.kernels.picks import COUNT as PICK_COUNT
-from cql.executor.kernels.picks import RECENT as PICK_RECENT
-from cql.executor.kernels.picks import TIME as PICK_TIME
-from cql.executor.kernels.picks import WORKERS as PICK_WORKERS
-from cql.executor.kernels.reorder import OF_UNIT, SLOT, send, send_pending
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.schedulers import COUNT as PICK_COUNT
+from cql.executor.kernels.ordered.schedulers import RECENT as PICK_RECENT
+from cql.executor.kernels.ordered.schedulers import TIME as PICK_TIME
+from cql.executor.kernels.ordered.schedulers import WORKERS as PICK_WORKERS
+from cql.executor.kernels.ordered.tables import (
     ADDRESS,
     ADMITTED,
     ALLOTTED,
@@ -158,7 +158,7 @@ from cql.executor.kernels.sections import (
     section_at,
     worker_at,
 )
-from cql.executor.kernels.sections import FAILED as FAILED_AT
+from cql.executor.kernels.ordered.tables import FAILED as FAILED_AT
 from cql.executor.unit import (
     BASE,
     CURSOR,

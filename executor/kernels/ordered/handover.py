@@ -24,7 +24,7 @@ from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
-from cql.executor.kernels.sections import (
+from cql.executor.kernels.ordered.tables import (
     ADDS_WAY,
     BY_BLOCK,
     COLLECTED,
