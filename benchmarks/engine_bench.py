@@ -22,8 +22,8 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.egress import view_address
 from cql.executor.execution import Execution
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.operators.native import StageOperator, Workspace
-from cql.executor.operators.stage_spec import StageSpec
+from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.operators.stage.spec import StageSpec
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued

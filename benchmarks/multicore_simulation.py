@@ -456,8 +456,7 @@ class _Run:
         """A serial section has as many output units as its buffer would have slots."""
         return s.slots - s.shown if self._is_shown(s) else s.slots
 
-    # -- partitions (``kernels.ordered.partitions``)
-    # --------------------------------------------------------
+    # -- partitions (``kernels.ordered.partitions``) -----------------------------------------------
 
     def _dispatch(self, s: _State) -> None:
         while s.queue and (self._free(s) > 0 or self.machine.retries):
@@ -512,8 +511,7 @@ class _Run:
         s.held[q] = 0
         return False
 
-    # -- order (``kernels.ordered.reorder``)
-    # ---------------------------------------------------------------
+    # -- order (``kernels.ordered.reorder``) -------------------------------------------------------
 
     def _send(self, w: int, s: _State, ticket: int) -> Steps:
         outputs = s.draws.outputs(ticket)

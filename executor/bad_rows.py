@@ -14,7 +14,7 @@ from cql.executor.graph import SINK, Graph
 from cql.executor.ingest import Feed, Loaded
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.lookup import LookupOperator
-from cql.executor.operators.native import StageOperator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.union import UnionOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.turns import Turns

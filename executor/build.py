@@ -19,13 +19,13 @@ from cql.executor.operators.late_rows import LateRowsOperator
 from cql.executor.operators.limit import LimitOperator
 from cql.executor.operators.lookup import LookupOperator
 from cql.executor.operators.merge import MergeOperator
-from cql.executor.operators.native import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.oop_join import OopJoinOperator
 from cql.executor.operators.relation import RelationOperator, relation_operator
 from cql.executor.operators.relation_join import RelationJoinOperator
 from cql.executor.operators.row_number import RowNumberOperator
 from cql.executor.operators.slack import SlackOperator
-from cql.executor.operators.stage_spec import StageSpec, Step
+from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
+from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.operators.subquery_join import SubqueryJoinOperator
 from cql.executor.operators.table_join import TableJoinOperator
 from cql.executor.operators.to_stream import stream_operator

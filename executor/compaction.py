@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cql.executor.group_progress import Values
-from cql.executor.operators.native import CodeColumn, Operator, StageOperator, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
 from cql.executor.turns import Turns
 
 #: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at

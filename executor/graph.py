@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from cql.executor.operators.instances import Instances, ReplicatedOperator, first_of
 from cql.executor.operators.limit import LimitOperator
-from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.split import Bounds
+from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.unit import Unit
 from cql.model import Schema
 from cql.planner.nodes.physical import ValuesExec

@@ -20,7 +20,7 @@ from typing import Any
 
 from cql.executor.operators.instances import PartedOperator, first_of
 from cql.executor.operators.merge import MergeOperator
-from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime
 from cql.executor.unit import PHASE, SUB

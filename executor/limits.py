@@ -16,7 +16,7 @@ from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter
 from cql.executor.operators.instances import PartedOperator, first_of
 from cql.executor.operators.limit import LimitOperator
-from cql.executor.operators.native import StageOperator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.turns import Turns
 from cql.executor.unit import (

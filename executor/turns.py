@@ -15,7 +15,7 @@ import numpy as np
 from cql.executor.graph import Edge
 from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter, input_scheduler
-from cql.executor.operators.native import CodeColumn
+from cql.executor.operators.stage.operator import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words
 
 #: Rows of a short turn.

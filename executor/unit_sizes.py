@@ -9,8 +9,8 @@ from typing import Any
 from cql.executor.graph import Graph
 from cql.executor.operators.dupelim import DupelimOperator
 from cql.executor.operators.instances import first_of
-from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.placement.cost import asks_python

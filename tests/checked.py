@@ -19,8 +19,8 @@ from cql.executor.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.buffered import BUFFER
-from cql.executor.operators.native import Operator, StageOperator
 from cql.executor.operators.sessions import SessionOperator
+from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.operators.subtract import RUN
 from cql.executor.operators.two_stacks import FRONT
 from cql.executor.unit import (

@@ -30,7 +30,7 @@ from cql.executor.expressions import (
 )
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.native import constant_bits, put_in_order
+from cql.executor.operators.stage.operator import constant_bits, put_in_order
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Expr, Literal
 from cql.types import DataType

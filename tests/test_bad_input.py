@@ -21,7 +21,7 @@ from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor import codegen
 from cql.executor.execution import Execution
-from cql.executor.operators.native import StageOperator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.query import Query
 from cql.session import CqlWarning, Session
 

@@ -23,7 +23,7 @@ from cql.dialect import parse_one
 from cql.executor import compaction, execution, group_progress
 from cql.executor.dictionary import Dictionary
 from cql.executor.group_progress import Values
-from cql.executor.operators.native import Operator, Workspace
+from cql.executor.operators.stage.operator import Operator, Workspace
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec

@@ -17,7 +17,7 @@ from runtimes import RUNTIMES
 
 import cql
 from cql.executor import compaction, execution
-from cql.executor.operators.native import Workspace
+from cql.executor.operators.stage.operator import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 
 SLACK = 5

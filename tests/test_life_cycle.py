@@ -25,7 +25,7 @@ from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.execution import Execution
 from cql.executor.kernels.ordered import tables
 from cql.executor.operators.instances import PartedOperator
-from cql.executor.operators.native import StageOperator
+from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure

@@ -29,7 +29,7 @@ from operator_tools import (
 
 from cql.executor.ingest import to_storage
 from cql.executor.operators import rows
-from cql.executor.operators.native import PythonOperator
+from cql.executor.operators.stage.operator import PythonOperator
 from cql.executor.unit import (
     CAPACITY,
     DONE,

@@ -18,7 +18,7 @@ from cql.errors import RunError
 from cql.executor import compaction
 from cql.executor.execution import Execution
 from cql.executor.operators.instances import PartedOperator, ReplicatedOperator
-from cql.executor.operators.native import Operator
+from cql.executor.operators.stage.operator import Operator
 from cql.inside import OneAtATime, inherited
 
 ROWS = 600

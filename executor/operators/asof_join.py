@@ -15,7 +15,6 @@ import numpy.typing as npt
 from cql.executor.kernels.joins.asof import nearest
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import (
     RowsOperator,
     count,
@@ -25,6 +24,7 @@ from cql.executor.operators.rows import (
     rows_of,
     take,
 )
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,

@@ -20,7 +20,7 @@ from cql.executor.operators.aggregates import argument
 from cql.executor.operators.grouping import REGION
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.rowscope import NEED_ROOM
-from cql.executor.operators.stage_spec import Table
+from cql.executor.operators.stage.spec import Table
 from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 

@@ -15,9 +15,9 @@ from cql.executor.kernels.lib.memory import call_address
 from cql.executor.operators import change_aggregate_code as writing
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.relation import RelationOperator
 from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.operators.value_logs import (
     CountedValues,
     HeldValues,

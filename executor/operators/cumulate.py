@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from cql.executor.operators.grouping import REGION
 from cql.executor.operators.panes import PaneTerminal
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.wid import WITHIN_BOUNDS
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.lib import key_index as kernel
-from cql.executor.operators.native import CodeColumn, State
+from cql.executor.operators.stage.operator import CodeColumn, State
 from cql.types import DataType
 
 Words = npt.NDArray[np.int64]

@@ -11,11 +11,11 @@ import numpy as np
 from cql.executor.kernels.windows import partitioned_watermark
 from cql.executor.kernels.windows.partitioned_watermark import ASKED
 from cql.executor.operators.logs import write
-from cql.executor.operators.native import StageOperator
 from cql.executor.operators.packing import key_value
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_spec import Table, columns_at
+from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import (
@@ -34,7 +34,7 @@ MARKED = "marked"
 
 
 class GroupwiseOperator(StageOperator):
-    """A running stage; the functions of ``kernels.windows.region_table.partitioned_watermark`` are
+    """A running stage; the functions of ``kernels.windows.partitioned_watermark`` are
     at hand."""
 
     def _bind_arrays(self) -> None:

@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.native import CodeColumn, Operator, PythonOperator, StageOperator
 from cql.executor.operators.split import SplitOperator
+from cql.executor.operators.stage.operator import (
+    CodeColumn,
+    Operator,
+    PythonOperator,
+    StageOperator,
+)
 from cql.executor.unit import Unit, Words
 from cql.executor.written import Kernel
 from cql.planner.nodes.expr import Call, walk

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import (
     RowsOperator,
     append_part,
@@ -25,6 +24,7 @@ from cql.executor.operators.rows import (
     rows_of,
     take,
 )
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import (
     END_OF_INPUT,
     IDLE,

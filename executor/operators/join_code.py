@@ -30,8 +30,8 @@ from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
 from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
-from cql.executor.operators.row_terminal import store_order, store_row
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.operators.stage.row_sink import store_order, store_row
 from cql.executor.operators.unit_text import (
     close_output,
     open_output,

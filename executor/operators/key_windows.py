@@ -1,5 +1,5 @@
 """Windows over the numbers of the rows of each key, as a running operator: the rows of a window
-leave together when its last one has come (``kernels.windows.region_table.key_windows``)."""
+leave together when its last one has come (``kernels.windows.key_windows``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from cql.executor.kernels.windows import key_windows as kernel
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import promises_of
-from cql.executor.operators.native import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.operators.rows import (
     RowsOperator,
     count,
@@ -21,6 +20,7 @@ from cql.executor.operators.rows import (
     rows_of,
     take,
 )
+from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, Unit
 from cql.planner.nodes.physical import KeyWindowsExec
 

@@ -14,7 +14,7 @@ from cql.errors import RunError
 from cql.executor.egress import to_arrow, view_address
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.windows import late_output as kernel
-from cql.executor.operators.native import CodeColumn, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.unit import (
     PHASE,
     STRAGGLER_ADDRESS,

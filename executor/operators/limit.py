@@ -9,7 +9,7 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
-from cql.executor.operators.native import CodeColumn
+from cql.executor.operators.stage.operator import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words, value_bytes
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec

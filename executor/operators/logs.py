@@ -17,14 +17,14 @@ from cql.executor.expressions import Code
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.aggregates import AggregateCode, argument
 from cql.executor.operators.holistic import Array, Entries, results
-from cql.executor.operators.stage_spec import Table
+from cql.executor.operators.stage.spec import Table
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import WidAggregateExec
 from cql.window import WindowKind
 
 if TYPE_CHECKING:
-    from cql.executor.operators.native import Workspace
+    from cql.executor.operators.stage.operator import Workspace
 
 
 #: Where entries of a table are.

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from cql.executor.egress import view_address
 from cql.executor.expressions import ErrorSite
 from cql.executor.operators.groups import key_words
-from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
 from cql.executor.operators.rows import take
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.executor.operators.weights import RowIndex
 from cql.executor.unit import (
     DETAIL,

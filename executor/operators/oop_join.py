@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.operators import join_code
-from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.join_code import Rows
 from cql.executor.operators.join_side import LINKS, SIDES, Side
-from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.unit import DETAIL, INFINITY, NEVER, Unit
 from cql.planner.nodes.physical import inputs, sources
 from cql.planner.nodes.physical_join import OopJoinExec

@@ -19,7 +19,7 @@ from cql.executor.operators.aggregates import argument
 from cql.executor.operators.grouping import REGION
 from cql.executor.operators.packing import WORD, key_value
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_scope import StageScope
+from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.wid import WITHIN_BOUNDS, AggregateTerminal
 
 #: Of a group's birth: stream positions are below, which pane of its window it was in is above.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
-from cql.executor.operators.row_terminal import store_row
 from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
+from cql.executor.operators.stage.row_sink import store_row
 from cql.executor.operators.unit_text import read_punctuation, send_punctuation, unit_columns
 from cql.executor.unit import (
     CURSOR,

@@ -16,7 +16,6 @@ import numpy as np
 from cql.executor.kernels.relations.partitioned_rows import push_rows
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import (
     append_part,
     count,
@@ -27,6 +26,7 @@ from cql.executor.operators.rows import (
     rest,
     take,
 )
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import INFINITY
 from cql.planner.nodes.physical import RelationExec
 from cql.window import MAX_EVENT_TIME, WindowKind

@@ -12,13 +12,6 @@ from cql.executor.kernels.relations import relation_join as kernel
 from cql.executor.operators import relation_join_code as writing
 from cql.executor.operators.groups import GroupIndex, key_words
 from cql.executor.operators.instants import Times, Waiting, promises_of
-from cql.executor.operators.native import (
-    CodeColumn,
-    State,
-    Workspace,
-    bind_constants,
-    map_constants,
-)
 from cql.executor.operators.rows import (
     RowsOperator,
     count,
@@ -27,6 +20,13 @@ from cql.executor.operators.rows import (
     no_rows,
     rows_of,
     take,
+)
+from cql.executor.operators.stage.operator import (
+    CodeColumn,
+    State,
+    Workspace,
+    bind_constants,
+    map_constants,
 )
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit

@@ -10,8 +10,8 @@ from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.relations import row_number as kernel
 from cql.executor.operators.groups import GroupIndex, grown, key_words
 from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.rows import no_rows, take
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.operators.top import SortedRows
 from cql.executor.operators.weights import weights_of
 from cql.model import Schema

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.egress import view_address
-from cql.executor.operators.native import CodeColumn, PythonOperator, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.executor.unit import (
     CAPACITY,
     CURSOR,

@@ -33,8 +33,8 @@ from cql.executor.unit import NEVER
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
-    from cql.executor.operators.native import CodeColumn
     from cql.executor.operators.sessions import SessionOperator
+    from cql.executor.operators.stage.operator import CodeColumn
 
 
 def columns(logs: Sequence[Log], anew: Sequence[int]) -> list[tuple[str, str]]:

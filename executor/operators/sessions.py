@@ -34,18 +34,18 @@ from cql.executor.kernels.windows import sessions
 from cql.executor.operators import session_logs
 from cql.executor.operators.aggregates import aggregate_code
 from cql.executor.operators.logs import holistic_code, logs_of
-from cql.executor.operators.native import (
+from cql.executor.operators.packing import pack_keys
+from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
+from cql.executor.operators.session_logs import SessionLogs
+from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
     CodeColumn,
     StageOperator,
     map_constants,
 )
-from cql.executor.operators.packing import pack_keys
-from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
-from cql.executor.operators.session_logs import SessionLogs
-from cql.executor.operators.stage_progress import Origin, origins
-from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import Asks, Table, window_column_type
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import Asks, Table, window_column_type
+from cql.executor.operators.stage.watermark_mapping import Origin, origins
 from cql.executor.operators.user_aggregate import declare_own
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words

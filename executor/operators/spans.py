@@ -10,7 +10,7 @@ from cql.window import Window, WindowKind
 from cql.zones import DAY
 
 if TYPE_CHECKING:
-    from cql.executor.operators.stage import StageWriter
+    from cql.executor.operators.stage.stage_kernel import StageWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from cql.executor.columns import Array
 from cql.executor.expression_text import host_sites
 from cql.executor.expressions import Code, emit
-from cql.executor.operators.generated import GeneratedOperator
 from cql.executor.operators.join_keys import partition_of, spread
-from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import KernelText, RowScope, passes
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.operators.unit_text import unit_columns
 from cql.executor.unit import (
     EPOCH,

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from cql.errors import RunError
 from cql.executor.kernels.joins.oop_join import index_keys
 from cql.executor.operators import table_join_code
-from cql.executor.operators.generated import GeneratedOperator, map_key
 from cql.executor.operators.groups import canonical
-from cql.executor.operators.native import CodeColumn, State, Workspace
 from cql.executor.operators.packing import KeyPart
 from cql.executor.operators.rows import append_part, joined, nbytes, rows_of, take
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import (
     END_OF_INPUT,
     PHASE,

@@ -6,10 +6,10 @@ from cql.executor.operators.adaptive import AdaptiveTerminal
 from cql.executor.operators.buffered import BufferedTerminal
 from cql.executor.operators.cumulate import CumulateTerminal
 from cql.executor.operators.panes import PaneTerminal
-from cql.executor.operators.row_terminal import RowTerminal
 from cql.executor.operators.shared_panes import SharedPaneTerminal
-from cql.executor.operators.stage import StageWriter
-from cql.executor.operators.stage_spec import StageCode, StageSpec
+from cql.executor.operators.stage.row_sink import RowTerminal
+from cql.executor.operators.stage.spec import StageCode, StageSpec
+from cql.executor.operators.stage.stage_kernel import StageWriter
 from cql.executor.operators.subtract import SubtractTerminal
 from cql.executor.operators.two_stacks import TwoStacksTerminal
 from cql.executor.operators.wid import AggregateTerminal

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.operators.weights import RowIndex, weights_of
 from cql.model import Schema
 from cql.planner.nodes.expr import Column

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.native import CodeColumn, StageOperator
 from cql.executor.operators.spans import Spans
+from cql.executor.operators.stage.operator import CodeColumn, StageOperator
 from cql.executor.operators.wid import AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.nodes.physical import Flush, FlushPolicy

@@ -11,7 +11,7 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
-from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import (
     DETAIL_ROW,
     NEVER,

@@ -16,10 +16,10 @@ from cql.executor.dictionary import RESULTS
 from cql.executor.egress import view_address
 from cql.executor.expression_scope import Code
 from cql.executor.kernels.lib.views import PACKED
-from cql.executor.operators.generated import GeneratedOperator
-from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.passing_rows import PassingWriter
 from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.unit import PHASE, ROWS, Unit, data_word, mask_word
 from cql.executor.written import Kernel, once

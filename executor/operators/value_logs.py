@@ -31,7 +31,7 @@ from cql.executor.operators.holistic import (
 )
 from cql.executor.operators.instants import Times
 from cql.executor.operators.logs import ordering
-from cql.executor.operators.native import CodeColumn, State, Workspace
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from cql.executor.expressions import Code
 from cql.executor.operators.grouping import WANTS_WINDOW, GroupingTerminal
 from cql.executor.operators.packing import key_value
-from cql.executor.operators.row_terminal import end_of_rows, store_order, store_row
 from cql.executor.operators.rowscope import NEED_RESULTS
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_progress import (
+from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import Asks, window_column_type
+from cql.executor.operators.stage.watermark_mapping import (
     Origin,
     attribute_origins,
     origins,
 )
-from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import Asks, window_column_type
 from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.unit import (
     CURSOR,

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.operators import window_join_code
-from cql.executor.operators.generated import GeneratedOperator, fitting, map_key
-from cql.executor.operators.native import CodeColumn, Workspace
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.operators.window_join_code import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.window_join_layout import Directory, Input
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype

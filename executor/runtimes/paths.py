@@ -18,7 +18,7 @@ from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
 from cql.executor.kernels.ordered.tables import MOST_SECTIONS
 from cql.executor.operators.instances import first_of
 from cql.executor.operators.limit import LimitOperator
-from cql.executor.operators.native import Operator, StageOperator
+from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.operators.union import UnionOperator
 from cql.planner.nodes.physical import BucketExec
 

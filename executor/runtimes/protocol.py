@@ -12,7 +12,7 @@ import numpy as np
 from cql.executor.egress import view_address
 from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Edge
-from cql.executor.operators.native import Operator
+from cql.executor.operators.stage.operator import Operator
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
 from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit

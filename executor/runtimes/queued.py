@@ -8,7 +8,7 @@ import numpy as np
 
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
-from cql.executor.operators.native import BUFFERS
+from cql.executor.operators.stage.operator import BUFFERS
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring

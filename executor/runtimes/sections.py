@@ -19,8 +19,8 @@ from cql.executor.operators.instances import (
     first_of,
     is_shared,
 )
-from cql.executor.operators.native import BUFFERS, StageOperator
 from cql.executor.operators.split import LISTS
+from cql.executor.operators.stage.operator import BUFFERS, StageOperator
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
 from cql.executor.scaling import cores

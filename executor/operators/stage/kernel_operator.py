@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from cql.executor.buffers import POOL
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.native import (
+from cql.executor.operators.packing import TEXT_HASHES, KeyPart
+from cql.executor.operators.stage.operator import (
     CodeColumn,
     State,
     Workspace,
     bind_constants,
     map_constants,
 )
-from cql.executor.operators.packing import TEXT_HASHES, KeyPart
 from cql.executor.unit import Unit, Words
 from cql.executor.written import Kernel
 

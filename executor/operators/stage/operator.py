@@ -37,7 +37,7 @@ from cql.executor.operators.rowscope import (
     NEED_WINDOWS,
 )
 from cql.executor.operators.sort_keys import order_words
-from cql.executor.operators.stage_spec import StageCode, StageSpec, Table
+from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.terminals import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype

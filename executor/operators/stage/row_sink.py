@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_progress import attribute_origins, origins
-from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import Asks, Table, columns_at
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import Asks, Table, columns_at
+from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
 from cql.executor.operators.unit_text import read_punctuation, unit_columns
 from cql.executor.unit import (
     CURSOR,
@@ -52,7 +52,7 @@ from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:
     from cql.executor.operators.logs import Log
-    from cql.executor.operators.stage import StageWriter
+    from cql.executor.operators.stage.stage_kernel import StageWriter
     from cql.window import Window
 
 #: Steps that look whether a row is a straggler.

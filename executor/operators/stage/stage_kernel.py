@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.operators.spans import Spans
-from cql.executor.operators.stage_progress import Origin, attribute_origins, origins
-from cql.executor.operators.stage_scope import StageScope
-from cql.executor.operators.stage_spec import (
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import (
     ORDER,
     StageCode,
     StageSpec,
@@ -25,6 +24,7 @@ from cql.executor.operators.stage_spec import (
     columns_at,
     input_columns,
 )
+from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
 from cql.executor.operators.unit_text import row_at
 from cql.executor.unit import (
     CURSOR,
@@ -56,7 +56,7 @@ from cql.planner.nodes.physical import (
 from cql.window import MAX_EVENT_TIME, Window
 
 if TYPE_CHECKING:
-    from cql.executor.operators.row_terminal import RowTerminal
+    from cql.executor.operators.stage.row_sink import RowTerminal
 
 _NEXT_LATE = f"next_late = late[{STRAGGLER_WORDS} * straggler] if straggler < stragglers else n"
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from cql.executor.expressions import Code, HostSite
 from cql.executor.operators.rowscope import Lazy, RowScope
-from cql.executor.operators.stage_spec import window_column_type
+from cql.executor.operators.stage.spec import window_column_type
 from cql.executor.operators.unit_text import unit_columns
 from cql.planner.nodes.physical import BucketExec
 
 if TYPE_CHECKING:
-    from cql.executor.operators.stage import StageWriter
+    from cql.executor.operators.stage.stage_kernel import StageWriter
 
 
 class StageScope(RowScope):
