@@ -302,8 +302,8 @@ class _Builder:
 
                 return SortOperator(name, node, self.workspace)
             case KeyWindowsExec():
-                load_module("cql.executor.operators.key_windows")
-                from cql.executor.operators.key_windows import KeyWindowsOperator
+                load_module("cql.executor.operators.windows.key_windows")
+                from cql.executor.operators.windows.key_windows import KeyWindowsOperator
 
                 return KeyWindowsOperator(name, node, self.workspace)
             case RelationExec():
@@ -582,17 +582,17 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
     if spec.aggregate is None or window is None:
         return StageOperator
     if window.kind is WindowKind.SESSION:
-        load_module("cql.executor.operators.sessions")
-        from cql.executor.operators.sessions import SessionOperator
+        load_module("cql.executor.operators.windows.sessions")
+        from cql.executor.operators.windows.sessions import SessionOperator
 
         return SessionOperator
     if spec.aggregate.by is not None:
-        load_module("cql.executor.operators.groupwise")
-        from cql.executor.operators.groupwise import GroupwiseOperator
+        load_module("cql.executor.operators.windows.partitioned_watermark")
+        from cql.executor.operators.windows.partitioned_watermark import GroupwiseOperator
 
         return GroupwiseOperator
     if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
-        from cql.executor.operators.two_level import TwoLevelOperator
+        from cql.executor.operators.windows.two_level import TwoLevelOperator
 
         return TwoLevelOperator
     return StageOperator

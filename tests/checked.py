@@ -18,11 +18,11 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.operators.buffered import BUFFER
-from cql.executor.operators.sessions import SessionOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.executor.operators.subtract import RUN
-from cql.executor.operators.two_stacks import FRONT
+from cql.executor.operators.windows.buffered import BUFFER
+from cql.executor.operators.windows.sessions import SessionOperator
+from cql.executor.operators.windows.subtract_on_evict import RUN
+from cql.executor.operators.windows.two_stacks import FRONT
 from cql.executor.unit import (
     CAPACITY,
     DETAIL_ROW,

@@ -16,7 +16,7 @@ import pytest
 
 import cql
 from cql.executor.kernels.lib import treap as kernel
-from cql.executor.operators import value_logs
+from cql.executor.operators.aggregates import changelog_values
 
 
 def rolling(values: list[Any], rows: int) -> list[list[Any]]:
@@ -73,7 +73,7 @@ def test_what_is_written_out_comes_in_pieces(
     at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(value_logs, "_AT_ONCE", at_once)
+    monkeypatch.setattr(changelog_values, "_AT_ONCE", at_once)
     session, numbers, texts = stream
     query = session.sql("""
         SELECT array_agg(s) AS l, avg(DISTINCT v) AS a, string_agg(s, ',' ORDER BY v, s) AS j

@@ -13,12 +13,7 @@ import numpy.typing as npt
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
 from cql.executor.operators import change_aggregate_code as writing
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.relation import RelationOperator
-from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.operators.value_logs import (
+from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,
     HeldValues,
     ListedValues,
@@ -26,6 +21,11 @@ from cql.executor.operators.value_logs import (
     ValueLog,
     piece,
 )
+from cql.executor.operators.groups import GroupIndex, grown, key_words
+from cql.executor.operators.instants import InstantOperator, Times
+from cql.executor.operators.relation import RelationOperator
+from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes

@@ -24,9 +24,9 @@ from cql.executor import codegen
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
-from cql.executor.operators.user_aggregate import declare_own, own_lines
-from cql.executor.operators.value_logs import ValueLog, value_logs
+from cql.executor.operators.aggregates.changelog_values import ValueLog, value_logs
+from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
+from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.executor.written import once
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import ChangeAggregateExec

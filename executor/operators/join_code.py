@@ -27,7 +27,6 @@ from enum import Enum, auto
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
-from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
 from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
@@ -40,6 +39,7 @@ from cql.executor.operators.unit_text import (
     send_punctuation,
     unit_columns,
 )
+from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,

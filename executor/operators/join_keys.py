@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
-from cql.executor.operators.grouping import AHEAD_ROWS
 from cql.executor.operators.join_side import SIDES
 from cql.executor.operators.packing import (
     TEXT_HASHES,
@@ -27,6 +26,7 @@ from cql.executor.operators.packing import (
     spread_keys,
 )
 from cql.executor.operators.rowscope import KernelText, RowScope
+from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.model import Schema
 from cql.types import DataType
 

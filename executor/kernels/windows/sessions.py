@@ -2,9 +2,9 @@
 
 A session is a record of 64-bit words: its own (SESSION), then the group's key and its aggregates. A
 hash index finds the latest session of a key; from there on a chain leads to the earlier ones, whose
-times do not overlap (``operators.sessions`` says why). The heap holds every record once, under the
-end that its session had when it was last looked at: a session that grows need not be moved there,
-and one that was joined to another waits there, marked, until its turn comes.
+times do not overlap (``operators.windows.sessions`` says why). The heap holds every record once,
+under the end that its session had when it was last looked at: a session that grows need not be
+moved there, and one that was joined to another waits there, marked, until its turn comes.
 
 Generated kernels reach these functions by address, with their descriptor, whose first words are
 laid out as DIRECTORY. Arrays are flat int64 but for the index (int32: record + 1, 0 is empty).

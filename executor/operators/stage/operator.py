@@ -26,7 +26,7 @@ from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.windows import region_table
-from cql.executor.operators.logs import finish
+from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.rowscope import (
     NEED_HOST,
     NEED_KIND,
@@ -38,7 +38,7 @@ from cql.executor.operators.rowscope import (
 )
 from cql.executor.operators.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
-from cql.executor.operators.terminals import write_stage
+from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
@@ -293,7 +293,7 @@ class StageOperator:
         self._set("closing", -1)
         self._set("spare", INITIAL_SLOTS)
         if self.spec.aggregate is not None and self.spec.aggregate.adaptive:
-            from cql.executor.operators.adaptive import MODES
+            from cql.executor.operators.windows.adaptive import MODES
 
             for name in ("mode", "proposed"):
                 self._set(name, MODES.index(self.spec.aggregate.operator))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.rowscope import KernelText, RowScope
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
 from cql.executor.operators.unit_text import read_punctuation, unit_columns
+from cql.executor.operators.windows.bounds import Spans
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,
@@ -51,7 +51,7 @@ from cql.planner.nodes.physical import (
 from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:
-    from cql.executor.operators.logs import Log
+    from cql.executor.operators.aggregates.value_log import Log
     from cql.executor.operators.stage.stage_kernel import StageWriter
     from cql.window import Window
 

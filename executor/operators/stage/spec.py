@@ -22,7 +22,7 @@ from cql.types import BIGINT, DataType
 from cql.window import Window
 
 if TYPE_CHECKING:
-    from cql.executor.operators.logs import Log
+    from cql.executor.operators.aggregates.value_log import Log
 
 #: Where a terminal looks whether a row is a straggler: before each, in its own time, or nowhere.
 Asks: TypeAlias = Literal["each row", "itself"] | None

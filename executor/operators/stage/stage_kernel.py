@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope, passes
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import (
     ORDER,
@@ -26,6 +25,7 @@ from cql.executor.operators.stage.spec import (
 )
 from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
 from cql.executor.operators.unit_text import row_at
+from cql.executor.operators.windows.bounds import Spans
 from cql.executor.unit import (
     CURSOR,
     DETAIL,

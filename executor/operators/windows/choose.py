@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from cql.executor.operators.adaptive import AdaptiveTerminal
-from cql.executor.operators.buffered import BufferedTerminal
-from cql.executor.operators.cumulate import CumulateTerminal
-from cql.executor.operators.panes import PaneTerminal
-from cql.executor.operators.shared_panes import SharedPaneTerminal
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.spec import StageCode, StageSpec
 from cql.executor.operators.stage.stage_kernel import StageWriter
-from cql.executor.operators.subtract import SubtractTerminal
-from cql.executor.operators.two_stacks import TwoStacksTerminal
-from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.operators.windows.adaptive import AdaptiveTerminal
+from cql.executor.operators.windows.buffered import BufferedTerminal
+from cql.executor.operators.windows.cumulate import CumulateTerminal
+from cql.executor.operators.windows.panes import PaneTerminal
+from cql.executor.operators.windows.shared_panes import SharedPaneTerminal
+from cql.executor.operators.windows.subtract_on_evict import SubtractTerminal
+from cql.executor.operators.windows.two_stacks import TwoStacksTerminal
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.executor.written import once
 from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
 from cql.window import WindowKind
@@ -34,7 +34,7 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     # Those beside their running operators are imported here: those import ``native``, which imports
     # this.
     if kind is WindowKind.SESSION:
-        from cql.executor.operators.sessions import SessionTerminal
+        from cql.executor.operators.windows.sessions import SessionTerminal
 
         return SessionTerminal
     if kind is WindowKind.CUMULATE and node.pane:
@@ -42,11 +42,11 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     if node.adaptive:
         return AdaptiveTerminal
     if node.by is not None:
-        from cql.executor.operators.groupwise import GroupwiseTerminal
+        from cql.executor.operators.windows.partitioned_watermark import GroupwiseTerminal
 
         return GroupwiseTerminal
     if node.operator is WindowOperator.TWO_LEVEL:
-        from cql.executor.operators.two_level import TwoLevelTerminal
+        from cql.executor.operators.windows.two_level import TwoLevelTerminal
 
         return TwoLevelTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {

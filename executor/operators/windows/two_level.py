@@ -31,10 +31,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.operators.grouping import AHEAD_ROWS
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.operator import CodeColumn, StageOperator
-from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.group_table import AHEAD_ROWS
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.nodes.physical import Flush, FlushPolicy
 

@@ -16,7 +16,7 @@ from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 
 if TYPE_CHECKING:
-    from cql.executor.operators.user_aggregate import OwnCode
+    from cql.executor.operators.aggregates.udaf import OwnCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def argument(k: int, n: int) -> str:
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
     """Code of the ``k``-th call. Of a DISTINCT one, the state is updated for new values only."""
     if call.function is not None:
-        from cql.executor.operators.user_aggregate import user_aggregate_code
+        from cql.executor.operators.aggregates.udaf import user_aggregate_code
 
         return user_aggregate_code(call, k)
     builder = _BUILDERS.get(call.fn)

@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.kernels.windows.region_table import PLACES
-from cql.executor.operators.buffered import BufferedTerminal
-from cql.executor.operators.grouping import REGION
-from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.operators.windows.buffered import BufferedTerminal
+from cql.executor.operators.windows.group_table import REGION
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.executor.unit import INFINITY
 from cql.planner.nodes.physical import WindowOperator
 

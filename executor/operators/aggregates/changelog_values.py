@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.lib import treap as kernel
-from cql.executor.operators.groups import canonical, grown
-from cql.executor.operators.holistic import (
+from cql.executor.operators.aggregates.holistic import (
     Entries,
     disc_place,
     fraction,
@@ -29,8 +28,9 @@ from cql.executor.operators.holistic import (
     results,
     stored,
 )
+from cql.executor.operators.aggregates.value_log import ordering
+from cql.executor.operators.groups import canonical, grown
 from cql.executor.operators.instants import Times
-from cql.executor.operators.logs import ordering
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.operators.grouping import REGION
-from cql.executor.operators.panes import PaneTerminal
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.wid import WITHIN_BOUNDS
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.group_table import REGION
+from cql.executor.operators.windows.panes import PaneTerminal
+from cql.executor.operators.windows.wid import WITHIN_BOUNDS
 
 
 @dataclass(slots=True)

@@ -18,23 +18,23 @@ from cql.executor import arrays
 from cql.executor.dictionary import ARRAYS
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.aggregates import AggregateCode, argument
-from cql.executor.operators.holistic import (
+from cql.executor.operators.aggregates.functions import AggregateCode, argument
+from cql.executor.operators.aggregates.holistic import (
     Array,
     Entries,
     first_of_each_value,
     results,
     stored,
 )
-from cql.executor.operators.logs import Log
+from cql.executor.operators.aggregates.value_log import Log
 from cql.executor.operators.packing import WORD, key_expression
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.unit import NEVER
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
-    from cql.executor.operators.sessions import SessionOperator
     from cql.executor.operators.stage.operator import CodeColumn
+    from cql.executor.operators.windows.sessions import SessionOperator
 
 
 def columns(logs: Sequence[Log], anew: Sequence[int]) -> list[tuple[str, str]]:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.expressions import Code
-from cql.executor.operators.panes import PaneTerminal
-from cql.executor.operators.spans import Spans
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.panes import PaneTerminal
 from cql.executor.unit import INFINITY, NEVER
 from cql.planner.nodes.physical import SharedPanesExec
 from cql.window import Window

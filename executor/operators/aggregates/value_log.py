@@ -15,8 +15,8 @@ import numpy as np
 
 from cql.executor.expressions import Code
 from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.operators.aggregates import AggregateCode, argument
-from cql.executor.operators.holistic import Array, Entries, results
+from cql.executor.operators.aggregates.functions import AggregateCode, argument
+from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.stage.spec import Table
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.kernels.windows.region_table import FIRST_TABLE
-from cql.executor.operators.panes import PaneTerminal
+from cql.executor.operators.windows.panes import PaneTerminal
 
 #: The ids of the regions of FRONT and BACK: behind those of all panes and windows.
 FRONT, BACK = (1 << 63) - 2, (1 << 63) - 1

@@ -6,21 +6,20 @@ There are the groups of one window at a time, however many are open: where windo
 states are large, that is less than WID's groups of every open window. A row is worked on once per
 window that holds it, as by WID, but when the window closes.
 
-Rows lie in panes (``cql.executor.operators.panes``), in the order of arrival; a pane is given back
-with the last window that holds it. What a row's expressions give is computed when it comes, so that
-a row that fails does so once.
-"""
+Rows lie in panes (``cql.executor.operators.windows.panes``), in the order of arrival; a pane is
+given back with the last window that holds it. What a row's expressions give is computed when it
+comes, so that a row that fails does so once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cql.executor.operators.aggregates import argument
-from cql.executor.operators.grouping import REGION
-from cql.executor.operators.panes import PaneTerminal
+from cql.executor.operators.aggregates.functions import argument
 from cql.executor.operators.rowscope import NEED_ROOM
 from cql.executor.operators.stage.spec import Table
+from cql.executor.operators.windows.group_table import REGION
+from cql.executor.operators.windows.panes import PaneTerminal
 from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from cql.executor.expression_scope import Again, Called, Code, ErrorSite, of_word, word
 from cql.executor.expression_user import flat
-from cql.executor.operators.aggregates import AggregateCode, argument
+from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.logical import AggregateCall

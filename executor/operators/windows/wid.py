@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cql.executor.expressions import Code
-from cql.executor.operators.grouping import WANTS_WINDOW, GroupingTerminal
 from cql.executor.operators.packing import key_value
 from cql.executor.operators.rowscope import NEED_RESULTS
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, window_column_type
@@ -22,6 +20,8 @@ from cql.executor.operators.stage.watermark_mapping import (
     origins,
 )
 from cql.executor.operators.unit_text import read_punctuation
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,

@@ -22,15 +22,15 @@ from cql.executor.kernels.windows.region_table import (
     SMALLEST_CLASS,
     TABLE,
 )
-from cql.executor.operators.aggregates import AggregateCode, aggregate_code, argument
-from cql.executor.operators.logs import Log, append, holistic_code, logs_of
+from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
+from cql.executor.operators.aggregates.udaf import declare_own, own_lines
+from cql.executor.operators.aggregates.value_log import Log, append, holistic_code, logs_of
 from cql.executor.operators.packing import WORD, KeyPart, key_expression, pack_keys
 from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS, are_many
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.unit_text import row_at
-from cql.executor.operators.user_aggregate import declare_own, own_lines
 from cql.executor.unit import SEQUENCE
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.kernels.windows.region_table import FIRST_TABLE
-from cql.executor.operators.panes import PaneTerminal
+from cql.executor.operators.windows.panes import PaneTerminal
 
 #: The id of the one region of RUN: behind those of all panes and windows.
 RUN = (1 << 63) - 1

@@ -10,14 +10,14 @@ import numpy as np
 
 from cql.executor.kernels.windows import partitioned_watermark
 from cql.executor.kernels.windows.partitioned_watermark import ASKED
-from cql.executor.operators.logs import write
+from cql.executor.operators.aggregates.value_log import write
 from cql.executor.operators.packing import key_value
 from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.unit_text import read_punctuation
-from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.executor.unit import (
     NEVER,
     PUNCTUATION_WORDS,

@@ -31,12 +31,13 @@ import numpy as np
 from cql.errors import NotSupportedError
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.kernels.windows import sessions
-from cql.executor.operators import session_logs
-from cql.executor.operators.aggregates import aggregate_code
-from cql.executor.operators.logs import holistic_code, logs_of
+from cql.executor.operators.aggregates import session_values
+from cql.executor.operators.aggregates.functions import aggregate_code
+from cql.executor.operators.aggregates.session_values import SessionLogs
+from cql.executor.operators.aggregates.udaf import declare_own
+from cql.executor.operators.aggregates.value_log import holistic_code, logs_of
 from cql.executor.operators.packing import pack_keys
 from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
-from cql.executor.operators.session_logs import SessionLogs
 from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
     CodeColumn,
@@ -46,8 +47,7 @@ from cql.executor.operators.stage.operator import (
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, window_column_type
 from cql.executor.operators.stage.watermark_mapping import Origin, origins
-from cql.executor.operators.user_aggregate import declare_own
-from cql.executor.operators.wid import AggregateTerminal
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
 from cql.planner.nodes.expr import Column
 
@@ -77,7 +77,7 @@ class SessionTerminal(AggregateTerminal):
         state = (column for code in self._codes for column in code.columns)
         self.codes = tuple(self._code_columns())
         self.logs = logs_of(node.calls, distinct=True)
-        ends = session_logs.columns(self.logs, self._anew)
+        ends = session_values.columns(self.logs, self._anew)
         self.tables = (Table("", (*own, *keys, *state, *ends), self._words),)
         for name in sessions.DIRECTORY:  # the library's functions know where these stand
             layout.slot(name)
@@ -107,10 +107,10 @@ class SessionTerminal(AggregateTerminal):
 
     def _declare_state(self) -> None:
         kernel = self.writer.kernel
-        for name in ("watermark", "closing", *session_logs.scalars(self.logs)):
+        for name in ("watermark", "closing", *session_values.scalars(self.logs)):
             kernel.layout.slot(name)
         declare_own(kernel, self._codes)
-        session_logs.declare(kernel, self.logs, self._anew, self.node.calls)
+        session_values.declare(kernel, self.logs, self._anew, self.node.calls)
         n = kernel.declare("entries", kernel.word("entries"))
         kernel.declare("mask", f"{sessions.PLACES} * {n} - 1")
         kernel.declare("index", f"as_i32({kernel.word('index')}, mask + 1)")
@@ -146,10 +146,10 @@ class SessionTerminal(AggregateTerminal):
     def _update(self, arguments: list[str | None], leave: list[str]) -> None:
         body, kernel = self.writer.kernel.body, self.writer.kernel
         for number, log in enumerate(self.logs):
-            session_logs.make_room(kernel, number, log, arguments[log.calls[0]], leave)
+            session_values.make_room(kernel, number, log, arguments[log.calls[0]], leave)
         self._find_group(leave)
         for log in self.logs:
-            session_logs.append(kernel, log, arguments[log.calls[0]])
+            session_values.append(kernel, log, arguments[log.calls[0]])
         for k, code in enumerate(self._codes):
             if not self.node.calls[k].beside:
                 with body.block(f"if {arguments[k] or 'True'}:"):
@@ -206,7 +206,7 @@ class SessionTerminal(AggregateTerminal):
             body.line("s_older[uint64(newer)] = session")
         with body.block("else:"):
             body.line("index[uint64(p)] = session + 1")
-        session_logs.join(self.writer.kernel, self.logs)
+        session_values.join(self.writer.kernel, self.logs)
         body.lines("g, m = kept, gone")
         for k, code in enumerate(self._codes):
             if not self.node.calls[k].beside:
@@ -234,7 +234,7 @@ class SessionTerminal(AggregateTerminal):
             body.line(f"nulls[g] = {'kn' if self._compares_nulls else '0'}")
         for code in self._codes:
             body.lines(*code.init)
-        body.lines(*session_logs.begin(self.logs))
+        body.lines(*session_values.begin(self.logs))
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -256,13 +256,13 @@ class SessionTerminal(AggregateTerminal):
             with body.block("if session < 0:"):
                 body.line("break")
             if self.logs:
-                session_logs.ask_results(kernel)
+                session_values.ask_results(kernel)
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "break")
             body.lines(f"{closing} = session", "g = uint64(session)")
             for k in self._anew:
                 emit = partial(self._emit, k, leave="break")
-                session_logs.add_different(kernel, k, self.node.calls[k], self._codes[k], emit)
+                session_values.add_different(kernel, k, self.node.calls[k], self._codes[k], emit)
                 with body.block("if status != 0:"):
                     body.line("break")
             body.lines("ws = s_first[g]", f"we = s_last[g] + {self._gap}")

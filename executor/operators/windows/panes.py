@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.operators.aggregates import argument
-from cql.executor.operators.grouping import REGION
+from cql.executor.operators.aggregates.functions import argument
 from cql.executor.operators.packing import WORD, key_value
-from cql.executor.operators.spans import Spans
 from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.wid import WITHIN_BOUNDS, AggregateTerminal
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.group_table import REGION
+from cql.executor.operators.windows.wid import WITHIN_BOUNDS, AggregateTerminal
 
 #: Of a group's birth: stream positions are below, which pane of its window it was in is above.
 _PANE_BITS = 48
