@@ -27,7 +27,7 @@ from cql.executor.kernels.lib.atomics import fetch_add
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered import markers, tables
-from cql.executor.operators.instances import PartedOperator
+from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.runtimes.sections import Sections, looks
 from cql.executor.unit import Words
 

@@ -11,28 +11,28 @@ from cql.deep import deep_stack
 from cql.executor.expressions import host_sites
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.graph_partitions import Partitions
-from cql.executor.operators.asof_join import asof_operator
-from cql.executor.operators.change_aggregate import ChangeAggregateOperator
-from cql.executor.operators.dupelim import DupelimOperator
-from cql.executor.operators.instances import ReplicatedOperator, can_replicate
-from cql.executor.operators.late_rows import LateRowsOperator
-from cql.executor.operators.limit import LimitOperator
-from cql.executor.operators.lookup import LookupOperator
-from cql.executor.operators.merge import MergeOperator
-from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.relation import RelationOperator, relation_operator
-from cql.executor.operators.relation_join import RelationJoinOperator
-from cql.executor.operators.row_number import RowNumberOperator
-from cql.executor.operators.slack import SlackOperator
+from cql.executor.operators.flow.dupelim import DupelimOperator
+from cql.executor.operators.flow.late_output import LateRowsOperator
+from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.replicas import ReplicatedOperator, can_replicate
+from cql.executor.operators.flow.union import UnionOperator
+from cql.executor.operators.joins.asof_join import asof_operator
+from cql.executor.operators.joins.lookup_join import TableJoinOperator
+from cql.executor.operators.joins.oop_join import OopJoinOperator
+from cql.executor.operators.joins.relation_join import RelationJoinOperator
+from cql.executor.operators.joins.subquery_lookup import LookupOperator
+from cql.executor.operators.joins.unnest import UnnestOperator
+from cql.executor.operators.order.bounded_disorder import SlackOperator
+from cql.executor.operators.order.merge import MergeOperator
+from cql.executor.operators.relations.change_aggregate import ChangeAggregateOperator
+from cql.executor.operators.relations.row_number import RowNumberOperator
+from cql.executor.operators.relations.set_operations import WeightsOperator
+from cql.executor.operators.relations.stream_of_relation import stream_operator
+from cql.executor.operators.relations.subquery_join import SubqueryJoinOperator
+from cql.executor.operators.relations.top_n import TopOperator
+from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
 from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
-from cql.executor.operators.subquery_join import SubqueryJoinOperator
-from cql.executor.operators.table_join import TableJoinOperator
-from cql.executor.operators.to_stream import stream_operator
-from cql.executor.operators.top import TopOperator
-from cql.executor.operators.union import UnionOperator
-from cql.executor.operators.unnest import UnnestOperator
-from cql.executor.operators.weights import WeightsOperator
 from cql.executor.skew import Measured
 from cql.executor.unit import Unit
 from cql.model import Schema
@@ -297,8 +297,8 @@ class _Builder:
         name = self.name(_word(node))
         match node:
             case SortExec():
-                load_module("cql.executor.operators.sort")
-                from cql.executor.operators.sort import SortOperator
+                load_module("cql.executor.operators.order.sort")
+                from cql.executor.operators.order.sort import SortOperator
 
                 return SortOperator(name, node, self.workspace)
             case KeyWindowsExec():
@@ -342,8 +342,8 @@ class _Builder:
             case AsofJoinExec():
                 operator = asof_operator(self.name("asofjoin"), node, self.workspace)
             case WindowJoinExec():
-                load_module("cql.executor.operators.window_join")
-                from cql.executor.operators.window_join import WindowJoinOperator
+                load_module("cql.executor.operators.joins.in_order_join")
+                from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 
                 operator = WindowJoinOperator(self.name("windowjoin"), node, self.workspace)
         reads = [child.schema for child in children]

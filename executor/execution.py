@@ -29,8 +29,8 @@ from cql.executor.ingest import Feed, told_at
 from cql.executor.kernels.ingest import cutter
 from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.marks import columns_read
-from cql.executor.operators.late_rows import LateRowsOperator
-from cql.executor.operators.slab import SlabOperator
+from cql.executor.operators.flow.late_output import LateRowsOperator
+from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import BUFFERS, StageOperator, Workspace
 from cql.executor.protocols import Reader, Source
 from cql.executor.query_run import QueryRun

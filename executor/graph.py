@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cql.executor.operators.instances import Instances, ReplicatedOperator, first_of
-from cql.executor.operators.limit import LimitOperator
-from cql.executor.operators.split import Bounds
+from cql.executor.operators.flow.hash_split import Bounds
+from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, first_of
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.unit import Unit
 from cql.model import Schema

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cql.errors import NotSupportedError
-from cql.executor.operators.instances import PartedOperator
-from cql.executor.operators.join_code import Rows
-from cql.executor.operators.oop_join import OopJoinOperator
-from cql.executor.operators.split import LISTS, Bounds, SplitOperator, can_split, split_schema
+from cql.executor.operators.flow.hash_split import (
+    LISTS,
+    Bounds,
+    SplitOperator,
+    can_split,
+    split_schema,
+)
+from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.operators.joins.oop_join import OopJoinOperator
+from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
 from cql.executor.skew import Measured

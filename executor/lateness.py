@@ -10,7 +10,7 @@ import pyarrow as pa
 from cql.executor.attributes import Attribute, slack_for
 from cql.executor.ingest import Feed
 from cql.executor.kernels.ingest.advance import CONFIRMING
-from cql.executor.operators.slack import SlackOperator
+from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.unit import Words
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cql.executor.operators.instances import PartedOperator, first_of
-from cql.executor.operators.merge import MergeOperator
+from cql.executor.operators.flow.replicas import PartedOperator, first_of
+from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime

@@ -14,8 +14,8 @@ from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter
-from cql.executor.operators.instances import PartedOperator, first_of
-from cql.executor.operators.limit import LimitOperator
+from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.turns import Turns

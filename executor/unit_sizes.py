@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cql.executor.graph import Graph
-from cql.executor.operators.dupelim import DupelimOperator
-from cql.executor.operators.instances import first_of
-from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.flow.dupelim import DupelimOperator
+from cql.executor.operators.flow.replicas import first_of
+from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.protocols import BLOCK_ROWS
 from cql.planner.nodes.physical import PhysicalPlan

@@ -24,7 +24,7 @@ from cql.executor.graph import Graph
 from cql.executor.ingest import Feed
 from cql.executor.kernels.ingest.cutter import cut
 from cql.executor.marks import columns_read
-from cql.executor.operators.slab import SlabOperator
+from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime

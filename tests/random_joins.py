@@ -13,7 +13,7 @@ from unittest import mock
 from random_cases import IN_ORDER, Case, case_of
 from random_shapes import Shape, _numbered, _Writer
 
-from cql.executor.operators import asof_join, oop_join, relation_join
+from cql.executor.operators.joins import asof_join, oop_join, relation_join
 
 SHAPES = 60
 #: Of these inner ones; the others are of each kind in turn.

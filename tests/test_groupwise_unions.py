@@ -18,7 +18,7 @@ from test_groupwise import WINDOW, results, table
 from cql.errors import PlanError
 from cql.executor.egress import view_address
 from cql.executor.kernels.lib.memory import call_address
-from cql.executor.operators.union import UnionOperator
+from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.unit import (
     DONE,
     END_OF_INPUT,

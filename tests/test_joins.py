@@ -18,8 +18,8 @@ import cql
 from cql.errors import NotSupportedError, PlanError
 from cql.executor import turns
 from cql.executor.execution import Execution
-from cql.executor.operators import oop_join
-from cql.executor.operators.oop_join import OopJoinOperator
+from cql.executor.operators.joins import oop_join
+from cql.executor.operators.joins.oop_join import OopJoinOperator
 
 SECOND = 1_000_000
 

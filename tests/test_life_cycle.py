@@ -24,7 +24,7 @@ from test_runtimes import QUERIES, stream
 from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.execution import Execution
 from cql.executor.kernels.ordered import tables
-from cql.executor.operators.instances import PartedOperator
+from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks

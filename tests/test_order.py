@@ -14,7 +14,7 @@ from test_operators import Script
 
 import cql
 from cql.errors import PlanError, SettingError
-from cql.executor.operators.merge import INITIAL_RUNS
+from cql.executor.operators.order.merge import INITIAL_RUNS
 from cql.policy import parse_slack
 
 UNION = "SELECT ts, k FROM a UNION ALL SELECT ts, k FROM b"

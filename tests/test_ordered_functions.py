@@ -17,7 +17,7 @@ from cql.catalog import blocks
 from cql.errors import RunError
 from cql.executor import compaction
 from cql.executor.execution import Execution
-from cql.executor.operators.instances import PartedOperator, ReplicatedOperator
+from cql.executor.operators.flow.replicas import PartedOperator, ReplicatedOperator
 from cql.executor.operators.stage.operator import Operator
 from cql.inside import OneAtATime, inherited
 

@@ -18,8 +18,8 @@ import cql
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
+from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
-from cql.executor.operators.union import UnionOperator
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
 from cql.executor.unit import DONE, HEADER, OUT, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit

@@ -21,7 +21,7 @@ from test_progress import STEADY, Live, late
 
 import cql
 from cql.errors import PlanError
-from cql.executor.operators import window_join
+from cql.executor.operators.joins import in_order_join
 
 SECOND = 1_000_000
 #: Of the random shapes so many are run, unless all are.
@@ -45,7 +45,7 @@ def check_in_order(case: Case, ways: tuple[Mapping[str, Any], ...] = ({},)) -> N
 def small(monkeypatch: pytest.MonkeyPatch, seed: int) -> dict[str, Any]:
     """Rings and tables that also grow and shrink; Adaptive changes over now and then."""
     for name in ("_ROWS", "_KEYS"):
-        monkeypatch.setattr(window_join, name, 2 if seed % 3 else 1024)
+        monkeypatch.setattr(in_order_join, name, 2 if seed % 3 else 1024)
     return {"join_cost": 1_000_000 * (seed % 5), "join_alpha": 0.2 * (seed % 3)}
 
 

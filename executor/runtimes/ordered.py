@@ -16,7 +16,7 @@ from cql.executor.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
-from cql.executor.operators.instances import Instances, ReplicatedOperator, calls_users
+from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row

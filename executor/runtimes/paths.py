@@ -16,10 +16,10 @@ from itertools import combinations
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
 from cql.executor.kernels.ordered.tables import MOST_SECTIONS
-from cql.executor.operators.instances import first_of
-from cql.executor.operators.limit import LimitOperator
+from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.replicas import first_of
+from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.executor.operators.union import UnionOperator
 from cql.planner.nodes.physical import BucketExec
 
 #: Ports on the way of an input, at most.

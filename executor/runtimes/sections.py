@@ -12,14 +12,14 @@ from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
-from cql.executor.operators.instances import (
+from cql.executor.operators.flow.hash_split import LISTS
+from cql.executor.operators.flow.replicas import (
     Instances,
     PartedOperator,
     ReplicatedOperator,
     first_of,
     is_shared,
 )
-from cql.executor.operators.split import LISTS
 from cql.executor.operators.stage.operator import BUFFERS, StageOperator
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime

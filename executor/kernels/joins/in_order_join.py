@@ -3,7 +3,7 @@ memory, and the figures by which Adaptive chooses (in-order paper §6).
 
 A descriptor begins with the words ``SHARED``, then come those of each input, ``OF_INPUT``, then
 for each two inputs how much later a row of the second may be than one of the first. What the words
-mean says ``operators.window_join_code``."""
+mean says ``operators.joins.in_order_join_kernel``."""
 
 from __future__ import annotations
 

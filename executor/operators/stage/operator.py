@@ -27,6 +27,7 @@ from cql.executor.expressions import ErrorSite
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.windows import region_table
 from cql.executor.operators.aggregates.value_log import finish
+from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.rowscope import (
     NEED_HOST,
     NEED_KIND,
@@ -36,7 +37,6 @@ from cql.executor.operators.rowscope import (
     NEED_TABLE,
     NEED_WINDOWS,
 )
-from cql.executor.operators.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.windows import key_windows as kernel
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import promises_of
-from cql.executor.operators.rows import (
+from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.instant_operator import promises_of
+from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,
     map_texts,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.operators.rows import (
+from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     append_part,
     count,

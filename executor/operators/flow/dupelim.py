@@ -11,7 +11,7 @@ from cql.errors import RunError
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
 from cql.executor.kernels.order import sort_keys
-from cql.executor.operators.groups import GroupIndex
+from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words, value_bytes
 from cql.planner.nodes.physical import DupelimExec

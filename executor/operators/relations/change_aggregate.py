@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
-from cql.executor.operators import change_aggregate_code as writing
 from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,
     HeldValues,
@@ -21,12 +20,13 @@ from cql.executor.operators.aggregates.changelog_values import (
     ValueLog,
     piece,
 )
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.relation import RelationOperator
-from cql.executor.operators.rows import joined, map_texts, nbytes, no_rows, take
+from cql.executor.operators.relations import change_aggregate_code as writing
+from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.instant_operator import InstantOperator, Times
+from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes, no_rows, take
+from cql.executor.operators.relations.set_operations import weights_of
+from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.operators.weights import weights_of
 from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes
 from cql.model import Schema

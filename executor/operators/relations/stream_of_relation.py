@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.executor.kernels.relations import changelog as kernel
-from cql.executor.operators.groups import GroupIndex, key_words
-from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.rows import take
+from cql.executor.operators.relations.group_index import GroupIndex, key_words
+from cql.executor.operators.relations.instant_operator import InstantOperator, Times
+from cql.executor.operators.relations.row_batch import take
+from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.operators.weights import RowIndex, weights_of
 from cql.model import Schema
 from cql.planner.nodes.physical import StreamExec
 from cql.types import BIGINT

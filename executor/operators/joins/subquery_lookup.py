@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from cql.executor.egress import view_address
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.groups import key_words
-from cql.executor.operators.rows import take
+from cql.executor.operators.relations.group_index import key_words
+from cql.executor.operators.relations.row_batch import take
+from cql.executor.operators.relations.set_operations import RowIndex
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
-from cql.executor.operators.weights import RowIndex
 from cql.executor.unit import (
     DETAIL,
     DETAIL_ROW,

@@ -16,7 +16,7 @@ from cql.executor.dictionary import RESULTS
 from cql.executor.egress import view_address
 from cql.executor.expression_scope import Code
 from cql.executor.kernels.lib.views import PACKED
-from cql.executor.operators.passing_rows import PassingWriter
+from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from cql.executor.expression_scope import Code
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.join_keys import look_up
+from cql.executor.operators.joins.key_index import look_up
+from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.packing import KeyPart, key_expression, pack_keys
-from cql.executor.operators.passing_rows import PassingWriter
 from cql.executor.operators.rowscope import NEED_ROOM, Lazy, RowScope
 from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.unit import PHASE, PORT

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.executor.kernels.relations.partitioned_rows import push_rows
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.rows import (
+from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.instant_operator import InstantOperator, Times
+from cql.executor.operators.relations.row_batch import (
     append_part,
     count,
     joined,

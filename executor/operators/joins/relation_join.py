@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.relations import relation_join as kernel
-from cql.executor.operators import relation_join_code as writing
-from cql.executor.operators.groups import GroupIndex, key_words
-from cql.executor.operators.instants import Times, Waiting, promises_of
-from cql.executor.operators.rows import (
+from cql.executor.operators.joins import relation_join_condition as writing
+from cql.executor.operators.relations.group_index import GroupIndex, key_words
+from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
+from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,
     map_texts,
@@ -21,6 +21,7 @@ from cql.executor.operators.rows import (
     rows_of,
     take,
 )
+from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import (
     CodeColumn,
     State,
@@ -28,7 +29,6 @@ from cql.executor.operators.stage.operator import (
     bind_constants,
     map_constants,
 )
-from cql.executor.operators.weights import RowIndex, weights_of
 from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
 from cql.model import Schema
 from cql.planner.nodes.physical import Physical, sources

@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from cql.executor.expressions import Code, emit
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.join_keys import entered, look_up
+from cql.executor.operators.joins.in_order_join_layout import Directory, Input, JoinLayout
+from cql.executor.operators.joins.key_index import entered, look_up
 from cql.executor.operators.packing import key_expression
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.operators.stage.row_sink import store_row
 from cql.executor.operators.unit_text import close_output, open_output, unit_columns
-from cql.executor.operators.window_join_layout import Directory, Input, JoinLayout
 from cql.executor.unit import (
     CURSOR,
     PHASE,

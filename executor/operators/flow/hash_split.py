@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cql.executor.columns import Array
 from cql.executor.expression_text import host_sites
 from cql.executor.expressions import Code, emit
-from cql.executor.operators.join_keys import partition_of, spread
+from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.rowscope import KernelText, RowScope, passes
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
-from cql.executor.operators import join_code
-from cql.executor.operators.join_code import Rows
-from cql.executor.operators.join_side import LINKS, SIDES, Side
+from cql.executor.operators.joins import oop_join_kernel
+from cql.executor.operators.joins.oop_join_kernel import Rows
+from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -44,7 +44,7 @@ class OopJoinOperator(GeneratedOperator):
         *,
         placed: bool = False,
     ) -> None:
-        code = join_code.write((node, rows, placed))
+        code = oop_join_kernel.write((node, rows, placed))
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.sides, self._keys = code.sides, code.keys

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
-from cql.executor.operators import window_join_code
+from cql.executor.operators.joins import in_order_join_kernel
+from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
+from cql.executor.operators.joins.in_order_join_layout import Directory, Input
 from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.operators.window_join_code import AHEAD, NEED_KEYS, SYNCHRONOUS
-from cql.executor.operators.window_join_layout import Directory, Input
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_in_order_join import JoinOperator, WindowJoinExec
@@ -36,7 +36,7 @@ class WindowJoinOperator(GeneratedOperator):
     them, and the index over these; of each result that waits, its members and the next one."""
 
     def __init__(self, name: str, node: WindowJoinExec, workspace: Workspace) -> None:
-        code = window_join_code.write(node)
+        code = in_order_join_kernel.write(node)
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self.inputs, self.directories = code.inputs, code.directories

@@ -27,8 +27,8 @@ from enum import Enum, auto
 from cql.executor.expression_scope import Code, zero
 from cql.executor.expressions import emit
 from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
-from cql.executor.operators.join_keys import KeyLayout, KeyLists, key_layout
-from cql.executor.operators.join_side import LINKS, SIDES, WORDS, Side, side_of
+from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
+from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
 from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.operators.stage.row_sink import store_order, store_row
 from cql.executor.operators.unit_text import (

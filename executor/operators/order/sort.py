@@ -10,7 +10,7 @@ import numpy as np
 from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.order import window_sort as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN
-from cql.executor.operators.slab import STEP, SlabOperator
+from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit
 from cql.planner.lower.watermark import progressing

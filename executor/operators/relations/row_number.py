@@ -8,12 +8,12 @@ import numpy as np
 
 from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.relations import row_number as kernel
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import InstantOperator, Times
-from cql.executor.operators.rows import no_rows, take
+from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.instant_operator import InstantOperator, Times
+from cql.executor.operators.relations.row_batch import no_rows, take
+from cql.executor.operators.relations.set_operations import weights_of
+from cql.executor.operators.relations.top_n import SortedRows
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.operators.top import SortedRows
-from cql.executor.operators.weights import weights_of
 from cql.model import Schema
 from cql.planner.nodes.physical import RowNumberExec
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.joins.asof import nearest
-from cql.executor.operators.groups import GroupIndex, grown, key_words
-from cql.executor.operators.instants import Times, Waiting, promises_of
-from cql.executor.operators.rows import (
+from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
+from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
+from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     count,
     map_texts,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cql.executor.expression_scope import Called
 from cql.executor.expressions import ErrorSite
-from cql.executor.operators.split import SplitOperator
+from cql.executor.operators.flow.hash_split import SplitOperator
 from cql.executor.operators.stage.operator import (
     CodeColumn,
     Operator,
@@ -70,7 +70,7 @@ class Instances:
 class PartedOperator(Instances):
     """``instances`` are as many as partitions; ``order`` columns at the end of their outputs say in
     which order these are merged (0: in none). ``split``: their inputs list the rows of each
-    (``operators.split``); otherwise each instance looks for its own among all."""
+    (``operators.flow.hash_split``); otherwise each instance looks for its own among all."""
 
     def __init__(
         self,

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from cql.errors import RunError
 from cql.executor.kernels.joins.oop_join import index_keys
-from cql.executor.operators import table_join_code
-from cql.executor.operators.groups import canonical
+from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.packing import KeyPart
-from cql.executor.operators.rows import append_part, joined, nbytes, rows_of, take
+from cql.executor.operators.relations.group_index import canonical
+from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.unit import (
@@ -40,7 +40,7 @@ class TableJoinOperator(GeneratedOperator):
     come of a table that is being read."""
 
     def __init__(self, name: str, node: TableJoinExec, workspace: Workspace) -> None:
-        code = table_join_code.write(node)
+        code = lookup_join_kernel.write(node)
         super().__init__(name, workspace, code.kernel)
         self.node = node
         self._parts: list[State] = []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from cql.executor.codegen import Text
 from cql.executor.expression_scope import Code
-from cql.executor.operators.join_side import SIDES
+from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.packing import (
     TEXT_HASHES,
     KeyPart,
