@@ -65,7 +65,7 @@ def _of_aggregate(own: UserAggregate) -> Iterator[str]:
 
 
 def _line(call: Call) -> str:
-    from cql.executor.expression_text import table_of
+    from cql.executor.codegen.expressions.text import table_of
 
     function = call.function
     assert function is not None

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cql.apart import load_module
 from cql.deep import deep_stack
-from cql.executor.expressions import host_sites
+from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.graph_partitions import Partitions
 from cql.executor.operators.flow.dupelim import DupelimOperator

@@ -67,7 +67,7 @@ def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
 
 def serve(path: str) -> None:
     """What that process does."""
-    from cql.executor.codegen import compile_file
+    from cql.executor.codegen.module import compile_file
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     compile_file(Path(path))

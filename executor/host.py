@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.executor.dictionary import FURTHEST, Codes, Dictionary
-from cql.executor.expression_scope import DictionaryTable, HostSite
 from cql.executor.unit import stored_dtype
 from cql.planner.interpret.interpreter import EvaluationError as HostError
 from cql.planner.interpret.interpreter import evaluate

@@ -35,8 +35,8 @@ from numba.extending import intrinsic
 from cql.apart import apart
 from cql.deep import deep_stack
 from cql.executor import user_arithmetic, user_rounds
-from cql.executor.expression_scope import Called
-from cql.executor.expression_user import flat
+from cql.executor.codegen.expressions.scope import Called
+from cql.executor.codegen.expressions.udf import flat
 from cql.executor.kernels.lib.memory import bits_of_f64, words
 from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
 from cql.foreign import error_text

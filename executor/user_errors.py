@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cql.apart import load_module
+from cql.executor.codegen.expressions.scope import Again, Called, ErrorSite
 from cql.executor.dictionary import Dictionary
-from cql.executor.expression_scope import Again, Called, ErrorSite
 from cql.executor.host import NULL, text_of
 from cql.executor.unit import Words
 from cql.planner.interpret.interpreter import EvaluationError

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from operator_tools import column_data, column_mask, records
 
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.windows.region_table import find_slot

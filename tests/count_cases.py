@@ -546,9 +546,9 @@ def main(args: list[str]) -> int:
     parser.add_argument("--joins", action="store_true")
     given = parser.parse_args(args)
     if given.kernels is not None:
-        from cql.executor import codegen
+        from cql.executor.codegen import module
 
-        mock.patch.object(codegen, "prune", return_value=None).start()
+        mock.patch.object(module, "prune", return_value=None).start()
         random_cases.EVERYWHERE["kernel_cache"] = str(given.kernels)
     if given.case:
         return again(given.case)

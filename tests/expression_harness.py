@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cql.executor import codegen
-from cql.executor.dictionary import Dictionary
-from cql.executor.expressions import (
+from cql.executor.codegen import module as codegen
+from cql.executor.codegen.expressions.emit import (
     Code,
     DictionaryTable,
     ErrorSite,
@@ -28,6 +27,7 @@ from cql.executor.expressions import (
     emit,
     host_sites,
 )
+from cql.executor.dictionary import Dictionary
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.stage.operator import constant_bits, put_in_order
@@ -53,7 +53,8 @@ class Job:
 
 @dataclass
 class Harness:
-    """A scope over a growing source text; see the contract in ``cql.executor.expressions``."""
+    """A scope over a growing source text; see the contract in
+    ``cql.executor.codegen.expressions.emit``."""
 
     types: Sequence[DataType]
     nullable: Sequence[bool]

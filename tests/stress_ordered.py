@@ -37,7 +37,7 @@ from count_cases import data_set, is_sure, join_names, known_nulls, names, profi
 from random_cases import MORSELS, Case, run_engine
 
 from cql.errors import CqlError
-from cql.executor import codegen
+from cql.executor.codegen import module
 from cql.executor.kernels.ordered.tables import CALM, STALLING, YIELDING
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.sections import Sections
@@ -183,7 +183,7 @@ def begin(kernels: Path | None) -> None:
     """What a process does first."""
     faulthandler.enable()
     if kernels is not None:
-        mock.patch.object(codegen, "prune", return_value=None).start()
+        mock.patch.object(module, "prune", return_value=None).start()
         random_cases.EVERYWHERE["kernel_cache"] = str(kernels)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cql.apart import apart
-from cql.executor import codegen
+from cql.executor.codegen import module
 from cql.session import Session
 
 NUMBERS = pa.table({"t": [1, 2, 3], "k": [1, 0, -1]})
@@ -58,7 +58,7 @@ def test_an_interrupted_kernel_is_there_for_the_next_query(
     runtime: str, interrupts: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[str] = []
-    plain = codegen._import
+    plain = module._import
 
     def interrupted(name: str, *rest: Any) -> ModuleType:
         if not compiled:
@@ -67,7 +67,7 @@ def test_an_interrupted_kernel_is_there_for_the_next_query(
         compiled.append(name)
         return made
 
-    monkeypatch.setattr(codegen, "_import", interrupted)
+    monkeypatch.setattr(module, "_import", interrupted)
     terms = " + k" * len(runtime)  # each has a kernel that no other test has
     text = f"SELECT t, k * 3{terms} AS v FROM s WHERE t - 99{terms} < t"
     with Session(False) as session:

@@ -19,7 +19,7 @@ import pytest
 import cql
 from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
-from cql.executor import codegen
+from cql.executor.codegen import module
 from cql.executor.execution import Execution
 from cql.executor.operators.stage.operator import StageOperator
 from cql.query import Query
@@ -363,7 +363,7 @@ def test_a_query_too_large_to_compile(session: Session, monkeypatch: pytest.Monk
         raise RecursionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(codegen, "_import", deep)
+        patched.setattr(module, "_import", deep)
         error = refused(session, "SELECT n + 77777 AS never_compiled_before, n FROM t")
     assert "too large to compile" in error.message
 

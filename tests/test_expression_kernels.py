@@ -22,11 +22,11 @@ from bind_fixtures import World
 from expression_harness import Failed, Kernel, same, twin
 from numba import njit
 
+from cql.executor.codegen.expressions.calls import COMPILED
+from cql.executor.codegen.expressions.division import magic
+from cql.executor.codegen.expressions.emit import DictionaryTable, host_sites
+from cql.executor.codegen.expressions.text import is_text_node
 from cql.executor.dictionary import Dictionary
-from cql.executor.expression_calls import COMPILED
-from cql.executor.expression_division import magic
-from cql.executor.expression_text import is_text_node
-from cql.executor.expressions import DictionaryTable, host_sites
 from cql.executor.host import DictionaryTables
 from cql.executor.kernels.lib.intrinsics import mul_high, unsigned_mul_high
 from cql.executor.kernels.lib.scalar import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cql.errors import BindError, CqlError, NotSupportedError, Position
-from cql.executor.expression_calls import COMPILED
+from cql.executor.codegen.expressions.calls import COMPILED
 from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
 from cql.planner.functions.coercion import castable, common_type
 from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone

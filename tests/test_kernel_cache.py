@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cql.executor import codegen
+from cql.executor.codegen import module
 
 
 def test_queries_that_begin_together_share_whole_kernels(
@@ -22,7 +22,7 @@ def test_queries_that_begin_together_share_whole_kernels(
     monkeypatch.setitem(sys.modules, "cql_test_gate", gate)
     text = "import cql_test_gate as gate\ngate.begun.set()\ngate.go.wait(60)\nop = 1\n"
     with ThreadPoolExecutor(4) as pool:
-        loads = [pool.submit(lambda: codegen.load(text, str(tmp_path)).op) for _ in range(4)]
+        loads = [pool.submit(lambda: module.load(text, str(tmp_path)).op) for _ in range(4)]
         assert gate.begun.wait(60)
         wait(loads, timeout=0.1, return_when=FIRST_COMPLETED)  # one that does not share ends early
         gate.go.set()

@@ -13,10 +13,11 @@ import pytest
 
 from cql.deep import deep_stack
 from cql.errors import CqlError, RunError
-from cql.executor import codegen, compiler_process, expression_parts, written
-from cql.executor.expression_lookup import choice, membership
-from cql.executor.expression_parts import divide
-from cql.executor.operators import rowscope
+from cql.executor import compiler_process
+from cql.executor.codegen import kernel_builder, kernel_cache, module
+from cql.executor.codegen.expressions import parts as expression_parts
+from cql.executor.codegen.expressions.lookup import choice, membership
+from cql.executor.codegen.expressions.parts import divide
 from cql.memo import Memo
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, walk
 from cql.session import Session
@@ -48,7 +49,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("WHOLE", 8), ("WHOLE_LEVELS", 3), ("PART", 6), ("LEVELS", 3)):
         monkeypatch.setattr(expression_parts, name, value)
-    monkeypatch.setattr(written, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_cache, "WRITTEN", Memo(1 << 17, len))  # of whole ones
 
 
 def got(session: Session, text: str) -> list[Any]:
@@ -249,9 +250,9 @@ GROUPED = [
 
 def group_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few small expressions are computed together as many are."""
-    monkeypatch.setattr(rowscope, "MANY", 8)
-    monkeypatch.setattr(rowscope, "GROUP", 12)
-    monkeypatch.setattr(written, "WRITTEN", Memo(1 << 17, len))  # of whole ones
+    monkeypatch.setattr(kernel_builder, "MANY", 8)
+    monkeypatch.setattr(kernel_builder, "GROUP", 12)
+    monkeypatch.setattr(kernel_cache, "WRITTEN", Memo(1 << 17, len))  # of whole ones
 
 
 def test_groups_give_what_each_gives(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +294,7 @@ def _functions(session: Session, monkeypatch: pytest.MonkeyPatch, text: str) -> 
         raise compiler_process.StoppedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(codegen, "load", load)
+        patched.setattr(module, "load", load)
         assert session.sql(text).to_arrow().num_rows == 0
     (written_,) = texts
     return [part.count("\n") for part in written_.split("\ndef ")[1:]]
@@ -348,7 +349,7 @@ def test_what_is_no_table() -> None:
 
 @pytest.fixture
 def in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codegen, "LARGE", 10)
+    monkeypatch.setattr(module, "LARGE", 10)
 
 
 def test_a_large_kernel_is_compiled_by_another_process(tmp_path: Path, in_a_process: None) -> None:
@@ -356,12 +357,12 @@ def test_a_large_kernel_is_compiled_by_another_process(tmp_path: Path, in_a_proc
     lines = "\n".join(f"x{k} = {k}" for k in range(20))
     file = str(tmp_path / "who")
     text = f"import os\n{lines}\nwith open({file!r}, 'a') as f:\n    f.write(f'{{os.getpid()}} ')\n"
-    codegen.load(text, str(tmp_path))
+    module.load(text, str(tmp_path))
     who = [int(pid) for pid in (tmp_path / "who").read_text().split()]
     assert len(who) == 2
     assert who[0] != os.getpid() == who[1]
     with pytest.raises(ZeroDivisionError):
-        codegen.load(text + "1 / 0\n", str(tmp_path))
+        module.load(text + "1 / 0\n", str(tmp_path))
 
 
 HANGS = "import time\n" + "\n".join(f"x{k} = {k}" for k in range(20)) + "\ntime.sleep(600)\n"
@@ -387,7 +388,7 @@ def test_an_interrupt_ends_the_compilation(
 
     monkeypatch.setattr(compiler_process.subprocess, "Popen", started)
     with pytest.raises(KeyboardInterrupt):
-        codegen.load(HANGS, str(tmp_path), press)
+        module.load(HANGS, str(tmp_path), press)
     (child,) = children
     assert child.returncode is not None
 
@@ -407,11 +408,11 @@ def test_a_query_that_is_stopped_while_it_compiles(
     session.set("kernel_cache", str(tmp_path))
     query = session.sql("SELECT v * 3 - 7777 AS y, w - v AS z FROM a WHERE v < 7777")
     with monkeypatch.context() as patched:
-        patched.setattr(codegen, "compile_apart", compile_apart)
+        patched.setattr(module, "compile_apart", compile_apart)
         reader = threading.Thread(target=lambda: list(query))
         reader.start()
         assert begun.wait(60)
-        patched.setattr(codegen, "LARGE", 10**6)
+        patched.setattr(module, "LARGE", 10**6)
         assert got(session, "SELECT w FROM a WHERE w > 100000") == []
         query.stop()
         reader.join(60)
@@ -420,7 +421,7 @@ def test_a_query_that_is_stopped_while_it_compiles(
 
 
 def test_a_kernel_beyond_all_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codegen, "MOST_LINES", 40)
+    monkeypatch.setattr(module, "MOST_LINES", 40)
     with pytest.raises(RunError, match=r"too large to compile: its kernel has \d+ lines, of which"):
         session.sql("SELECT v + 31 AS a, v * 37 AS b, w - v AS c FROM a WHERE v > 41").to_arrow()
 
@@ -430,4 +431,4 @@ def test_a_compiler_that_was_killed(
 ) -> None:
     text = "import os, signal\n" + "\n" * 20 + "os.kill(os.getpid(), signal.SIGKILL)\n"
     with pytest.raises(RunError, match="ended by signal 9"):
-        codegen.load(text, str(tmp_path))
+        module.load(text, str(tmp_path))

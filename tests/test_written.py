@@ -13,7 +13,7 @@ import pytest
 
 import cql
 from cql.errors import CqlError
-from cql.executor import written
+from cql.executor.codegen import kernel_cache
 from cql.memo import Memo
 
 STRINGS: list[object] = ["ab", "b", None, "bc"]
@@ -72,12 +72,12 @@ DIFFERENT = {
 @pytest.fixture
 def memo(monkeypatch: pytest.MonkeyPatch) -> Memo[tuple[object, ...], Any]:
     made = _memo()
-    monkeypatch.setattr(written, "WRITTEN", made)
+    monkeypatch.setattr(kernel_cache, "WRITTEN", made)
     return made
 
 
 def _memo() -> Memo[tuple[object, ...], Any]:
-    return Memo(1 << 17, written._weight)
+    return Memo(1 << 17, kernel_cache._weight)
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
@@ -86,11 +86,11 @@ def test_what_differs_is_not_shared(what: str, monkeypatch: pytest.MonkeyPatch) 
     runs = DIFFERENT[what]
     alone = []
     for run in runs:
-        monkeypatch.setattr(written, "WRITTEN", _memo())
+        monkeypatch.setattr(kernel_cache, "WRITTEN", _memo())
         alone.append(run.outcome())
     assert alone[0] != alone[1]
     for order in (runs, runs[::-1]):
-        monkeypatch.setattr(written, "WRITTEN", _memo())
+        monkeypatch.setattr(kernel_cache, "WRITTEN", _memo())
         assert [run.outcome() for run in order] == [alone[runs.index(run)] for run in order]
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.egress import view_address
-from cql.executor.expressions import ErrorSite
 from cql.executor.graph import Edge
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.runtimes.times import Times

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cql.errors import NotSupportedError
-from cql.executor.expressions import Code
+from cql.executor.codegen.expressions.emit import Code
 from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind
 

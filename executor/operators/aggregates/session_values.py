@@ -15,6 +15,8 @@ import numpy as np
 
 from cql.apart import load_module
 from cql.executor import arrays
+from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM, KernelText
+from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.dictionary import ARRAYS
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
@@ -27,8 +29,6 @@ from cql.executor.operators.aggregates.holistic import (
     stored,
 )
 from cql.executor.operators.aggregates.value_log import Log
-from cql.executor.operators.packing import WORD, key_expression
-from cql.executor.operators.rowscope import NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.unit import NEVER
 from cql.planner.nodes.logical import AggregateCall
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cql.executor.expression_scope import Again, Called, Code, ErrorSite, of_word, word
-from cql.executor.expression_user import flat
+from cql.executor.codegen.expressions.scope import Again, Called, Code, ErrorSite, of_word, word
+from cql.executor.codegen.expressions.udf import flat
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.nodes.expr import Value

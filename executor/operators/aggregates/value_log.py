@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from cql.executor.expressions import Code
+from cql.executor.codegen.expressions.emit import Code
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.errors import RunError
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
 from cql.executor.kernels.order import sort_keys
 from cql.executor.operators.relations.group_index import GroupIndex

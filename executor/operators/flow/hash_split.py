@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cql.executor.codegen.expressions.emit import Code, emit
+from cql.executor.codegen.expressions.text import host_sites
+from cql.executor.codegen.kernel_builder import KernelText, RowScope, passes
+from cql.executor.codegen.kernel_cache import Kernel, once
+from cql.executor.codegen.morsel_io import unit_columns
 from cql.executor.columns import Array
-from cql.executor.expression_text import host_sites
-from cql.executor.expressions import Code, emit
 from cql.executor.operators.joins.key_index import partition_of, spread
-from cql.executor.operators.rowscope import KernelText, RowScope, passes
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.operators.unit_text import unit_columns
 from cql.executor.unit import (
     EPOCH,
     INFINITY,
@@ -29,7 +30,6 @@ from cql.executor.unit import (
     data_word,
     mask_word,
 )
-from cql.executor.written import Kernel, once
 from cql.model import Field, Schema
 from cql.planner.nodes.expr import Expr
 from cql.types import BIGINT, INT, SMALLINT, DataType

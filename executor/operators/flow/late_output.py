@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import RunError
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.egress import to_arrow, view_address
-from cql.executor.expressions import ErrorSite
 from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.unit import (

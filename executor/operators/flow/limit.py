@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.errors import RunError
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
 from cql.executor.operators.stage.operator import CodeColumn
 from cql.executor.unit import INFINITY, Unit, Words, value_bytes

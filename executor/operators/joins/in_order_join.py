@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.operators.joins import in_order_join_kernel
 from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input
-from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, fitting, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype

@@ -24,22 +24,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.expressions import Code, emit
+from cql.executor.codegen.expressions.emit import Code, emit
+from cql.executor.codegen.kernel_builder import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.codegen.kernel_cache import Kernel, once
+from cql.executor.codegen.key_packing import key_expression
+from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input, JoinLayout
 from cql.executor.operators.joins.key_index import entered, look_up
-from cql.executor.operators.packing import key_expression
-from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.operators.stage.row_sink import store_row
-from cql.executor.operators.unit_text import close_output, open_output, unit_columns
 from cql.executor.unit import (
     CURSOR,
     PHASE,
     PORT,
     STRAGGLERS,
 )
-from cql.executor.written import Kernel, once
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 

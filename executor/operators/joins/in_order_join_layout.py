@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.operators.packing import KeyPart, pack_keys
+from cql.executor.codegen.key_packing import KeyPart, pack_keys
 from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import columns_of

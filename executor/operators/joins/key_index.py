@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.codegen import Text
-from cql.executor.expression_scope import Code
-from cql.executor.operators.joins.oop_join_side import SIDES
-from cql.executor.operators.packing import (
+from cql.executor.codegen.expressions.scope import Code
+from cql.executor.codegen.kernel_builder import KernelText, RowScope
+from cql.executor.codegen.key_packing import (
     TEXT_HASHES,
     KeyPart,
     key_expression,
     pack_keys,
     spread_keys,
 )
-from cql.executor.operators.rowscope import KernelText, RowScope
+from cql.executor.codegen.module import Text
+from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.model import Schema
 from cql.types import DataType

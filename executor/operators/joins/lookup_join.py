@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import RunError
+from cql.executor.codegen.key_packing import KeyPart
 from cql.executor.kernels.joins.oop_join import index_keys
 from cql.executor.operators.joins import lookup_join_kernel
-from cql.executor.operators.packing import KeyPart
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key

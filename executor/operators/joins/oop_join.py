@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
-from cql.executor.operators.rowscope import NEED_KIND, NEED_ROOM
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.executor.unit import DETAIL, INFINITY, NEVER, Unit

@@ -24,14 +24,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from cql.executor.expression_scope import Code, zero
-from cql.executor.expressions import emit
-from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
-from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
-from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
-from cql.executor.operators.rowscope import NEED_ROOM, KernelText, Lazy, RowScope
-from cql.executor.operators.stage.row_sink import store_order, store_row
-from cql.executor.operators.unit_text import (
+from cql.executor.codegen.expressions.emit import emit
+from cql.executor.codegen.expressions.scope import Code, zero
+from cql.executor.codegen.kernel_builder import NEED_ROOM, KernelText, Lazy, RowScope
+from cql.executor.codegen.kernel_cache import Kernel, once
+from cql.executor.codegen.morsel_io import (
     close_output,
     open_output,
     read_punctuation,
@@ -39,6 +36,10 @@ from cql.executor.operators.unit_text import (
     send_punctuation,
     unit_columns,
 )
+from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
+from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
+from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
+from cql.executor.operators.stage.row_sink import store_order, store_row
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.executor.unit import (
     CURSOR,
@@ -52,7 +53,6 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
-from cql.executor.written import Kernel, once
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND

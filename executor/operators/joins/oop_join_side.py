@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import FIELDS
-from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import stored_dtype
 from cql.model import Schema
 from cql.planner.nodes.expr import columns_of

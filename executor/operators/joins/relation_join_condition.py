@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.expressions import emit
+from cql.executor.codegen.expressions.emit import emit
+from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
+from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
-from cql.executor.written import Kernel, once
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_join import RelationJoinExec
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from cql.executor.expression_scope import Code, zero
-from cql.executor.expressions import emit
-from cql.executor.operators.rowscope import KernelText, Lazy, RowScope
+from cql.executor.codegen.expressions.emit import emit
+from cql.executor.codegen.expressions.scope import Code, zero
+from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
+from cql.executor.codegen.morsel_io import read_punctuation, send_punctuation, unit_columns
 from cql.executor.operators.stage.row_sink import store_row
-from cql.executor.operators.unit_text import read_punctuation, send_punctuation, unit_columns
 from cql.executor.unit import (
     CURSOR,
     END_OF_INPUT,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.egress import view_address
-from cql.executor.expressions import ErrorSite
 from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.errors import RunError
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.operators.stage.operator import CodeColumn, Workspace

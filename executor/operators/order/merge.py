@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.order import merge as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.operators.order.row_slab import STEP, SlabOperator

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
 from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,

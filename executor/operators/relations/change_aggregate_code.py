@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cql.executor import codegen
-from cql.executor.expression_scope import Called
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen import module
+from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.codegen.expressions.scope import Called
+from cql.executor.codegen.kernel_cache import once
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.aggregates.changelog_values import ValueLog, value_logs
 from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
-from cql.executor.written import once
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import ChangeAggregateExec
 from cql.types import DataType
@@ -75,8 +75,8 @@ def write(node: ChangeAggregateExec) -> ChangeAggregateCode:
 class _Writer:
     def __init__(self, node: ChangeAggregateExec) -> None:
         self.node = node
-        self.layout = codegen.Layout()
-        self.head, self.body = codegen.Text(), codegen.Text()
+        self.layout = module.Layout()
+        self.head, self.body = module.Text(), module.Text()
         self.sites: list[ErrorSite] = []
         self.functions: list[Called] = []
         self.own_words: dict[str, int] = {}
@@ -134,9 +134,9 @@ class _Writer:
         opening = f"    d = words(desc, {words})\n    n = d[{self._slot('n')}]\n"
         head = "".join(f"    {line}\n" for line in str(self.head).splitlines())
         lines = "".join(f"    {line}\n" for line in str(self.body).splitlines())
-        text = f"{codegen.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{lines}"
+        text = f"{module.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{lines}"
         return ChangeAggregateCode(
-            codegen.module_text(text),
+            module.module_text(text),
             self.layout.slots,
             self._state(),
             self._results(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.expressions import ErrorSite
+from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.relations import subquery_join as kernel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times

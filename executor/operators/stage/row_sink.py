@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cql.executor.codegen.kernel_builder import KernelText, RowScope
+from cql.executor.codegen.morsel_io import read_punctuation, unit_columns
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.rowscope import KernelText, RowScope
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
-from cql.executor.operators.unit_text import read_punctuation, unit_columns
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.unit import (
     CURSOR,

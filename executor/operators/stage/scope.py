@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cql.executor.expressions import Code, HostSite
-from cql.executor.operators.rowscope import Lazy, RowScope
+from cql.executor.codegen.expressions.emit import Code, HostSite
+from cql.executor.codegen.kernel_builder import Lazy, RowScope
+from cql.executor.codegen.morsel_io import unit_columns
 from cql.executor.operators.stage.spec import window_column_type
-from cql.executor.operators.unit_text import unit_columns
 from cql.planner.nodes.physical import BucketExec
 
 if TYPE_CHECKING:

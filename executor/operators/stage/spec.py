@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from cql.executor.written import Kernel
+from cql.executor.codegen.kernel_cache import Kernel
 from cql.model import Field, Schema
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import SEQUENCE as NUMBER

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
-from cql.executor.expressions import Code, ErrorSite, HostSite, emit, host_sites
-from cql.executor.operators.rowscope import NEED_HOST, KernelText, RowScope, passes
+from cql.executor.codegen.expressions.emit import Code, ErrorSite, HostSite, emit, host_sites
+from cql.executor.codegen.kernel_builder import NEED_HOST, KernelText, RowScope, passes
+from cql.executor.codegen.morsel_io import row_at
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import (
     ORDER,
@@ -24,7 +25,6 @@ from cql.executor.operators.stage.spec import (
     input_columns,
 )
 from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
-from cql.executor.operators.unit_text import row_at
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.unit import (
     CURSOR,

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cql.executor.codegen.kernel_builder import NEED_ROOM
 from cql.executor.operators.aggregates.functions import argument
-from cql.executor.operators.rowscope import NEED_ROOM
 from cql.executor.operators.stage.spec import Table
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.panes import PaneTerminal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cql.executor.codegen.kernel_cache import once
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.spec import StageCode, StageSpec
 from cql.executor.operators.stage.stage_kernel import StageWriter
@@ -13,7 +14,6 @@ from cql.executor.operators.windows.shared_panes import SharedPaneTerminal
 from cql.executor.operators.windows.subtract_on_evict import SubtractTerminal
 from cql.executor.operators.windows.two_stacks import TwoStacksTerminal
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.executor.written import once
 from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
 from cql.window import WindowKind
 

@@ -11,8 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cql.executor.expression_scope import zero
-from cql.executor.expressions import Code, ErrorSite, emit
+from cql.executor.codegen.expressions.emit import Code, ErrorSite, emit
+from cql.executor.codegen.expressions.scope import zero
+from cql.executor.codegen.kernel_builder import NEED_ROOM, NEED_WINDOWS, are_many
+from cql.executor.codegen.key_packing import WORD, KeyPart, key_expression, pack_keys
+from cql.executor.codegen.morsel_io import row_at
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.kernels.windows.region_table import (
     BLOCK,
@@ -25,12 +28,9 @@ from cql.executor.kernels.windows.region_table import (
 from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.executor.operators.aggregates.value_log import Log, append, holistic_code, logs_of
-from cql.executor.operators.packing import WORD, KeyPart, key_expression, pack_keys
-from cql.executor.operators.rowscope import NEED_ROOM, NEED_WINDOWS, are_many
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Table, columns_at
-from cql.executor.operators.unit_text import row_at
 from cql.executor.unit import SEQUENCE
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall

@@ -29,6 +29,8 @@ from functools import partial
 import numpy as np
 
 from cql.errors import NotSupportedError
+from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
+from cql.executor.codegen.key_packing import pack_keys
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.kernels.windows import sessions
 from cql.executor.operators.aggregates import session_values
@@ -36,8 +38,6 @@ from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.session_values import SessionLogs
 from cql.executor.operators.aggregates.udaf import declare_own
 from cql.executor.operators.aggregates.value_log import holistic_code, logs_of
-from cql.executor.operators.packing import pack_keys
-from cql.executor.operators.rowscope import NEED_KIND, NEED_RESULTS, NEED_ROOM
 from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
     CodeColumn,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.expressions import Code
+from cql.executor.codegen.expressions.emit import Code
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.executor.unit import INFINITY, NEVER

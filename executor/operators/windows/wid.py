@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cql.executor.expressions import Code
-from cql.executor.operators.packing import key_value
-from cql.executor.operators.rowscope import NEED_RESULTS
+from cql.executor.codegen.expressions.emit import Code
+from cql.executor.codegen.kernel_builder import NEED_RESULTS
+from cql.executor.codegen.key_packing import key_value
+from cql.executor.codegen.morsel_io import read_punctuation
 from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, window_column_type
@@ -19,7 +20,6 @@ from cql.executor.operators.stage.watermark_mapping import (
     attribute_origins,
     origins,
 )
-from cql.executor.operators.unit_text import read_punctuation
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
 from cql.executor.unit import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cql.executor.expression_lookup import LEAST, choice, membership
-from cql.executor.expression_text import is_text_node
+from cql.executor.codegen.expressions.lookup import LEAST, choice, membership
+from cql.executor.codegen.expressions.text import is_text_node
 from cql.planner.nodes.expr import Call, Case, Expr, children, rebuild
 from cql.planner.nodes.rewrite import replace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cql.executor.expression_scope import (
+from cql.executor.codegen.expressions.scope import (
     Again,
     Code,
     DictionaryTable,

@@ -3,9 +3,9 @@ that go out."""
 
 from __future__ import annotations
 
-from cql.executor.expression_scope import Code
+from cql.executor.codegen.expressions.scope import Code
+from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.rowscope import KernelText, Lazy
 from cql.executor.unit import (
     CHOSEN,
     DETAIL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from cql.executor.expression_scope import DictionaryTable, HostSite
+from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.planner.interpret.text import TEXT_FUNCTIONS
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild
 from cql.types import Kind

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cql.deep import deep_stack
 from cql.errors import Position
-from cql.executor.expression_scope import Called, DictionaryTable, ErrorSite, HostSite
+from cql.executor.codegen.expressions.scope import Called, DictionaryTable, ErrorSite, HostSite
 from cql.memo import Memo
 from cql.model import Field, Schema
 from cql.planner.lower.watermark import progressing

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cql.executor.expression_scope import Code, Scope, let, of_word, real, when, wide, zero
+from cql.executor.codegen.expressions.scope import Code, Scope, let, of_word, real, when, wide, zero
 from cql.planner.nodes.expr import Call, Case, Expr, Literal
 from cql.types import Kind
 

@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cql.errors import unreachable
-from cql.executor.expression_calls import emit_call
-from cql.executor.expression_casts import emit_cast
-from cql.executor.expression_division import divisible, emit_divisible, emit_scaled, scaled
-from cql.executor.expression_logic import compared, emit_order, is_cheap
-from cql.executor.expression_lookup import (
+from cql.executor.codegen.expressions.calls import emit_call
+from cql.executor.codegen.expressions.casts import emit_cast
+from cql.executor.codegen.expressions.division import divisible, emit_divisible, emit_scaled, scaled
+from cql.executor.codegen.expressions.logic import compared, emit_order, is_cheap
+from cql.executor.codegen.expressions.lookup import (
     LEAST,
     choice,
     emit_choice,
     emit_membership,
     membership,
 )
-from cql.executor.expression_scope import (
+from cql.executor.codegen.expressions.scope import (
     Code,
     DictionaryTable,
     ErrorSite,
@@ -35,8 +35,8 @@ from cql.executor.expression_scope import (
     when,
     zero,
 )
-from cql.executor.expression_text import host_site, host_sites, is_text_node, table_of
-from cql.executor.expression_user import emit_user_call, host_failure, table_failure
+from cql.executor.codegen.expressions.text import host_site, host_sites, is_text_node, table_of
+from cql.executor.codegen.expressions.udf import emit_user_call, host_failure, table_failure
 from cql.planner.functions.folding import can_fail
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cql.executor.expression_division import emit_division
-from cql.executor.expression_logic import emit_order
-from cql.executor.expression_scope import (
+from cql.executor.codegen.expressions.division import emit_division
+from cql.executor.codegen.expressions.logic import emit_order
+from cql.executor.codegen.expressions.scope import (
     Code,
     ErrorSite,
     Scope,

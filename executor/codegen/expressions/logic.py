@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cql.executor.expression_scope import Scope, when
-from cql.executor.expression_text import is_text_node
+from cql.executor.codegen.expressions.scope import Scope, when
+from cql.executor.codegen.expressions.text import is_text_node
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Call, Case, Expr, Literal, walk
 from cql.types import Kind

@@ -10,14 +10,14 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cql.executor.codegen import OPERATOR, Layout, Text, module_text
-from cql.executor.expression_parts import divide, size
-from cql.executor.expression_scope import Called, of_word, word
-from cql.executor.expression_text import is_text_node
-from cql.executor.expressions import Code, DictionaryTable, ErrorSite, HostSite, emit
+from cql.executor.codegen.expressions.emit import Code, DictionaryTable, ErrorSite, HostSite, emit
+from cql.executor.codegen.expressions.parts import divide, size
+from cql.executor.codegen.expressions.scope import Called, of_word, word
+from cql.executor.codegen.expressions.text import is_text_node
+from cql.executor.codegen.kernel_cache import Kernel
+from cql.executor.codegen.module import OPERATOR, Layout, Text, module_text
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.unit import CAPACITY, HEADER, OUT, ROWS
-from cql.executor.written import Kernel
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
 from cql.types import DataType, Kind
 

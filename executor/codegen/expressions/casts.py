@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cql.executor.expression_scope import (
+from cql.executor.codegen.expressions.scope import (
     Code,
     ErrorSite,
     Scope,
