@@ -27,8 +27,8 @@ from cql.compiling import WATCH
 
 _MARK = "_cql_tolerant"
 KERNELS = "cql.executor.kernels"
-#: Files of this folder from which kernels import.
-CONSTANTS = ("constants.py", "unit.py")
+#: The file from which kernels import constants.
+CONSTANTS = "unit.py"
 
 
 def make_tolerant() -> None:
@@ -48,7 +48,7 @@ def make_tolerant() -> None:
 def kernels_digest() -> str:
     """Hash of every kernel file, and of those whose constants are compiled into kernels."""
     here = Path(__file__).parent
-    files = [*sorted((here / "kernels").rglob("*.py")), *(here / name for name in CONSTANTS)]
+    files = [*sorted((here / "kernels").rglob("*.py")), *here.rglob(CONSTANTS)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
