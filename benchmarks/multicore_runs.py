@@ -21,15 +21,15 @@ import cql
 from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
 from cql.executor.execution import Execution
 from cql.executor.graph import SINK
-from cql.executor.ingest import Feed
 from cql.executor.kernels.lib import condition
 from cql.executor.kernels.lib.atomics import fetch_add
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered import markers, tables
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import Words
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.runtimes.sections import Sections, looks
-from cql.executor.unit import Words
 
 #: The degrees of parallelism of the figures; those that this machine has cores for are measured.
 DEGREES = (1, 2, 4, 8, 12, 16)

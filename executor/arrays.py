@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.executor.unit import stored_dtype
+from cql.executor.morsel.morsel import stored_dtype
 from cql.types import DataType
 
 Array = npt.NDArray[Any]

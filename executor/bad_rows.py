@@ -11,14 +11,14 @@ from operator import itemgetter
 from cql.errors import CatalogError, RunError
 from cql.executor import ledger
 from cql.executor.graph import SINK, Graph
-from cql.executor.ingest import Feed, Loaded
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import PHASE, SEQUENCE, SERIAL
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.joins.subquery_lookup import LookupOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.turns import Turns
-from cql.executor.unit import PHASE, SEQUENCE, SERIAL
 from cql.executor.user_errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 from cql.watch import SETTING

@@ -11,6 +11,7 @@ from cql.deep import deep_stack
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.graph_partitions import Partitions
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
@@ -34,7 +35,6 @@ from cql.executor.operators.relations.window_relation import RelationOperator, r
 from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.skew import Measured
-from cql.executor.unit import Unit
 from cql.model import Schema
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk

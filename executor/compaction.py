@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cql.executor.group_progress import Values
+from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
 from cql.executor.turns import Turns
 

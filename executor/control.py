@@ -8,10 +8,10 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from cql.errors import RunError
+from cql.executor.morsel.morsel import INFINITY
 from cql.executor.runtimes.protocol import Runtime
 from cql.executor.scaling import Scaling, cores
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY
 
 
 class Control:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.apart import load_module
-from cql.executor.buffers import POOL, Array
+from cql.executor.morsel.buffers import POOL, Array
 
 Codes = npt.NDArray[np.int32]
 Account = Callable[[int, int], None]

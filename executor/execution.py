@@ -22,13 +22,15 @@ from cql.executor.compiler_process import StoppedError
 from cql.executor.constants import units_of
 from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
-from cql.executor.egress import Egress
 from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
-from cql.executor.ingest import Feed, told_at
 from cql.executor.kernels.ingest import cutter
 from cql.executor.limits import Limits, fails_in_parts
-from cql.executor.marks import columns_read
+from cql.executor.morsel.egress import Egress
+from cql.executor.morsel.ingest import Feed, told_at
+from cql.executor.morsel.morsel import INFINITY, ROWS, SERIAL, Unit
+from cql.executor.morsel.morsel_size import gathered, sizes
+from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import BUFFERS, StageOperator, Workspace
@@ -41,8 +43,6 @@ from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
 from cql.executor.timers import Clock, Timers, told_idle
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY, ROWS, SERIAL, Unit
-from cql.executor.unit_sizes import gathered, sizes
 from cql.inside import stepped
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.hash_split import Bounds
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, first_of
 from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.executor.unit import Unit
 from cql.model import Schema
 from cql.planner.nodes.physical import ValuesExec
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.executor.dictionary import FURTHEST, Codes, Dictionary
-from cql.executor.unit import stored_dtype
+from cql.executor.morsel.morsel import stored_dtype
 from cql.planner.interpret.interpreter import EvaluationError as HostError
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Value

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cql.executor.attributes import Attribute, slack_for
-from cql.executor.ingest import Feed
 from cql.executor.kernels.ingest.advance import CONFIRMING
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import Words
+from cql.executor.morsel.watermark import Attribute, slack_for
 from cql.executor.operators.order.bounded_disorder import SlackOperator
 from cql.executor.operators.stage.operator import Operator
-from cql.executor.unit import Words
 
 #: The slack that is suggested leaves so many rows late, of all.
 ACCEPTED = 0.001

@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cql.executor.morsel.morsel import PHASE, SUB
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime
-from cql.executor.unit import PHASE, SUB
 from cql.planner.nodes.physical import BucketExec, SharedPanesExec
 from cql.window import WindowKind
 

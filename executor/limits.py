@@ -10,16 +10,11 @@ from operator import itemgetter
 import numpy as np
 
 from cql.errors import CqlError
-from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter
-from cql.executor.operators.flow.limit import LimitOperator
-from cql.executor.operators.flow.replicas import PartedOperator, first_of
-from cql.executor.operators.stage.operator import StageOperator
-from cql.executor.runtimes.protocol import Failure
-from cql.executor.turns import Turns
-from cql.executor.unit import (
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import (
     CHOSEN,
     DETAIL_ROW,
     HEADER,
@@ -40,6 +35,11 @@ from cql.executor.unit import (
     mask_word,
     stored_dtype,
 )
+from cql.executor.operators.flow.limit import LimitOperator
+from cql.executor.operators.flow.replicas import PartedOperator, first_of
+from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.runtimes.protocol import Failure
+from cql.executor.turns import Turns
 
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 

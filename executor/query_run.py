@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from cql.executor import lateness, ledger
 from cql.executor.holding import value_behind
-from cql.executor.ingest import Feed
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
-from cql.executor.unit import INFINITY
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import sources
 from cql.planner.placement.shared_panes import own_windows

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cql.executor.ingest import Feed
+from cql.executor.morsel.ingest import Feed
 from cql.executor.protocols import Source
 from cql.executor.timers import Clock
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import INFINITY
 from cql.executor.runtimes.protocol import Runtime
 from cql.executor.timers import Clock
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cql.executor.ingest import Feed
-from cql.executor.unit import IDLE, NEVER, PUNCTUATIONS, Unit
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import IDLE, NEVER, PUNCTUATIONS, Unit
 
 Clock = Callable[[], float]
 #: IDLE AFTER, where it is not declared, in seconds.

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from cql.executor.graph import Edge
-from cql.executor.ingest import Feed, Loaded
 from cql.executor.kernels.ingest import cutter, input_scheduler
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import INFINITY, Unit, Words
 from cql.executor.operators.stage.operator import CodeColumn
-from cql.executor.unit import INFINITY, Unit, Words
 
 #: Rows of a short turn.
 SHORT = 1 << 11

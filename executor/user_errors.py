@@ -11,7 +11,7 @@ from cql.apart import load_module
 from cql.executor.codegen.expressions.scope import Again, Called, ErrorSite
 from cql.executor.dictionary import Dictionary
 from cql.executor.host import NULL, text_of
-from cql.executor.unit import Words
+from cql.executor.morsel.morsel import Words
 from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.nodes.expr import Value
 from cql.watch import TimeLimitError

@@ -18,12 +18,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.executor.operators.windows.buffered import BUFFER
-from cql.executor.operators.windows.sessions import SessionOperator
-from cql.executor.operators.windows.subtract_on_evict import RUN
-from cql.executor.operators.windows.two_stacks import FRONT
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CAPACITY,
     DETAIL_ROW,
     DONE,
@@ -42,6 +37,11 @@ from cql.executor.unit import (
     STRAGGLERS,
     Unit,
 )
+from cql.executor.operators.stage.operator import Operator, StageOperator
+from cql.executor.operators.windows.buffered import BUFFER
+from cql.executor.operators.windows.sessions import SessionOperator
+from cql.executor.operators.windows.subtract_on_evict import RUN
+from cql.executor.operators.windows.two_stacks import FRONT
 from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column

@@ -19,17 +19,11 @@ from cql import connect
 from cql.dialect import parse_one
 from cql.executor.build import build
 from cql.executor.dictionary import Dictionary
-from cql.executor.egress import view_address
 from cql.executor.graph import Graph
-from cql.executor.ingest import Feed
 from cql.executor.kernels.ingest.cutter import cut
-from cql.executor.marks import columns_read
-from cql.executor.operators.order.row_slab import SlabOperator
-from cql.executor.operators.stage.operator import StageOperator, Workspace
-from cql.executor.runtimes.depth_first import DepthFirst
-from cql.executor.runtimes.protocol import Failure, Runtime
-from cql.executor.runtimes.queued import Queued
-from cql.executor.unit import (
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import (
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
@@ -43,6 +37,12 @@ from cql.executor.unit import (
     data_word,
     mask_word,
 )
+from cql.executor.morsel.source_punctuation import columns_read
+from cql.executor.operators.order.row_slab import SlabOperator
+from cql.executor.operators.stage.operator import StageOperator, Workspace
+from cql.executor.runtimes.depth_first import DepthFirst
+from cql.executor.runtimes.protocol import Failure, Runtime
+from cql.executor.runtimes.queued import Queued
 from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind

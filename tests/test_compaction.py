@@ -20,9 +20,10 @@ from test_window_operators import OPERATORS
 
 from cql.catalog import blocks
 from cql.dialect import parse_one
-from cql.executor import compaction, execution, group_progress
+from cql.executor import compaction, execution
 from cql.executor.dictionary import Dictionary
-from cql.executor.group_progress import Values
+from cql.executor.morsel import partitioned_watermark
+from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import Operator, Workspace
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
@@ -166,7 +167,7 @@ def session(
 ) -> Iterator[Session]:
     monkeypatch.setattr(blocks, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(compaction, "LEAST", LEAST)
-    monkeypatch.setattr(group_progress, "FEWEST", 16)
+    monkeypatch.setattr(partitioned_watermark, "FEWEST", 16)
     schema = fields_of(COLUMNS)
     with Session(False) as session:
         for name, rows in inputs.items():

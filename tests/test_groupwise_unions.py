@@ -16,10 +16,9 @@ from runtimes import RUNTIMES, Settings, apply, named
 from test_groupwise import WINDOW, results, table
 
 from cql.errors import PlanError
-from cql.executor.egress import view_address
 from cql.executor.kernels.lib.memory import call_address
-from cql.executor.operators.flow.union import UnionOperator
-from cql.executor.unit import (
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import (
     DONE,
     END_OF_INPUT,
     GROUP,
@@ -36,6 +35,7 @@ from cql.executor.unit import (
     STRAGGLERS,
     Unit,
 )
+from cql.executor.operators.flow.union import UnionOperator
 from cql.model import Field, Schema
 from cql.query import Query
 from cql.session import Session

@@ -29,7 +29,7 @@ from cql.executor.kernels.ordered.handover import (
 )
 from cql.executor.kernels.ordered.tables import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.unit import FOLLOWING, HEADER, PARENT, SERIAL
+from cql.executor.morsel.morsel import FOLLOWING, HEADER, PARENT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 

@@ -24,6 +24,7 @@ from test_runtimes import QUERIES, stream
 from cql.errors import CatalogError, RunError, SettingError
 from cql.executor.execution import Execution
 from cql.executor.kernels.ordered import tables
+from cql.executor.morsel.morsel import SERIAL
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.runtimes.ordered import Ordered
@@ -31,7 +32,6 @@ from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.sections import MOST_WORKERS, depth
 from cql.executor.turns import Turns
-from cql.executor.unit import SERIAL
 from cql.query import Query
 from cql.session import Session
 

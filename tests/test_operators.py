@@ -27,10 +27,8 @@ from operator_tools import (
     workspace_of,
 )
 
-from cql.executor.ingest import to_storage
-from cql.executor.operators.relations import row_batch
-from cql.executor.operators.stage.operator import PythonOperator
-from cql.executor.unit import (
+from cql.executor.morsel.ingest import to_storage
+from cql.executor.morsel.morsel import (
     CAPACITY,
     DONE,
     PUNCTUATIONS,
@@ -41,6 +39,8 @@ from cql.executor.unit import (
     STRAGGLERS,
     Unit,
 )
+from cql.executor.operators.relations import row_batch
+from cql.executor.operators.stage.operator import PythonOperator
 from cql.model import Field, Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources

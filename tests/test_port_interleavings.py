@@ -27,7 +27,7 @@ from cql.executor.kernels.ordered.handover import (
 from cql.executor.kernels.ordered.reorder import send
 from cql.executor.kernels.ordered.tables import TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.unit import FOLLOWING, HEADER, PARENT, PORT, SERIAL
+from cql.executor.morsel.morsel import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 

@@ -20,7 +20,7 @@ from cql.executor.kernels.ordered.handover import next_input
 from cql.executor.kernels.ordered.reorder import _leave, _send_ready, send, send_pending
 from cql.executor.kernels.ordered.tables import FLAG, NEXT, TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.unit import FOLLOWING
+from cql.executor.morsel.morsel import FOLLOWING
 
 
 def sends(plan: int, section: int, lane: int, outputs: int) -> None:

@@ -18,11 +18,11 @@ import cql
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
+from cql.executor.morsel.morsel import DONE, HEADER, OUT, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
-from cql.executor.unit import DONE, HEADER, OUT, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
 from cql.model import Field, Schema
 from cql.session import Session
 from cql.types import BIGINT

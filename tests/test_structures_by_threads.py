@@ -24,7 +24,7 @@ from cql.executor.kernels.lib.condition import BED, SLEEPERS, lie_down, make_bed
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import offer, poll
 from cql.executor.kernels.ordered.handover import release, show
-from cql.executor.unit import HEADER, HOME, PARENT, REFERENCES, WIDTH
+from cql.executor.morsel.morsel import HEADER, HOME, PARENT, REFERENCES, WIDTH
 
 THREADS = 4
 

@@ -12,12 +12,12 @@ import numpy as np
 from cql.apart import load_module
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
+from cql.executor.morsel.morsel import INFINITY, ROWS, Unit, Words, value_bytes
+from cql.executor.morsel.morsel_size import fills
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
 from cql.executor.turns import Turns
-from cql.executor.unit import INFINITY, ROWS, Unit, Words, value_bytes
-from cql.executor.unit_sizes import fills
 
 _SPARE_FRAMES = 4
 #: So many outputs may wait to be read until a unit is left for a while.

@@ -10,12 +10,12 @@ from typing import Protocol
 import numpy as np
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.egress import view_address
 from cql.executor.graph import Edge
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.runtimes.times import Times
 from cql.executor.turns import Turns
-from cql.executor.unit import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
 from cql.executor.user_errors import TIME_LIMIT
 from cql.watch import TimeLimitError
 

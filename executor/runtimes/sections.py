@@ -8,10 +8,20 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.egress import view_address
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import (
+    CAPACITY,
+    HEADER,
+    HOME,
+    OWN_LATE,
+    STRAGGLER_ADDRESS,
+    Unit,
+    Words,
+    value_bytes,
+)
 from cql.executor.operators.flow.hash_split import LISTS
 from cql.executor.operators.flow.replicas import (
     Instances,
@@ -24,16 +34,6 @@ from cql.executor.operators.stage.operator import BUFFERS, StageOperator
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
 from cql.executor.scaling import cores
-from cql.executor.unit import (
-    CAPACITY,
-    HEADER,
-    HOME,
-    OWN_LATE,
-    STRAGGLER_ADDRESS,
-    Unit,
-    Words,
-    value_bytes,
-)
 from cql.model import Schema
 from cql.planner.placement.choose_runtime import depth, power_of_two
 

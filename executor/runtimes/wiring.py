@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cql.executor.graph import Graph
-from cql.executor.unit import Words
+from cql.executor.morsel.morsel import Words
 
 
 class Wiring:

@@ -8,7 +8,7 @@ from typing import Any
 from numba import njit
 
 from cql.executor.kernels.lib.memory import copy_bytes, words
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     EPOCH,
     GROUP,
     HEADER,

@@ -27,7 +27,7 @@ from cql.executor.kernels.lib.memory import (
     words,
 )
 from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CAPACITY,
     CURSOR,
     DETAIL,

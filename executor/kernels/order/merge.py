@@ -43,7 +43,7 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CAPACITY,
     CURSOR,
     DETAIL,

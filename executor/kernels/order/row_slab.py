@@ -28,7 +28,7 @@ from cql.executor.kernels.order.sort_keys import (
     move_values,
     size_of,
 )
-from cql.executor.unit import HEADER, ROWS
+from cql.executor.morsel.morsel import HEADER, ROWS
 
 SLOTS = BEHIND  # capacity of the slab
 FREE = BEHIND + 1  # first free slot; the next one is in NEXT

@@ -26,7 +26,7 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.unit import CURSOR, HEADER, ROWS
+from cql.executor.morsel.morsel import CURSOR, HEADER, ROWS
 
 # Descriptor: behind those of the order. The words of a column say whether it has a mask.
 MOST = BEHIND  # rows that are left: one at the least

@@ -41,7 +41,7 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CAPACITY,
     CURSOR,
     DETAIL,

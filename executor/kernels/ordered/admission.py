@@ -89,7 +89,7 @@ from cql.executor.kernels.ordered.worker import (
     rest,
     work_once,
 )
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     BASE,
     FEED,
     OWN_LATE,
@@ -103,7 +103,7 @@ from cql.executor.unit import (
     STRAGGLERS,
     WAY,
 )
-from cql.executor.unit import HEADER as UNIT_HEADER
+from cql.executor.morsel.morsel import HEADER as UNIT_HEADER
 
 #: Units between two looks at how large they should be.
 _SIZED = 16

@@ -66,7 +66,7 @@ from cql.executor.kernels.ordered.tables import (
     port_at,
     section_at,
 )
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     BASE,
     CAPACITY,
     CHOSEN,

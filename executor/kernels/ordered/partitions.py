@@ -81,7 +81,7 @@ from cql.executor.kernels.ordered.tables import (
     list_at,
     port_at,
 )
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     BASE,
     CAPACITY,
     CHOSEN,

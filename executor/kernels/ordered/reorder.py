@@ -41,7 +41,7 @@ from cql.executor.kernels.ordered.tables import (
     SLOTS,
     TIMED,
 )
-from cql.executor.unit import FOLLOWING, HEADER, ROWS, SEQUENCE
+from cql.executor.morsel.morsel import FOLLOWING, HEADER, ROWS, SEQUENCE
 
 SLOT = 4
 FIRST, OF_UNIT, CAME = 1, 2, 3  # behind the stamp

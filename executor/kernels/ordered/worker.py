@@ -159,7 +159,7 @@ from cql.executor.kernels.ordered.tables import (
     worker_at,
 )
 from cql.executor.kernels.ordered.tables import FAILED as FAILED_AT
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     BASE,
     CURSOR,
     DONE,

@@ -54,7 +54,7 @@ from cql.executor.kernels.windows.region_table import (
     tag_of,
     take_region,
 )
-from cql.executor.unit import INFINITY
+from cql.executor.morsel.morsel import INFINITY
 
 #: What is asked for: a value, whether it is NULL, the first and the last window; and the slot of
 #: the window at hand, -1 if there is none.

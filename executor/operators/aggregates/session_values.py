@@ -20,6 +20,7 @@ from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.dictionary import ARRAYS
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
+from cql.executor.morsel.morsel import NEVER
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import (
     Array,
@@ -29,7 +30,6 @@ from cql.executor.operators.aggregates.holistic import (
     stored,
 )
 from cql.executor.operators.aggregates.value_log import Log
-from cql.executor.unit import NEVER
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:

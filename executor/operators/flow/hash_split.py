@@ -12,11 +12,8 @@ from cql.executor.codegen.expressions.text import host_sites
 from cql.executor.codegen.kernel_builder import KernelText, RowScope, passes
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.morsel_io import unit_columns
-from cql.executor.columns import Array
-from cql.executor.operators.joins.key_index import partition_of, spread
-from cql.executor.operators.stage.kernel_operator import GeneratedOperator
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.arrow_columns import Array
+from cql.executor.morsel.morsel import (
     EPOCH,
     INFINITY,
     OUT,
@@ -30,6 +27,9 @@ from cql.executor.unit import (
     data_word,
     mask_word,
 )
+from cql.executor.operators.joins.key_index import partition_of, spread
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.model import Field, Schema
 from cql.planner.nodes.expr import Expr
 from cql.types import BIGINT, INT, SMALLINT, DataType

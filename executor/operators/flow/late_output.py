@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.egress import to_arrow, view_address
 from cql.executor.kernels.windows import late_output as kernel
-from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.egress import to_arrow, view_address
+from cql.executor.morsel.morsel import (
     PHASE,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
@@ -26,6 +25,7 @@ from cql.executor.unit import (
     mask_word,
     stored_dtype,
 )
+from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import LateRowsExec
 from cql.window import MAX_EVENT_TIME, Window, WindowKind
 from cql.zones import DAY, days_of

@@ -9,8 +9,8 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
+from cql.executor.morsel.morsel import INFINITY, Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn
-from cql.executor.unit import INFINITY, Unit, Words, value_bytes
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
 

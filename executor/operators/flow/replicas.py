@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_cache import Kernel
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.flow.hash_split import SplitOperator
 from cql.executor.operators.stage.operator import (
     CodeColumn,
@@ -16,7 +17,6 @@ from cql.executor.operators.stage.operator import (
     PythonOperator,
     StageOperator,
 )
-from cql.executor.unit import Unit, Words
 from cql.planner.nodes.expr import Call, walk
 from cql.planner.nodes.physical import NumberExec
 

@@ -11,8 +11,7 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     DETAIL_ROW,
     NEVER,
     STRAGGLER_WORDS,
@@ -21,6 +20,7 @@ from cql.executor.unit import (
     stored_dtype,
     value_bytes,
 )
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.model import Schema
 
 #: Values for which there is room at first.

@@ -13,6 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.joins.asof import nearest
+from cql.executor.morsel.morsel import (
+    END_OF_INPUT,
+    IDLE,
+    INFINITY,
+    NEVER,
+    PORT,
+    ROWS,
+    Unit,
+)
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.row_batch import (
@@ -25,15 +34,6 @@ from cql.executor.operators.relations.row_batch import (
     take,
 )
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import (
-    END_OF_INPUT,
-    IDLE,
-    INFINITY,
-    NEVER,
-    PORT,
-    ROWS,
-    Unit,
-)
 from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
 from cql.types import DataType

@@ -12,12 +12,7 @@ import numpy.typing as npt
 from cql.errors import RunError
 from cql.executor.codegen.key_packing import KeyPart
 from cql.executor.kernels.joins.oop_join import index_keys
-from cql.executor.operators.joins import lookup_join_kernel
-from cql.executor.operators.relations.group_index import canonical
-from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
-from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
-from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     END_OF_INPUT,
     PHASE,
     PUNCTUATION_WORDS,
@@ -26,6 +21,11 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
+from cql.executor.operators.joins import lookup_join_kernel
+from cql.executor.operators.relations.group_index import canonical
+from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
+from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
+from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import TableJoinExec
 from cql.types import DataType, Kind

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
+from cql.executor.morsel.morsel import DETAIL, INFINITY, NEVER, Unit
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_key
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.executor.unit import DETAIL, INFINITY, NEVER, Unit
 from cql.planner.nodes.physical import inputs, sources
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND

@@ -37,11 +37,7 @@ from cql.executor.codegen.morsel_io import (
     unit_columns,
 )
 from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
-from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
-from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
-from cql.executor.operators.stage.row_sink import store_order, store_row
-from cql.executor.operators.windows.group_table import AHEAD_ROWS
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CURSOR,
     END_OF_INPUT,
     IDLE,
@@ -53,6 +49,10 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
+from cql.executor.operators.joins.key_index import KeyLayout, KeyLists, key_layout
+from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, WORDS, Side, side_of
+from cql.executor.operators.stage.row_sink import store_order, store_row
+from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.optimize.join_condition import NO_BOUND

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.relations import relation_join as kernel
+from cql.executor.morsel.morsel import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
@@ -29,7 +30,6 @@ from cql.executor.operators.stage.operator import (
     bind_constants,
     map_constants,
 )
-from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
 from cql.model import Schema
 from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import RelationJoinExec

@@ -11,8 +11,7 @@ from cql.executor.codegen.expressions.emit import emit
 from cql.executor.codegen.expressions.scope import Code, zero
 from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
 from cql.executor.codegen.morsel_io import read_punctuation, send_punctuation, unit_columns
-from cql.executor.operators.stage.row_sink import store_row
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CURSOR,
     END_OF_INPUT,
     IDLE,
@@ -25,6 +24,7 @@ from cql.executor.unit import (
     STRAGGLERS,
     SUB,
 )
+from cql.executor.operators.stage.row_sink import store_row
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec

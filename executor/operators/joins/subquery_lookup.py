@@ -13,12 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.egress import view_address
-from cql.executor.operators.relations.group_index import key_words
-from cql.executor.operators.relations.row_batch import take
-from cql.executor.operators.relations.set_operations import RowIndex
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import (
     DETAIL,
     DETAIL_ROW,
     DONE,
@@ -39,6 +35,10 @@ from cql.executor.unit import (
     mask_word,
     stored_dtype,
 )
+from cql.executor.operators.relations.group_index import key_words
+from cql.executor.operators.relations.row_batch import take
+from cql.executor.operators.relations.set_operations import RowIndex
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.model import Schema
 from cql.planner.nodes.physical_join import LookupExec
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
-from cql.executor.unit import Unit, stored_dtype
 from cql.model import Schema
 from cql.planner.nodes.logical import SortKey
 

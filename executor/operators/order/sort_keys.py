@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cql.executor.kernels.order import sort_keys as kernel
-from cql.executor.unit import Words, value_bytes
+from cql.executor.morsel.morsel import Words, value_bytes
 from cql.model import Schema
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey

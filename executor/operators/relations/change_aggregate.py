@@ -12,6 +12,15 @@ import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
+from cql.executor.morsel.morsel import (
+    DETAIL,
+    DETAIL_ROW,
+    ERROR,
+    INFINITY,
+    NEVER,
+    Unit,
+    stored_dtype,
+)
 from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,
     HeldValues,
@@ -27,7 +36,6 @@ from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER, Unit, stored_dtype
 from cql.executor.user_errors import explained, function_codes
 from cql.model import Schema
 from cql.planner.interpret.error import EvaluationError

@@ -12,6 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.morsel.morsel import (
+    END_OF_INPUT,
+    IDLE,
+    INFINITY,
+    NEVER,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    Unit,
+)
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     append_part,
@@ -25,16 +35,6 @@ from cql.executor.operators.relations.row_batch import (
     take,
 )
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import (
-    END_OF_INPUT,
-    IDLE,
-    INFINITY,
-    NEVER,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
-    ROWS,
-    Unit,
-)
 from cql.model import Schema
 
 Times = npt.NDArray[np.int64]

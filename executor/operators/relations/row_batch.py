@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.egress import view_address
-from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
-from cql.executor.unit import (
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import (
     CAPACITY,
     CURSOR,
     DONE,
@@ -27,6 +26,7 @@ from cql.executor.unit import (
     mask_word,
     stored_dtype,
 )
+from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.model import Schema
 
 Array = npt.NDArray[Any]

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.relations import subquery_join as kernel
+from cql.executor.morsel.morsel import DETAIL, DETAIL_ROW, ERROR, Unit
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import DETAIL, DETAIL_ROW, ERROR, Unit
 from cql.model import Schema
 from cql.planner.nodes.physical_join import SubqueryJoinExec
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cql.executor.kernels.relations.partitioned_rows import push_rows
+from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import (
@@ -27,7 +28,6 @@ from cql.executor.operators.relations.row_batch import (
     take,
 )
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.unit import INFINITY
 from cql.planner.nodes.physical import RelationExec
 from cql.window import MAX_EVENT_TIME, WindowKind
 

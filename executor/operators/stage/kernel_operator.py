@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.buffers import POOL
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
+from cql.executor.morsel.buffers import POOL
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.stage.operator import (
     CodeColumn,
     State,
@@ -20,7 +21,6 @@ from cql.executor.operators.stage.operator import (
     bind_constants,
     map_constants,
 )
-from cql.executor.unit import Unit, Words
 
 
 class GeneratedOperator:

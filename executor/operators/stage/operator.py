@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from cql.apart import load_module
 from cql.errors import RunError
-from cql.executor.buffers import POOL
 from cql.executor.codegen import module as codegen
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
@@ -36,12 +35,22 @@ from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.dictionary import Dictionary
 from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.windows import region_table
+from cql.executor.morsel.buffers import POOL
+from cql.executor.morsel.morsel import (
+    DETAIL,
+    DETAIL_ROW,
+    NEVER,
+    PHASE,
+    ROWS,
+    Unit,
+    Words,
+    stored_dtype,
+)
 from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
-from cql.executor.unit import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS, Unit, Words, stored_dtype
 from cql.executor.user_errors import explained, function_codes, raise_interrupt
 from cql.model import Schema
 from cql.planner.nodes.expr import Literal

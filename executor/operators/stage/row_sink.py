@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 from cql.executor.codegen.kernel_builder import KernelText, RowScope
 from cql.executor.codegen.morsel_io import read_punctuation, unit_columns
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import Asks, Table, columns_at
-from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
-from cql.executor.operators.windows.bounds import Spans
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CURSOR,
     END_OF_INPUT,
     GROUP,
@@ -37,6 +33,10 @@ from cql.executor.unit import (
     mask_word,
     value_bytes,
 )
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import Asks, Table, columns_at
+from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
+from cql.executor.operators.windows.bounds import Spans
 from cql.model import Schema
 from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import Column, Expr

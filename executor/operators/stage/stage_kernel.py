@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING
 from cql.executor.codegen.expressions.emit import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.codegen.kernel_builder import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.codegen.morsel_io import row_at
-from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import (
-    ORDER,
-    StageCode,
-    StageSpec,
-    Step,
-    columns_at,
-    input_columns,
-)
-from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
-from cql.executor.operators.windows.bounds import Spans
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CURSOR,
     DETAIL,
     DETAIL_ROW,
@@ -43,6 +32,17 @@ from cql.executor.unit import (
     data_word,
     value_bytes,
 )
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import (
+    ORDER,
+    StageCode,
+    StageSpec,
+    Step,
+    columns_at,
+    input_columns,
+)
+from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
+from cql.executor.operators.windows.bounds import Spans
 from cql.model import Schema
 from cql.planner.nodes.expr import Column, Expr, substitute, walk
 from cql.planner.nodes.physical import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.executor.morsel.morsel import NUMBERS
 from cql.executor.operators.stage.spec import StageSpec, Step
-from cql.executor.unit import NUMBERS
 from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import SEQUENCE as NUMBER

@@ -25,13 +25,13 @@ from cql.executor.kernels.windows.region_table import (
     SMALLEST_CLASS,
     TABLE,
 )
+from cql.executor.morsel.morsel import SEQUENCE
 from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.executor.operators.aggregates.value_log import Log, append, holistic_code, logs_of
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Table, columns_at
-from cql.executor.unit import SEQUENCE
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import ProjectExec, WidAggregateExec

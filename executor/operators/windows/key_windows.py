@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.windows import key_windows as kernel
+from cql.executor.morsel.morsel import END_OF_INPUT, IDLE, INFINITY, Unit
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import promises_of
 from cql.executor.operators.relations.row_batch import (
@@ -21,7 +22,6 @@ from cql.executor.operators.relations.row_batch import (
     take,
 )
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
-from cql.executor.unit import END_OF_INPUT, IDLE, INFINITY, Unit
 from cql.planner.nodes.physical import KeyWindowsExec
 
 Words = npt.NDArray[np.int64]

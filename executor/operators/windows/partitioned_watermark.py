@@ -13,18 +13,18 @@ from cql.executor.codegen.key_packing import key_value
 from cql.executor.codegen.morsel_io import read_punctuation
 from cql.executor.kernels.windows import partitioned_watermark
 from cql.executor.kernels.windows.partitioned_watermark import ASKED
-from cql.executor.operators.aggregates.value_log import write
-from cql.executor.operators.stage.operator import StageOperator
-from cql.executor.operators.stage.spec import Table, columns_at
-from cql.executor.operators.windows.bounds import Spans
-from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     NEVER,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
 )
+from cql.executor.operators.aggregates.value_log import write
+from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.operators.stage.spec import Table, columns_at
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import substitute
 

@@ -33,6 +33,16 @@ from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_RO
 from cql.executor.codegen.key_packing import pack_keys
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.kernels.windows import sessions
+from cql.executor.morsel.morsel import (
+    DETAIL,
+    END_OF_INPUT,
+    INFINITY,
+    NEVER,
+    ROWS,
+    SEQUENCE,
+    Unit,
+    Words,
+)
 from cql.executor.operators.aggregates import session_values
 from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.session_values import SessionLogs
@@ -48,7 +58,6 @@ from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, window_column_type
 from cql.executor.operators.stage.watermark_mapping import Origin, origins
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.executor.unit import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE, Unit, Words
 from cql.planner.nodes.expr import Column
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.codegen.expressions.emit import Code
+from cql.executor.morsel.morsel import INFINITY, NEVER
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.panes import PaneTerminal
-from cql.executor.unit import INFINITY, NEVER
 from cql.planner.nodes.physical import SharedPanesExec
 from cql.window import Window
 

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cql.executor.morsel.morsel import INFINITY, NEVER, ROWS, Words
 from cql.executor.operators.stage.operator import CodeColumn, StageOperator
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.executor.operators.windows.wid import AggregateTerminal
-from cql.executor.unit import INFINITY, NEVER, ROWS, Words
 from cql.planner.nodes.physical import Flush, FlushPolicy
 
 #: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which

@@ -12,17 +12,7 @@ from cql.executor.codegen.expressions.emit import Code
 from cql.executor.codegen.kernel_builder import NEED_RESULTS
 from cql.executor.codegen.key_packing import key_value
 from cql.executor.codegen.morsel_io import read_punctuation
-from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
-from cql.executor.operators.stage.scope import StageScope
-from cql.executor.operators.stage.spec import Asks, window_column_type
-from cql.executor.operators.stage.watermark_mapping import (
-    Origin,
-    attribute_origins,
-    origins,
-)
-from cql.executor.operators.windows.bounds import Spans
-from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
-from cql.executor.unit import (
+from cql.executor.morsel.morsel import (
     CURSOR,
     END_OF_INPUT,
     IDLE,
@@ -35,6 +25,16 @@ from cql.executor.unit import (
     ROWS,
     SEQUENCE,
 )
+from cql.executor.operators.stage.row_sink import end_of_rows, store_order, store_row
+from cql.executor.operators.stage.scope import StageScope
+from cql.executor.operators.stage.spec import Asks, window_column_type
+from cql.executor.operators.stage.watermark_mapping import (
+    Origin,
+    attribute_origins,
+    origins,
+)
+from cql.executor.operators.windows.bounds import Spans
+from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
 from cql.planner.nodes.expr import Column
 from cql.window import MAX_EVENT_TIME
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.executor import arrays
-from cql.executor.buffers import POOL
 from cql.executor.dictionary import Dictionary
-from cql.executor.ingest import ROW_NUMBERS, Loaded
-from cql.executor.unit import CAPACITY, ROWS, Unit, data_word, mask_word, stored_dtype
+from cql.executor.morsel.buffers import POOL
+from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
+from cql.executor.morsel.morsel import CAPACITY, ROWS, Unit, data_word, mask_word, stored_dtype
 from cql.model import Field, Schema
 from cql.types import DataType, Kind
 

@@ -12,14 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import CatalogError, CqlError
-from cql.executor.attributes import Attribute
-from cql.executor.columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.dictionary import Dictionary
-from cql.executor.group_progress import Values
 from cql.executor.kernels.ingest import cutter as cut
-from cql.executor.marks import Numbers, Separated, columns_read, marks_of, separate
-from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
-from cql.executor.unit import (
+from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
+from cql.executor.morsel.morsel import (
     CAPACITY,
     END_OF_INPUT,
     INFINITY,
@@ -35,6 +31,16 @@ from cql.executor.unit import (
     Unit,
     Words,
 )
+from cql.executor.morsel.partitioned_watermark import Values
+from cql.executor.morsel.source_punctuation import (
+    Numbers,
+    Separated,
+    columns_read,
+    marks_of,
+    separate,
+)
+from cql.executor.morsel.watermark import Attribute
+from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)

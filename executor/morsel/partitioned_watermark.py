@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.attributes import Attribute
-from cql.executor.columns import address_of
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.ingest.value_numbers import enter, number
-from cql.executor.unit import NEVER, Words
+from cql.executor.morsel.arrow_columns import address_of
+from cql.executor.morsel.morsel import NEVER, Words
+from cql.executor.morsel.watermark import Attribute
 from cql.model import Field
 
 Numbers = npt.NDArray[np.int32]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.buffers import POOL
+from cql.executor.morsel.buffers import POOL
 from cql.model import Field, Schema
 from cql.types import DataType
 

@@ -11,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cql.errors import CatalogError
-from cql.executor.attributes import Attribute
-from cql.executor.buffers import POOL
-from cql.executor.columns import Array, address_of, unpack_bits, unpack_mask
 from cql.executor.kernels.ingest.cutter import FLOOR, MARK
 from cql.executor.kernels.ingest.source_punctuation import compact, promises
+from cql.executor.morsel.arrow_columns import Array, address_of, unpack_bits, unpack_mask
+from cql.executor.morsel.buffers import POOL
+from cql.executor.morsel.morsel import INFINITY, Words
+from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block
-from cql.executor.unit import INFINITY, Words
 from cql.planner.nodes.physical import SourceExec
 
 Places = npt.NDArray[np.int64]
