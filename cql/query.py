@@ -224,7 +224,7 @@ class Query(LifeCycle):
         last instant of its input."""
         import pyarrow as pa
 
-        from cql.executor.changelog import FinalRelation
+        from cql.executor.ledgers.final_relation import FinalRelation
 
         if self._target is not None:
             return pa.table({"rows": pa.array([self._row_count], pa.int64())})

@@ -15,7 +15,6 @@ import pyarrow as pa
 from cql.apart import load_module
 from cql.errors import CqlError, RunError
 from cql.executor import skew, text_columns
-from cql.executor.bad_rows import BadRows
 from cql.executor.build import build
 from cql.executor.compaction import compact, is_due
 from cql.executor.compiler_process import StoppedError
@@ -25,6 +24,8 @@ from cql.executor.dictionary import Dictionary
 from cql.executor.graph import Edge, Graph
 from cql.executor.holding import Holding
 from cql.executor.kernels.ingest import cutter
+from cql.executor.ledgers.bad_rows import BadRows
+from cql.executor.ledgers.response_times import Responses
 from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.morsel.egress import Egress
 from cql.executor.morsel.ingest import Feed, told_at
@@ -37,7 +38,6 @@ from cql.executor.operators.stage.operator import BUFFERS, StageOperator, Worksp
 from cql.executor.protocols import Reader, Source
 from cql.executor.query_run import QueryRun
 from cql.executor.rereading import Rereading
-from cql.executor.responses import Responses
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times

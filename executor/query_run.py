@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cql.executor import lateness, ledger
 from cql.executor.holding import value_behind
+from cql.executor.ledgers import late_rows
+from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.flow.replicas import first_of
@@ -60,7 +61,7 @@ class _Over:
     progress: Progress
     metrics: list[dict[str, Any]]
     timing: Timing | None
-    late: list[lateness.Late]
+    late: list[late_rows.Late]
     held_back: str | None
     sources: dict[str, str]
     last_instant: int | None
@@ -155,10 +156,10 @@ class QueryRun:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Per operator: rows in and out, and where the others went (``executor.ledger``); bytes of
-        state; its ``partitions``, with the share of the rows that the ``largest`` had. Of a run
-        that is ``timed``, ``nanoseconds`` at it (of an input: reading it), of an input the mean
-        ``response`` time of its rows in nanoseconds (``responses``), of an operator the
+        """Per operator: rows in and out, and where the others went (``executor.ledgers.metrics``);
+        bytes of state; its ``partitions``, with the share of the rows that the ``largest`` had. Of
+        a run that is ``timed``, ``nanoseconds`` at it (of an input: reading it), of an input the
+        mean ``response`` time of its rows in nanoseconds (``responses``), of an operator the
         punctuation that it took and passed on, and of the ordered runtime what ``OperatorTime``
         says."""
         if self._over is not None:
@@ -229,10 +230,10 @@ class QueryRun:
             for progress in (spec.progress if spec else ())
             if (column := schema.find(progress.column)) is not None
         )
-        return lateness.table(found, timed=timed)
+        return late_rows.table(found, timed=timed)
 
-    def _late(self) -> list[lateness.Late]:
-        return lateness.entries(list(self._feeds().values()), self._operators(), self._windows())
+    def _late(self) -> list[late_rows.Late]:
+        return late_rows.entries(list(self._feeds().values()), self._operators(), self._windows())
 
     def _windows(self) -> dict[str, list[int]]:
         """Of each operator with the windows of several queries: which are this one's."""

@@ -353,8 +353,8 @@ def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
 
 
 def conserved(metrics: list[dict[str, Any]]) -> None:
-    """The conservation laws (``executor.ledger``), of a run that has ended."""
-    from cql.executor.ledger import filtered
+    """The conservation laws (``executor.ledgers.metrics``), of a run that has ended."""
+    from cql.executor.ledgers.metrics import filtered
 
     for m in metrics:
         kind = m["operator"].split("#")[0]

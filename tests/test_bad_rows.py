@@ -24,7 +24,7 @@ from cql.catalog.memory.iterables import IterableSource
 from cql.catalog.memory.replay import ReplaySource
 from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
-from cql.executor import bad_rows
+from cql.executor.ledgers import bad_rows
 from cql.executor.protocols import BLOCK_ROWS, Block, Source
 from cql.model import Field, Schema
 from cql.session import Session

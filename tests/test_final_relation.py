@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.executor import changelog
-from cql.executor.changelog import FinalRelation
+from cql.executor.ledgers import final_relation
+from cql.executor.ledgers.final_relation import FinalRelation
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.session import Session
@@ -57,7 +57,7 @@ def test_rows_in_the_order_of_their_coming(
     many: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the changes are cut, whenever they are added up, and wherever the input ends."""
-    monkeypatch.setattr(changelog, "_MANY", many)
+    monkeypatch.setattr(final_relation, "_MANY", many)
     rng = random.Random(f"{many} {count}")
     for _ in range(20):
         given = changes(rng, count)
@@ -92,7 +92,7 @@ def test_ties_of_an_order_stay_as_they_came() -> None:
 
 def test_what_leaves_after_the_end_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows leave their windows when the input is over, more than are added up at once."""
-    monkeypatch.setattr(changelog, "_MANY", 100)
+    monkeypatch.setattr(final_relation, "_MANY", 100)
     table = pa.table({"t": [i // 10 for i in range(5_000)], "v": list(range(5_000))})
     with Session(False) as session:
         session.create_stream("s", table, ordered_by="t", unit="seconds")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from cql.errors import CatalogError, RunError
-from cql.executor import ledger
 from cql.executor.graph import SINK, Graph
+from cql.executor.ledgers import metrics
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import PHASE, SEQUENCE, SERIAL
 from cql.executor.operators.flow.replicas import first_of
@@ -141,7 +141,7 @@ class BadRows:
         assert self._running is not None
         named = (op for op in self._running.graph.running() if op.name == failure.operator)
         operator = next(named, None)
-        return ledger.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
+        return metrics.kind_of(operator, failure) if isinstance(operator, StageOperator) else "bad"
 
     def _origin(self, failure: Failure) -> tuple[SourceExec | None, int | None]:
         """The source of a failed row and its offset there, where rows come to the operator as they
