@@ -19,12 +19,12 @@ import pyarrow as pa
 from benchmarks.harness import Benchmark, Contender, Ratio
 from benchmarks.workloads import Answer, checksum, sums
 from cql.executor.dictionary import Dictionary
-from cql.executor.execution import Execution
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import ROWS, SERIAL, Unit, data_word
 from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec
+from cql.executor.run.execution import Execution
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued

@@ -19,7 +19,6 @@ from numba import njit
 
 import cql
 from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
-from cql.executor.execution import Execution
 from cql.executor.graph import SINK
 from cql.executor.kernels.lib import condition
 from cql.executor.kernels.lib.atomics import fetch_add
@@ -29,6 +28,7 @@ from cql.executor.kernels.ordered import markers, tables
 from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.run.execution import Execution
 from cql.executor.runtimes.sections import Sections, looks
 
 #: The degrees of parallelism of the figures; those that this machine has cores for are measured.

@@ -18,7 +18,7 @@ from cql.run import Run
 from cql.settings import Settings
 
 if TYPE_CHECKING:
-    from cql.executor.query_run import Timing
+    from cql.executor.run.run_report import Timing
 
 #: Columns of a terminal that lines are wrapped for.
 _WIDTH = 100

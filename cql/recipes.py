@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cql.errors import CqlError, Position
-from cql.executor.scaling import cores
+from cql.executor.run.worker_scaling import cores
 from cql.query import Recipe, Target
 from cql.run import Run
 from cql.settings import Settings

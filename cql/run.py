@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cql.executor.query_run import Timing
+    from cql.executor.run.run_report import Timing
 
 
 class Progress(Protocol):
@@ -43,7 +43,7 @@ class RunControl(Protocol):
 
 
 class Run(Protocol):
-    """One run of a physical plan (``cql.executor.query_run.QueryRun``). ``on_notice`` is told,
+    """One run of a physical plan (``cql.executor.run.run_report.QueryRun``). ``on_notice`` is told,
     while it runs, what may be not meant; ``on_late`` gets the rows of LATE OUTPUT. ``timed``:
     ``metrics`` and ``timing`` say how long operators take."""
 

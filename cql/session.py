@@ -41,7 +41,7 @@ from cql.errors import (
     did_you_mean,
     unreachable,
 )
-from cql.executor.scaling import cores
+from cql.executor.run.worker_scaling import cores
 from cql.foreign import error_text
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.memo import Memo
@@ -57,7 +57,7 @@ from cql.statement_set import RunOfAll, StatementSet
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from cql.executor.execution import Execution
+    from cql.executor.run.execution import Execution
     from cql.functions import Declared, Functions, Type
     from cql.model import Schema
     from cql.planner.bind.context import Context
@@ -666,7 +666,7 @@ class Session(Pushing):
 
     def warm_up(self) -> None:
         """Loads what the first query needs anyway."""
-        for name in ("cql.executor.execution", "cql.planner.bind.statement"):
+        for name in ("cql.executor.run.execution", "cql.planner.bind.statement"):
             load_module(name)
 
     def close(self) -> None:
@@ -720,8 +720,8 @@ def _warn(message: str) -> None:
 
 
 def _execution(plan: PhysicalPlan | Together, settings: Settings) -> Execution:
-    load_module("cql.executor.execution")
-    from cql.executor.execution import Execution
+    load_module("cql.executor.run.execution")
+    from cql.executor.run.execution import Execution
 
     return Execution(plan, settings)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class RunOfAll(Protocol):
-    """One run of several plans (``cql.executor.execution.Execution``): ``queries`` are its parts,
-    ``results`` their rows, each batch with the number of its query."""
+    """One run of several plans (``cql.executor.run.execution.Execution``): ``queries`` are its
+    parts, ``results`` their rows, each batch with the number of its query."""
 
     @property
     def queries(self) -> Sequence[Run]: ...

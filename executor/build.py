@@ -34,7 +34,7 @@ from cql.executor.operators.relations.top_n import TopOperator
 from cql.executor.operators.relations.window_relation import RelationOperator, relation_operator
 from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
-from cql.executor.skew import Measured
+from cql.executor.run.partition_sizing import Measured
 from cql.model import Schema
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk

@@ -15,7 +15,7 @@ import numpy as np
 
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import CodeColumn, Operator, StageOperator, Workspace
-from cql.executor.turns import Turns
+from cql.executor.run.input_scheduler import Turns
 
 #: The dictionary grows by as much as it kept the last time; by at least this many bytes, and at
 #: most this part of max_state.

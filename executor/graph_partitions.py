@@ -20,7 +20,7 @@ from cql.executor.operators.joins.oop_join import OopJoinOperator
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
-from cql.executor.skew import Measured
+from cql.executor.run.partition_sizing import Measured
 from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr

@@ -14,7 +14,7 @@ from test_runtimes import QUERIES, stream
 
 import cql
 from cql.errors import RunError
-from cql.executor.query_run import Timing
+from cql.executor.run.run_report import Timing
 from cql.executor.runtimes.times import WorkerTime
 from cql.explanation import measured
 from cql.session import Session

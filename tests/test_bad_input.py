@@ -20,8 +20,8 @@ import cql
 from cql.catalog.local import LocalCatalog
 from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor.codegen import module
-from cql.executor.execution import Execution
 from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.run.execution import Execution
 from cql.query import Query
 from cql.session import CqlWarning, Session
 
@@ -576,7 +576,7 @@ def test_every_reader_is_closed(session: Session, monkeypatch: pytest.MonkeyPatc
         raise CatalogError("the kernel library is out of reach")
 
     with monkeypatch.context() as patched:
-        patched.setattr("cql.executor.execution.build", fail)
+        patched.setattr("cql.executor.run.execution.build", fail)
         with pytest.raises(CatalogError, match="out of reach"):
             query.to_arrow()
     assert threading.active_count() <= before

@@ -16,10 +16,10 @@ from random_joins import SHAPES, join_case, rooms
 
 import cql
 from cql.errors import NotSupportedError, PlanError
-from cql.executor import turns
-from cql.executor.execution import Execution
 from cql.executor.operators.joins import oop_join
 from cql.executor.operators.joins.oop_join import OopJoinOperator
+from cql.executor.run import input_scheduler
+from cql.executor.run.execution import Execution
 
 SECOND = 1_000_000
 
@@ -114,7 +114,7 @@ def test_joint_punctuation_does_not_wait_for_the_band(
 ) -> None:
     """Out-of-order paper §7: how many rows, of one a second, have come when a group leaves."""
     n = 400
-    monkeypatch.setattr(turns, "SHORT", 8)
+    monkeypatch.setattr(input_scheduler, "SHORT", 8)
     monkeypatch.setattr(Execution, "_gathered", lambda *_: {})
     for name in ("p", "q"):
         session.create_stream(name, rows(ts=list(range(n)), k=[s % 7 for s in range(n)]), "ts")
@@ -145,7 +145,7 @@ def test_rows_that_are_left_alone_leave_a_few_at_a_time(
 ) -> None:
     """Out-of-order paper §6: of 400 rows at one time none finds a partner."""
     n = 400
-    monkeypatch.setattr(turns, "SHORT", 8)
+    monkeypatch.setattr(input_scheduler, "SHORT", 8)
     monkeypatch.setattr(oop_join, "_PADS", 8)
     monkeypatch.setattr(Execution, "_gathered", lambda *_: {})
     session.create_stream("p", rows(ts=[0] * n + [200] * n, k=[1] * 2 * n), "ts")

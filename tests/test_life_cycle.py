@@ -22,16 +22,16 @@ from test_ordered import JOINED, left_over
 from test_runtimes import QUERIES, stream
 
 from cql.errors import CatalogError, RunError, SettingError
-from cql.executor.execution import Execution
 from cql.executor.kernels.ordered import tables
 from cql.executor.morsel.morsel import SERIAL
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.run.execution import Execution
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.sections import MOST_WORKERS, depth
-from cql.executor.turns import Turns
 from cql.query import Query
 from cql.session import Session
 
@@ -178,7 +178,7 @@ def test_workers_that_nobody_has_counted(
     """workers = 0: measured with a clock by which every worker pays, up to the cores."""
     session.set("morsel_rows", 1)
     expected = depth_first(session, SHAPES["many keys"])
-    monkeypatch.setattr("cql.executor.control.cores", lambda: cores)
+    monkeypatch.setattr("cql.executor.run.control.cores", lambda: cores)
     session.set("workers", 1)
     query, now, batches = session.sql(SHAPES["many keys"]), 0.0, []
 

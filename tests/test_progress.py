@@ -13,8 +13,8 @@ import pytest
 
 from cql import Punctuation
 from cql.errors import BindError, CatalogError, NotSupportedError
-from cql.executor.execution import Execution
 from cql.executor.protocols import Block, Offset, Reader
+from cql.executor.run.execution import Execution
 from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
 from cql.query import Query

@@ -11,7 +11,7 @@ import pytest
 from runtimes import apply, named
 from test_progress import Clock, Script
 
-from cql.executor.execution import Execution
+from cql.executor.run.execution import Execution
 from cql.explanation import measured
 from cql.planner.nodes.catalog import StreamSpec
 from cql.query import Query

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.executor.execution import Execution
 from cql.executor.graph import Graph
 from cql.executor.operators.flow.replicas import PartedOperator
+from cql.executor.run.execution import Execution
 
 WINDOW = "[RANGE 40 SLIDE 20 WA ts]"
 COUNTED = f"SELECT k, g, count(*) AS n, window_end FROM s {WINDOW} GROUP BY k, g"

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from cql.executor.scaling import GAIN, LOSS, PERIOD, SETTLE, Climb, Scaling
+from cql.executor.run.worker_scaling import GAIN, LOSS, PERIOD, SETTLE, Climb, Scaling
 
 Curve = Callable[[int], float]
 

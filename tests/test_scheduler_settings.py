@@ -12,8 +12,8 @@ import pytest
 
 import cql
 from cql.errors import SettingError
-from cql.executor.execution import Execution
 from cql.executor.kernels.ordered import tables
+from cql.executor.run.execution import Execution
 from cql.executor.runtimes.sections import Sections
 
 ROWS, MORSEL = 20_000, 64

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from cql.executor.skew import partitions
+from cql.executor.run.partition_sizing import partitions
 from cql.planner.placement.cost import Cost
 from cql.session import Session
 

@@ -18,8 +18,8 @@ from test_progress import STEADY, Clock, Live
 import cql
 from cql.catalog.sources import TableSource
 from cql.errors import NotSupportedError, SettingError
-from cql.executor.execution import Execution
 from cql.executor.protocols import Offset, Reader
+from cql.executor.run.execution import Execution
 from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.query import Query

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from cql.executor.kernels.ingest import cutter
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import INFINITY
+from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.timers import Clock
 from cql.executor.runtimes.protocol import Runtime
-from cql.executor.timers import Clock
-from cql.executor.turns import Turns
 
 
 @dataclass(slots=True)

@@ -14,10 +14,10 @@ from cql.executor.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
 from cql.executor.morsel.morsel import INFINITY, ROWS, Unit, Words, value_bytes
 from cql.executor.morsel.morsel_size import fills
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
-from cql.executor.turns import Turns
 
 _SPARE_FRAMES = 4
 #: So many outputs may wait to be read until a unit is left for a while.

@@ -18,12 +18,12 @@ from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
 from cql.executor.morsel.morsel import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY, Unit
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
 from cql.executor.runtimes.sections import Sections
 from cql.executor.runtimes.times import Times
-from cql.executor.turns import Turns
 from cql.model import Schema
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
 

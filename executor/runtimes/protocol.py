@@ -14,8 +14,8 @@ from cql.executor.graph import Edge
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
 from cql.executor.operators.stage.operator import Operator
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.times import Times
-from cql.executor.turns import Turns
 from cql.executor.user_errors import TIME_LIMIT
 from cql.watch import TimeLimitError
 

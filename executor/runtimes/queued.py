@@ -10,10 +10,10 @@ from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.morsel.morsel import INFINITY, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import BUFFERS
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
-from cql.executor.turns import Turns
 from cql.model import Schema
 
 POLICIES = {

@@ -31,9 +31,9 @@ from cql.executor.operators.flow.replicas import (
     is_shared,
 )
 from cql.executor.operators.stage.operator import BUFFERS, StageOperator
+from cql.executor.run.worker_scaling import cores
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
-from cql.executor.scaling import cores
 from cql.model import Schema
 from cql.planner.placement.choose_runtime import depth, power_of_two
 

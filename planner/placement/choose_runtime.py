@@ -27,7 +27,7 @@ FASTER = 1.25
 #: partitions are others, which compile when a query is new.
 SAVED = 0.1
 #: For each worker, so that one with many rows leaves work for the others, where no sample of keys
-#: says how many do that (``executor.skew``); and in all.
+#: says how many do that (``executor.run.partition_sizing``); and in all.
 _PARTITIONS, _MOST_PARTITIONS = 2, 64
 #: Up to so many partitions a join's look for their rows among all, which costs less than to list
 #: them first: a row is hashed once more for each, and is read by the core that needs it.

@@ -14,19 +14,15 @@ import pyarrow as pa
 
 from cql.apart import load_module
 from cql.errors import CqlError, RunError
-from cql.executor import skew, text_columns
+from cql.executor import text_columns
 from cql.executor.build import build
 from cql.executor.compaction import compact, is_due
 from cql.executor.compiler_process import StoppedError
-from cql.executor.constants import units_of
-from cql.executor.control import Control
 from cql.executor.dictionary import Dictionary
 from cql.executor.graph import Edge, Graph
-from cql.executor.holding import Holding
 from cql.executor.kernels.ingest import cutter
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.ledgers.response_times import Responses
-from cql.executor.limits import Limits, fails_in_parts
 from cql.executor.morsel.egress import Egress
 from cql.executor.morsel.ingest import Feed, told_at
 from cql.executor.morsel.morsel import INFINITY, ROWS, SERIAL, Unit
@@ -36,13 +32,18 @@ from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import BUFFERS, StageOperator, Workspace
 from cql.executor.protocols import Reader, Source
-from cql.executor.query_run import QueryRun
-from cql.executor.rereading import Rereading
+from cql.executor.run import partition_sizing
+from cql.executor.run.backpressure_report import Holding
+from cql.executor.run.control import Control
+from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.limits import Limits, fails_in_parts
+from cql.executor.run.run_report import QueryRun
+from cql.executor.run.table_refresh import Rereading
+from cql.executor.run.timers import Clock, Timers, told_idle
+from cql.executor.run.values_source import units_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
-from cql.executor.timers import Clock, Timers, told_idle
-from cql.executor.turns import Turns
 from cql.inside import stepped
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
@@ -292,12 +293,14 @@ class Execution:
                 return graph
         return make()
 
-    def _measured(self) -> dict[int, skew.Measured]:
+    def _measured(self) -> dict[int, partition_sizing.Measured]:
         """Into how many partitions aggregates are split where no setting says it."""
         if not self._chosen.split or self.control.must_stop:
             return {}
         workers, split = self._chosen.workers, self._chosen.split
-        return skew.measure(self._roots, self.feeds, self.workspace.dictionary, workers, split)
+        return partition_sizing.measure(
+            self._roots, self.feeds, self.workspace.dictionary, workers, split
+        )
 
     def _make_runtime(self, graph: Graph) -> Runtime:
         ones = int(self.workspace.ones.ctypes.data)

@@ -38,8 +38,8 @@ from cql.executor.morsel.morsel import (
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
+from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Failure
-from cql.executor.turns import Turns
 
 _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 

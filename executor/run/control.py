@@ -9,9 +9,9 @@ from queue import SimpleQueue
 
 from cql.errors import RunError
 from cql.executor.morsel.morsel import INFINITY
+from cql.executor.run.input_scheduler import Turns
+from cql.executor.run.worker_scaling import Scaling, cores
 from cql.executor.runtimes.protocol import Runtime
-from cql.executor.scaling import Scaling, cores
-from cql.executor.turns import Turns
 
 
 class Control:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cql.executor.holding import value_behind
 from cql.executor.ledgers import late_rows
 from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
@@ -18,14 +17,15 @@ from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator
+from cql.executor.run.backpressure_report import value_behind
 from cql.executor.runtimes.times import MarkerTime, WorkerTime
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import sources
 from cql.planner.placement.shared_panes import own_windows
 
 if TYPE_CHECKING:
-    from cql.executor.control import Control
-    from cql.executor.execution import Execution
+    from cql.executor.run.control import Control
+    from cql.executor.run.execution import Execution
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cql.executor.morsel.ingest import Feed
 from cql.executor.protocols import Source
-from cql.executor.timers import Clock
+from cql.executor.run.timers import Clock
 
 #: Of so many reads it is known from which row on the stream saw them.
 _REMEMBERED = 1_000
