@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from benchmarks.harness import Benchmark, Contender, Ratio
 from benchmarks.workloads import Answer, checksum, sums
-from cql.executor.dictionary import Dictionary
 from cql.executor.graph import SINK, Edge, Graph
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import ROWS, SERIAL, Unit, data_word
@@ -28,6 +27,7 @@ from cql.executor.run.execution import Execution
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
+from cql.executor.strings.dictionary import Dictionary
 from cql.model import Field, Schema
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (

@@ -23,12 +23,12 @@ import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import Answer, Column, checksum
 from cql.executor.build import build
-from cql.executor.dictionary import Dictionary
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import PUNCTUATIONS, ROWS, SERIAL, Unit, data_word
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import PhysicalPlan, sources
 from cql.query import Query
 

@@ -19,12 +19,12 @@ from numba import njit
 
 import cql
 from benchmarks.workloads import Column
-from cql.executor.dictionary import Dictionary
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.memory import call_operator, words
 from cql.executor.morsel.morsel import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, Unit, data_word
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 from cql.executor.operators.stage.operator import Workspace
+from cql.executor.strings.dictionary import Dictionary
 from cql.model import Schema
 from cql.planner.nodes.physical import walk
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec

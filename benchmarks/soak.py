@@ -32,7 +32,7 @@ from benchmarks.figure import Check, Figure, slope
 from benchmarks.run import console_of_width
 from benchmarks.workloads import SECOND, T0
 from cql.catalog.memory import iterables
-from cql.executor import compaction
+from cql.executor.strings import compaction
 
 #: MB a minute after the warm-up.
 SLOPE = 1.0

@@ -83,5 +83,5 @@ def _line(call: Call) -> str:
 
 def _why_in_python(function: Any) -> str | None:
     """None where it is compiled."""
-    why: str | None = load_module("cql.executor.user_code").why_in_python(function)
+    why: str | None = load_module("cql.executor.udf.compile").why_in_python(function)
     return why

@@ -27,10 +27,10 @@ from cql.executor.codegen.expressions.emit import (
     emit,
     host_sites,
 )
-from cql.executor.dictionary import Dictionary
-from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.stage.operator import constant_bits, put_in_order
+from cql.executor.strings.dictionary import Dictionary
+from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Expr, Literal
 from cql.types import DataType

@@ -18,7 +18,6 @@ import pyarrow as pa
 from cql import connect
 from cql.dialect import parse_one
 from cql.executor.build import build
-from cql.executor.dictionary import Dictionary
 from cql.executor.graph import Graph
 from cql.executor.kernels.ingest.cutter import cut
 from cql.executor.morsel.egress import view_address
@@ -43,6 +42,7 @@ from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
+from cql.executor.strings.dictionary import Dictionary
 from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind

@@ -43,7 +43,7 @@ from random_shapes import Shape, shape
 from runtimes import ONE_THREAD
 
 from cql.errors import CqlError, RunError
-from cql.executor import compaction
+from cql.executor.strings import compaction
 from cql.planner.functions.aggregates import AGGREGATES
 from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical

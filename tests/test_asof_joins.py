@@ -18,8 +18,8 @@ from test_progress import STEADY, Live, late
 
 import cql
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError
-from cql.executor import compaction
 from cql.executor.operators.joins import asof_join
+from cql.executor.strings import compaction
 
 #: Shapes of every run.
 SMALL = 4

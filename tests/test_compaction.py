@@ -20,12 +20,12 @@ from test_window_operators import OPERATORS
 
 from cql.catalog import blocks
 from cql.dialect import parse_one
-from cql.executor import compaction
-from cql.executor.dictionary import Dictionary
 from cql.executor.morsel import partitioned_watermark
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.operators.stage.operator import Operator, Workspace
 from cql.executor.run import execution
+from cql.executor.strings import compaction
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec

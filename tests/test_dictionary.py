@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cql.executor.dictionary import ARRAYS, Dictionary
+from cql.executor.strings.dictionary import ARRAYS, Dictionary
 
 
 def texts(rng: random.Random, n: int, different: int) -> list[bytes | None]:

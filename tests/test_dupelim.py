@@ -16,10 +16,10 @@ from operator_tools import Admissions, Recorder, graph_of, plan_of, workspace_of
 from runtimes import RUNTIMES
 
 import cql
-from cql.executor import compaction
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.run import execution
 from cql.executor.runtimes.depth_first import DepthFirst
+from cql.executor.strings import compaction
 
 SLACK = 5
 

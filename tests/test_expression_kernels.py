@@ -26,8 +26,6 @@ from cql.executor.codegen.expressions.calls import COMPILED
 from cql.executor.codegen.expressions.division import magic
 from cql.executor.codegen.expressions.emit import DictionaryTable, host_sites
 from cql.executor.codegen.expressions.text import is_text_node
-from cql.executor.dictionary import Dictionary
-from cql.executor.host import DictionaryTables
 from cql.executor.kernels.lib.intrinsics import mul_high, unsigned_mul_high
 from cql.executor.kernels.lib.scalar import (
     decimal_quotient,
@@ -35,6 +33,8 @@ from cql.executor.kernels.lib.scalar import (
     round_real,
     round_units,
 )
+from cql.executor.strings.dictionary import Dictionary
+from cql.executor.strings.host_functions import DictionaryTables
 from cql.planner.functions.folding import can_fail, fold, monotone
 from cql.planner.functions.registry import cast, resolve
 from cql.planner.interpret import time as times

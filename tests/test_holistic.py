@@ -287,7 +287,7 @@ def test_max_state_counts_values() -> None:
 
 
 def test_texts_of_results_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cql.executor import compaction
+    from cql.executor.strings import compaction
 
     monkeypatch.setattr(compaction, "LEAST", 1 << 10)
     n = 30_000

@@ -15,10 +15,10 @@ from function_fixtures import FUNCTIONS
 import cql
 from cql.catalog import blocks
 from cql.errors import RunError
-from cql.executor import compaction
 from cql.executor.operators.flow.replicas import PartedOperator, ReplicatedOperator
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.execution import Execution
+from cql.executor.strings import compaction
 from cql.inside import OneAtATime, inherited
 
 ROWS = 600

@@ -11,9 +11,9 @@ import pytest
 from runtimes import ORDERED, share
 
 from cql.catalog import blocks
-from cql.executor import compaction
-from cql.executor.dictionary import Dictionary
 from cql.executor.run import execution
+from cql.executor.strings import compaction
+from cql.executor.strings.dictionary import Dictionary
 from cql.session import Session
 
 ROWS = 4_000

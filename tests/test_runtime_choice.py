@@ -13,8 +13,8 @@ from test_runtimes import stream
 
 from cql import recipes
 from cql.executor.build import build
-from cql.executor.dictionary import Dictionary
 from cql.executor.operators.stage.operator import PythonOperator, StageOperator, Workspace
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, RuntimeChoice
 from cql.planner.placement import cost as costs
 from cql.planner.placement.choose_runtime import LIGHT, choose_runtime

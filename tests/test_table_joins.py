@@ -18,7 +18,7 @@ from random_table_joins import SHAPES, table_case
 
 import cql
 from cql.errors import BindError, NotSupportedError, PlanError, RunError
-from cql.executor import compaction
+from cql.executor.strings import compaction
 
 #: Shapes of every run.
 SMALL = 4

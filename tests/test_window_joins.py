@@ -294,7 +294,7 @@ def test_what_is_kept_depends_on_the_band(
     session.set("runtime", runtime)
     session.set("join_operator", operator)
     session.set("morsel_rows", 64)
-    with blocks_of_eight(), mock.patch("cql.executor.compaction.LEAST", 1000):
+    with blocks_of_eight(), mock.patch("cql.executor.strings.compaction.LEAST", 1000):
         for name in ("p", "q"):
             keys = [f"key {t // 7}" for t in range(n)]
             table = rows(ts=[t / 10 for t in range(n)], k=keys)

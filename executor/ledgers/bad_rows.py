@@ -19,7 +19,7 @@ from cql.executor.operators.joins.subquery_lookup import LookupOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Failure
-from cql.executor.user_errors import TIME_LIMIT
+from cql.executor.udf.errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
 from cql.watch import SETTING
 

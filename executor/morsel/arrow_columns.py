@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.executor.dictionary import Dictionary
+from cql.executor.strings.dictionary import Dictionary
 from cql.model import Field
 from cql.types import Kind
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.executor import arrays
-from cql.executor.dictionary import Dictionary
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
 from cql.executor.morsel.morsel import CAPACITY, ROWS, Unit, data_word, mask_word, stored_dtype
+from cql.executor.strings import arrays
+from cql.executor.strings.dictionary import Dictionary
 from cql.model import Field, Schema
 from cql.types import DataType, Kind
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.errors import CatalogError, CqlError
-from cql.executor.dictionary import Dictionary
 from cql.executor.kernels.ingest import cutter as cut
 from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
 from cql.executor.morsel.morsel import (
@@ -41,6 +40,7 @@ from cql.executor.morsel.source_punctuation import (
 )
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block, Reader, place_among
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import SourceExec
 
 ROW_NUMBERS = np.arange(BLOCK_ROWS, dtype=np.int32)

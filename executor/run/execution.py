@@ -14,11 +14,8 @@ import pyarrow as pa
 
 from cql.apart import load_module
 from cql.errors import CqlError, RunError
-from cql.executor import text_columns
 from cql.executor.build import build
-from cql.executor.compaction import compact, is_due
 from cql.executor.compiler_process import StoppedError
-from cql.executor.dictionary import Dictionary
 from cql.executor.graph import Edge, Graph
 from cql.executor.kernels.ingest import cutter
 from cql.executor.ledgers.bad_rows import BadRows
@@ -44,6 +41,9 @@ from cql.executor.run.values_source import units_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
+from cql.executor.strings import encoding
+from cql.executor.strings.compaction import compact, is_due
+from cql.executor.strings.dictionary import Dictionary
 from cql.inside import stepped
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
@@ -199,7 +199,7 @@ class Execution:
             int(self._settings["max_state"]),
             lambda: self.control.must_stop,
         )
-        text = text_columns.analyse(self._roots)
+        text = encoding.analyse(self._roots)
         found = self._open_sources(text.encoded)
         self.graph = graph = self._build([f.nulls for f in self.feeds])
         self.users = graph.users()

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.key_packing import KeyPart, spread_keys
-from cql.executor.dictionary import Dictionary
 from cql.executor.morsel.arrow_columns import Array
 from cql.executor.morsel.ingest import Feed, told_at
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
 from cql.planner.placement.partitioning import origins
 from cql.types import DataType, Kind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cql.executor.dictionary import Dictionary
 from cql.executor.morsel.morsel import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
+from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.physical import ValuesExec
 

@@ -16,7 +16,7 @@ from cql.executor.morsel.morsel import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Uni
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.times import Times
-from cql.executor.user_errors import TIME_LIMIT
+from cql.executor.udf.errors import TIME_LIMIT
 from cql.watch import TimeLimitError
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cql.apart import load_module
-from cql.executor import arrays
-from cql.executor.dictionary import ARRAYS, RESULTS, Dictionary
+from cql.executor.strings import arrays
+from cql.executor.strings.dictionary import ARRAYS, RESULTS, Dictionary
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall
 from cql.types import DataType, Kind

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cql.apart import load_module
-from cql.executor import arrays
 from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.codegen.key_packing import WORD, key_expression
-from cql.executor.dictionary import ARRAYS
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.morsel.morsel import NEVER
@@ -30,6 +28,8 @@ from cql.executor.operators.aggregates.holistic import (
     stored,
 )
 from cql.executor.operators.aggregates.value_log import Log
+from cql.executor.strings import arrays
+from cql.executor.strings.dictionary import ARRAYS
 from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:

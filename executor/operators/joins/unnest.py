@@ -1,5 +1,5 @@
 """UNNEST as a running operator: the elements of a row's array. The kernel reads numbers where they
-lie in the dictionary (``executor.arrays``); texts get codes first."""
+lie in the dictionary (``executor.strings.arrays``); texts get codes first."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cql.executor import arrays
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
-from cql.executor.dictionary import RESULTS
 from cql.executor.kernels.lib.views import PACKED
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import PHASE, ROWS, Unit, data_word, mask_word
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
+from cql.executor.strings import arrays
+from cql.executor.strings.dictionary import RESULTS
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import UnnestExec
 from cql.types import DataType

@@ -36,7 +36,7 @@ from cql.executor.operators.relations.row_batch import joined, map_texts, nbytes
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.executor.user_errors import explained, function_codes
+from cql.executor.udf.errors import explained, function_codes
 from cql.model import Schema
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python

@@ -32,8 +32,6 @@ from cql.executor.codegen.kernel_builder import (
     NEED_WINDOWS,
 )
 from cql.executor.codegen.kernel_cache import Kernel
-from cql.executor.dictionary import Dictionary
-from cql.executor.host import DictionaryTables, compute_host_column
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.morsel import (
@@ -51,7 +49,9 @@ from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
 from cql.executor.operators.windows.choose import write_stage
 from cql.executor.protocols import BLOCK_ROWS
-from cql.executor.user_errors import explained, function_codes, raise_interrupt
+from cql.executor.strings.dictionary import Dictionary
+from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
+from cql.executor.udf.errors import explained, function_codes, raise_interrupt
 from cql.model import Schema
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import SortKey
@@ -60,7 +60,7 @@ from cql.zones import days_of
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from cql.executor.user_code import UserCode
+    from cql.executor.udf.compile import UserCode
 
 State = dict[str, npt.NDArray[Any]]
 #: Codes of the query's dictionary, -1 for none.

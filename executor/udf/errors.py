@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from cql.apart import load_module
 from cql.executor.codegen.expressions.scope import Again, Called, ErrorSite
-from cql.executor.dictionary import Dictionary
-from cql.executor.host import NULL, text_of
 from cql.executor.morsel.morsel import Words
+from cql.executor.strings.dictionary import Dictionary
+from cql.executor.strings.host_functions import NULL, text_of
 from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.nodes.expr import Value
 from cql.watch import TimeLimitError
 
 if TYPE_CHECKING:
-    from cql.executor.user_code import UserCode
+    from cql.executor.udf.compile import UserCode
 
 
 #: The kind of a site at which a function ran for too long.
@@ -26,7 +26,7 @@ TIME_LIMIT = "time limit"
 
 def function_codes(functions: Sequence[Called]) -> list[UserCode]:
     """Their codes. (numba's typing is loaded only by queries that call functions of users.)"""
-    code_of = load_module("cql.executor.user_code").code_of
+    code_of = load_module("cql.executor.udf.compile").code_of
     return [code_of(function) for function in functions]
 
 
@@ -61,7 +61,7 @@ def _computed_again(
     site: ErrorSite, again: Again, words: Words, dictionary: Dictionary
 ) -> ErrorSite:
     """What the evaluation says of the arguments that the kernel left behind."""
-    from cql.executor.user_code import from_word
+    from cql.executor.udf.compile import from_word
 
     n = len(again.types)
     flags = words[again.first + n : again.first + 2 * n] if again.masked else [1] * n

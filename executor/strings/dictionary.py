@@ -5,7 +5,7 @@ Codes are dense, in order of first sight, and never seen outside; they are never
 byte string, be it text or binary.
 
 Strings are only added. Over an endless stream most of them die: ``compact`` keeps those that some
-state still refers to and renumbers them (``executor.compaction``).
+state still refers to and renumbers them (``executor.strings.compaction``).
 
 Threads may add at once, and read meanwhile: an array that becomes too small is replaced by one with
 the same content, and who still has the old one reads the same. Only ``compact`` needs all others to
@@ -57,7 +57,8 @@ class Dictionary:
         self._outgrown: list[npt.NDArray[np.int64]] = []  # a kernel may still be reading these
         self.starts = np.zeros(_CODES + 1, np.int64)
         self.arena = np.zeros(_ARENA, np.uint8)
-        #: How many tables (``executor.host``) lie between a text that came with a row and this one.
+        #: How many tables (``executor.strings.host_functions``) lie between a text that came with a
+        #: row and this one.
         self.depths = np.zeros(_CODES, np.uint8)
         self.used = 1  # code 0 stands for NULL, whose value nobody looks at
         self.kept = 0  # content after the last compaction

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
-from cql.executor.dictionary import FURTHEST, Codes, Dictionary
 from cql.executor.morsel.morsel import stored_dtype
+from cql.executor.strings.dictionary import FURTHEST, Codes, Dictionary
 from cql.planner.interpret.interpreter import EvaluationError as HostError
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Value

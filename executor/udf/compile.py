@@ -34,11 +34,11 @@ from numba.extending import intrinsic
 
 from cql.apart import apart
 from cql.deep import deep_stack
-from cql.executor import user_arithmetic, user_rounds
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.expressions.udf import flat
 from cql.executor.kernels.lib.memory import bits_of_f64, words
 from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
+from cql.executor.udf import arithmetic, loop_limit
 from cql.foreign import error_text
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.functions.user_functions import UserFunction
@@ -443,7 +443,7 @@ def _limit_rounds(function: Any, limit: Limit) -> None:
         scope.localvars.define(name, ir.Var(scope, name, loc))
     for header in headers:
         blocks[header].body[:0] = [
-            ir.Assign(ir.Global("round_of_a_loop", user_rounds.counter(limit), loc), step, loc),
+            ir.Assign(ir.Global("round_of_a_loop", loop_limit.counter(limit), loc), step, loc),
             ir.Assign(ir.Expr.call(step, (rounds,), (), loc), rounds, loc),
         ]
     first.body.insert(0, ir.Assign(ir.Const(0, loc), rounds, loc))
@@ -486,7 +486,7 @@ class _Rewriter:
         name, loc = statement.target.name, statement.value.loc
         self._constant(value)
         self.found[name] = value
-        checked = user_arithmetic.FUNCTIONS.get(id(value))
+        checked = arithmetic.FUNCTIONS.get(id(value))
         if checked is not None:
             statement.value = ir.Global(getattr(value, "__name__", "f"), checked, loc)
             return
@@ -512,13 +512,13 @@ class _Rewriter:
     def _operator(
         self, statement: Any, operator: Any, args: tuple[Any, ...], before: list[Any]
     ) -> None:
-        function = user_arithmetic.OPERATORS.get(operator)
+        function = arithmetic.OPERATORS.get(operator)
         if function is None:
             return
-        if function is user_arithmetic.checked_pow:
+        if function is arithmetic.checked_pow:
             power = self.found.get(args[1].name)
             if isinstance(power, int) and power >= 0:
-                function = user_arithmetic.checked_power
+                function = arithmetic.checked_power
         scope, loc = statement.target.scope, statement.loc
         self.count += 1
         called = ir.Var(scope, f"$checked_{self.count}", loc)
