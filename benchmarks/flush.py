@@ -22,7 +22,7 @@ import numpy as np
 import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import Answer, Column, checksum
-from cql.executor.build import build
+from cql.executor.graph.build import build
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import PUNCTUATIONS, ROWS, SERIAL, Unit, data_word
 from cql.executor.operators.stage.operator import Workspace

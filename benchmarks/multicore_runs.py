@@ -19,7 +19,7 @@ from numba import njit
 
 import cql
 from benchmarks.multicore_model import FIRST, LAST, PARTITIONED, Machine, Section
-from cql.executor.graph import SINK
+from cql.executor.graph.graph import SINK
 from cql.executor.kernels.lib import condition
 from cql.executor.kernels.lib.atomics import fetch_add
 from cql.executor.kernels.lib.clock import nanoseconds

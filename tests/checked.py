@@ -15,7 +15,7 @@ from numba import njit
 from operator_tools import column_data, column_mask, records
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.graph import Graph
+from cql.executor.graph.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.morsel.morsel import (

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from cql import connect
 from cql.dialect import parse_one
-from cql.executor.build import build
-from cql.executor.graph import Graph
+from cql.executor.graph.build import build
+from cql.executor.graph.graph import Graph
 from cql.executor.kernels.ingest.cutter import cut
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed

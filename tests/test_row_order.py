@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.executor.graph import Graph
+from cql.executor.graph.graph import Graph
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.run.execution import Execution
 

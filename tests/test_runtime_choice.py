@@ -12,7 +12,7 @@ import pytest
 from test_runtimes import stream
 
 from cql import recipes
-from cql.executor.build import build
+from cql.executor.graph.build import build
 from cql.executor.operators.stage.operator import PythonOperator, StageOperator, Workspace
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, RuntimeChoice

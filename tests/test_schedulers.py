@@ -15,7 +15,7 @@ from operator_tools import column_data, runtime_of, workspace_of
 from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
 import cql
-from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
 from cql.executor.morsel.morsel import DONE, HEADER, OUT, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit

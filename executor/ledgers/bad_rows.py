@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from cql.errors import CatalogError, RunError
-from cql.executor.graph import SINK, Graph
+from cql.executor.graph.graph import SINK, Graph
 from cql.executor.ledgers import metrics
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import PHASE, SEQUENCE, SERIAL

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from cql.executor.graph import Graph
+from cql.executor.graph.graph import Graph
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.joins.oop_join import OopJoinOperator

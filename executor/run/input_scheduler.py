@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from cql.executor.graph import Edge
+from cql.executor.graph.graph import Edge
 from cql.executor.kernels.ingest import cutter, input_scheduler
 from cql.executor.morsel.ingest import Feed, Loaded
 from cql.executor.morsel.morsel import INFINITY, Unit, Words

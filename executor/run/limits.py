@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from cql.errors import CqlError
-from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.ingest import cutter
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed, Loaded

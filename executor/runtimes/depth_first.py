@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cql.apart import load_module
-from cql.executor.graph import Edge, Graph
+from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
 from cql.executor.morsel.morsel import INFINITY, ROWS, Unit, Words, value_bytes
 from cql.executor.morsel.morsel_size import fills

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import ClassVar, Protocol
 
-from cql.executor.graph import Edge, Graph
+from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers

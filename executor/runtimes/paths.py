@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS
 from cql.executor.kernels.ordered.tables import MOST_SECTIONS
 from cql.executor.operators.flow.limit import LimitOperator

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.graph import Edge
+from cql.executor.graph.graph import Edge
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
 from cql.executor.operators.stage.operator import Operator

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.morsel.morsel import INFINITY, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import BUFFERS

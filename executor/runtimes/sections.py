@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.graph import SINK, Edge, Graph
+from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.morsel.egress import view_address

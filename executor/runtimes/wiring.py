@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cql.executor.graph import Graph
+from cql.executor.graph.graph import Graph
 from cql.executor.morsel.morsel import Words
 
 

@@ -1,6 +1,6 @@
 """The physical plan: operators by name, plain immutable data, with the reason for each choice.
 
-Nothing here runs: ``cql.executor.build`` turns nodes into running operators, and
+Nothing here runs: ``cql.executor.graph.build`` turns nodes into running operators, and
 ``cql.planner.explain`` prints them.
 """
 

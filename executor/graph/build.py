@@ -9,8 +9,8 @@ from typing import TypeAlias
 from cql.apart import load_module
 from cql.deep import deep_stack
 from cql.executor.codegen.expressions.emit import host_sites
-from cql.executor.graph import SINK, Edge, Graph
-from cql.executor.graph_partitions import Partitions
+from cql.executor.graph.graph import SINK, Edge, Graph
+from cql.executor.graph.partition import Partitions
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
