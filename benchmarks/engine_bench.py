@@ -19,8 +19,9 @@ import pyarrow as pa
 from benchmarks.harness import Benchmark, Contender, Ratio
 from benchmarks.workloads import Answer, checksum, sums
 from cql.executor.graph.graph import SINK, Edge, Graph
+from cql.executor.kernels.morsel_layout import ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import ROWS, SERIAL, Unit, data_word
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec
 from cql.executor.run.execution import Execution

@@ -23,8 +23,9 @@ import cql
 from benchmarks.figure import Check, Figure
 from benchmarks.workloads import Answer, Column, checksum
 from cql.executor.graph.build import build
+from cql.executor.kernels.morsel_layout import PUNCTUATIONS, ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import PUNCTUATIONS, ROWS, SERIAL, Unit, data_word
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure

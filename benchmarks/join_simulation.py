@@ -21,7 +21,8 @@ import cql
 from benchmarks.workloads import Column
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.memory import call_operator, words
-from cql.executor.morsel.morsel import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, Unit, data_word
+from cql.executor.kernels.morsel_layout import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, data_word
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.strings.dictionary import Dictionary

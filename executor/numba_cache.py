@@ -27,8 +27,6 @@ from cql.compiling import WATCH
 
 _MARK = "_cql_tolerant"
 KERNELS = "cql.executor.kernels"
-#: The file from which kernels import constants.
-CONSTANTS = "unit.py"
 
 
 def make_tolerant() -> None:
@@ -46,9 +44,8 @@ def make_tolerant() -> None:
 
 @cache
 def kernels_digest() -> str:
-    """Hash of every kernel file, and of those whose constants are compiled into kernels."""
-    here = Path(__file__).parent
-    files = [*sorted((here / "kernels").rglob("*.py")), *here.rglob(CONSTANTS)]
+    """Hash of every kernel file: they import constants and functions from each other alone."""
+    files = sorted((Path(__file__).parent / "kernels").rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

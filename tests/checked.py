@@ -17,8 +17,7 @@ from operator_tools import column_data, column_mask, records
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
-from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DETAIL_ROW,
     DONE,
@@ -35,8 +34,9 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
 )
+from cql.executor.kernels.windows.region_table import find_slot
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.operators.windows.buffered import BUFFER
 from cql.executor.operators.windows.sessions import SessionOperator

@@ -20,9 +20,7 @@ from cql.dialect import parse_one
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Graph
 from cql.executor.kernels.ingest.cutter import cut
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.ingest import Feed
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     PUNCTUATION_ADDRESS,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
@@ -32,10 +30,12 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
     data_word,
     mask_word,
 )
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.ingest import Feed
+from cql.executor.morsel.morsel import Unit
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import StageOperator, Workspace

@@ -17,8 +17,7 @@ from test_groupwise import WINDOW, results, table
 
 from cql.errors import PlanError
 from cql.executor.kernels.lib.memory import call_address
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DONE,
     END_OF_INPUT,
     GROUP,
@@ -33,8 +32,9 @@ from cql.executor.morsel.morsel import (
     ROWS,
     STRAGGLER_ADDRESS,
     STRAGGLERS,
-    Unit,
 )
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.union import UnionOperator
 from cql.model import Field, Schema
 from cql.query import Query

@@ -15,6 +15,7 @@ from ordered_tables import Tables
 from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, pause
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring, poll
+from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, PARENT, SERIAL
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.handover import (
     lock,
@@ -29,7 +30,6 @@ from cql.executor.kernels.ordered.handover import (
 )
 from cql.executor.kernels.ordered.tables import NEXT, PORT_WORDS, QUEUE_MASK, TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.morsel.morsel import FOLLOWING, HEADER, PARENT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 

@@ -22,8 +22,8 @@ from test_ordered import JOINED, left_over
 from test_runtimes import QUERIES, stream
 
 from cql.errors import CatalogError, RunError, SettingError
+from cql.executor.kernels.morsel_layout import SERIAL
 from cql.executor.kernels.ordered import tables
-from cql.executor.morsel.morsel import SERIAL
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution

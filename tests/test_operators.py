@@ -27,8 +27,7 @@ from operator_tools import (
     workspace_of,
 )
 
-from cql.executor.morsel.ingest import to_storage
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DONE,
     PUNCTUATIONS,
@@ -37,8 +36,9 @@ from cql.executor.morsel.morsel import (
     SERIAL,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
 )
+from cql.executor.morsel.ingest import to_storage
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations import row_batch
 from cql.executor.operators.stage.operator import PythonOperator
 from cql.model import Field, Schema

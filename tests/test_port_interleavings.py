@@ -15,6 +15,7 @@ from ordered_tables import Tables
 
 from cql.executor.kernels.lib.atomics import pause
 from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.admission import admit
 from cql.executor.kernels.ordered.handover import (
@@ -27,7 +28,6 @@ from cql.executor.kernels.ordered.handover import (
 from cql.executor.kernels.ordered.reorder import send
 from cql.executor.kernels.ordered.tables import TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.morsel.morsel import FOLLOWING, HEADER, PARENT, PORT, SERIAL
 
 MODES = pytest.mark.parametrize("mode", ["races", "x86"])
 

@@ -15,12 +15,12 @@ from ordered_tables import Tables
 
 from cql.executor.kernels.lib.atomics import load_acquire, pause
 from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import FOLLOWING
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.handover import next_input
 from cql.executor.kernels.ordered.reorder import _leave, _send_ready, send, send_pending
 from cql.executor.kernels.ordered.tables import FLAG, NEXT, TICKET
 from cql.executor.kernels.ordered.worker import _take_input
-from cql.executor.morsel.morsel import FOLLOWING
 
 
 def sends(plan: int, section: int, lane: int, outputs: int) -> None:

@@ -18,7 +18,16 @@ import cql
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
-from cql.executor.morsel.morsel import DONE, HEADER, OUT, PUNCTUATIONS, ROWS, SEQUENCE, SERIAL, Unit
+from cql.executor.kernels.morsel_layout import (
+    DONE,
+    HEADER,
+    OUT,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+)
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime

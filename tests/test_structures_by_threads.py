@@ -23,8 +23,8 @@ from cql.executor.kernels.lib.atomics import (
 from cql.executor.kernels.lib.condition import BED, SLEEPERS, lie_down, make_bed, wake, wakes
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import offer, poll
+from cql.executor.kernels.morsel_layout import HEADER, HOME, PARENT, REFERENCES, WIDTH
 from cql.executor.kernels.ordered.handover import release, show
-from cql.executor.morsel.morsel import HEADER, HOME, PARENT, REFERENCES, WIDTH
 
 THREADS = 4
 

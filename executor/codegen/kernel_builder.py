@@ -17,7 +17,7 @@ from cql.executor.codegen.expressions.text import is_text_node
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.module import OPERATOR, Layout, Text, module_text
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import CAPACITY, HEADER, OUT, ROWS
+from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, OUT, ROWS
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
 from cql.types import DataType, Kind
 

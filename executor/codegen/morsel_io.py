@@ -6,7 +6,7 @@ from __future__ import annotations
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CHOSEN,
     DETAIL,
     DETAIL_ROW,

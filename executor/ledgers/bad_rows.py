@@ -10,9 +10,9 @@ from operator import itemgetter
 
 from cql.errors import CatalogError, RunError
 from cql.executor.graph.graph import SINK, Graph
+from cql.executor.kernels.morsel_layout import PHASE, SEQUENCE, SERIAL
 from cql.executor.ledgers import metrics
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import PHASE, SEQUENCE, SERIAL
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.joins.subquery_lookup import LookupOperator

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from cql.executor.morsel.morsel import PHASE, SUB
+from cql.executor.kernels.morsel_layout import PHASE, SUB
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.order.merge import MergeOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.ingest import cutter
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import INFINITY
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.run.timers import Clock
 from cql.executor.runtimes.protocol import Runtime

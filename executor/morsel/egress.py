@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.executor.kernels.morsel_layout import CAPACITY, ROWS, data_word, mask_word
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
-from cql.executor.morsel.morsel import CAPACITY, ROWS, Unit, data_word, mask_word, stored_dtype
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import Dictionary
 from cql.model import Field, Schema

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from cql.errors import CatalogError, CqlError
 from cql.executor.kernels.ingest import cutter as cut
-from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     END_OF_INPUT,
     INFINITY,
@@ -27,9 +26,9 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
-    Words,
 )
+from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.morsel.source_punctuation import (
     Numbers,

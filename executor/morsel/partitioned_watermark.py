@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.ingest.value_numbers import enter, number
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.arrow_columns import address_of
-from cql.executor.morsel.morsel import NEVER, Words
+from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
 from cql.model import Field
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 from cql.errors import CatalogError
 from cql.executor.kernels.ingest.cutter import FLOOR, MARK
 from cql.executor.kernels.ingest.source_punctuation import compact, promises
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.arrow_columns import Array, address_of, unpack_bits, unpack_mask
 from cql.executor.morsel.buffers import POOL
-from cql.executor.morsel.morsel import INFINITY, Words
+from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
 from cql.executor.protocols import BLOCK_ROWS, Block
 from cql.planner.nodes.physical import SourceExec

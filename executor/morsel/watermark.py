@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cql.executor.kernels.ingest import cutter
-from cql.executor.morsel.morsel import INFINITY, NEVER, Words
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER
+from cql.executor.morsel.morsel import Words
 from cql.model import Field
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.physical import SourceExec

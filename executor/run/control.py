@@ -8,7 +8,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from cql.errors import RunError
-from cql.executor.morsel.morsel import INFINITY
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.run.worker_scaling import Scaling, cores
 from cql.executor.runtimes.protocol import Runtime

@@ -18,11 +18,12 @@ from cql.executor.compiler_process import StoppedError
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.ingest import cutter
+from cql.executor.kernels.morsel_layout import INFINITY, ROWS, SERIAL
 from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.ledgers.response_times import Responses
 from cql.executor.morsel.egress import Egress
 from cql.executor.morsel.ingest import Feed, told_at
-from cql.executor.morsel.morsel import INFINITY, ROWS, SERIAL, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.flow.late_output import LateRowsOperator

@@ -14,8 +14,9 @@ import numpy as np
 
 from cql.executor.graph.graph import Edge
 from cql.executor.kernels.ingest import cutter, input_scheduler
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import INFINITY, Unit, Words
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.stage.operator import CodeColumn
 
 #: Rows of a short turn.

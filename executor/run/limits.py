@@ -12,9 +12,7 @@ import numpy as np
 from cql.errors import CqlError
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.ingest import cutter
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CHOSEN,
     DETAIL_ROW,
     HEADER,
@@ -29,12 +27,12 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
-    Words,
     data_word,
     mask_word,
-    stored_dtype,
 )
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.ingest import Feed, Loaded
+from cql.executor.morsel.morsel import Unit, Words, stored_dtype
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.ledgers import late_rows
 from cql.executor.ledgers import metrics as ledger
 from cql.executor.morsel.ingest import Feed
-from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.flow.replicas import first_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import Operator, StageOperator

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cql.executor.kernels.morsel_layout import IDLE, NEVER, PUNCTUATIONS
 from cql.executor.morsel.ingest import Feed
-from cql.executor.morsel.morsel import IDLE, NEVER, PUNCTUATIONS, Unit
+from cql.executor.morsel.morsel import Unit
 
 Clock = Callable[[], float]
 #: IDLE AFTER, where it is not declared, in seconds.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cql.executor.morsel.morsel import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE, Unit
+from cql.executor.kernels.morsel_layout import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE
+from cql.executor.morsel.morsel import Unit
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.physical import ValuesExec

@@ -12,7 +12,8 @@ import numpy as np
 from cql.apart import load_module
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
-from cql.executor.morsel.morsel import INFINITY, ROWS, Unit, Words, value_bytes
+from cql.executor.kernels.morsel_layout import INFINITY, ROWS
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.morsel.morsel_size import fills
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work

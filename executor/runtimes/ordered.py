@@ -14,9 +14,10 @@ from typing import ClassVar, Protocol
 
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
+from cql.executor.kernels.morsel_layout import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
-from cql.executor.morsel.morsel import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.crew import Crew

@@ -11,8 +11,9 @@ import numpy as np
 
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Edge
+from cql.executor.kernels.morsel_layout import CHOSEN, DETAIL_ROW, INFINITY, SERIAL
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import CHOSEN, DETAIL_ROW, INFINITY, SERIAL, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.times import Times

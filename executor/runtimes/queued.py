@@ -8,7 +8,8 @@ import numpy as np
 
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
-from cql.executor.morsel.morsel import INFINITY, PUNCTUATIONS, ROWS, Unit, Words, value_bytes
+from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import BUFFERS
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work

@@ -10,18 +10,10 @@ import numpy.typing as npt
 
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
+from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, HOME, OWN_LATE, STRAGGLER_ADDRESS
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import (
-    CAPACITY,
-    HEADER,
-    HOME,
-    OWN_LATE,
-    STRAGGLER_ADDRESS,
-    Unit,
-    Words,
-    value_bytes,
-)
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.flow.hash_split import LISTS
 from cql.executor.operators.flow.replicas import (
     Instances,

@@ -24,7 +24,7 @@ from cql.executor.kernels.ingest.input_scheduler import OPERATOR, UNIT, record, 
 from cql.executor.kernels.ingest.input_scheduler import PORT as TO_PORT
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at
 from cql.executor.kernels.lib.memory import call_operator, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DONE,

@@ -8,7 +8,7 @@ from typing import Any
 from numba import njit
 
 from cql.executor.kernels.lib.memory import copy_bytes, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     EPOCH,
     GROUP,
     HEADER,

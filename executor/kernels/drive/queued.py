@@ -19,7 +19,7 @@ from numba import njit
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at, nanoseconds
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     EPOCH,
     ERROR,
     HEADER,

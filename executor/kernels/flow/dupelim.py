@@ -26,8 +26,7 @@ from cql.executor.kernels.lib.memory import (
     key_bits,
     words,
 )
-from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DETAIL,
@@ -52,6 +51,7 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_WORDS,
     STRAGGLERS,
 )
+from cql.executor.kernels.order.sort_keys import DOUBLE, FLOAT, move_values
 
 # What the operator asks for (DETAIL of NEED).
 NEED_ROOM = 0  # room for DETAIL_ROW more keys

@@ -13,7 +13,7 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.drive.passing import pass_rows, send
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DONE,
     END_OF_INPUT,
     HEADER,

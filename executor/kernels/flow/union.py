@@ -17,7 +17,7 @@ from cql.executor.kernels.drive.passing import pass_rows, send
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.ingest.value_numbers import value_at
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     DETAIL,
     DETAIL_ROW,

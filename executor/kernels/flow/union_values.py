@@ -16,7 +16,7 @@ from numba import int64, njit
 from cql.executor.kernels.ingest.cutter import MOST_TOLD
 from cql.executor.kernels.ingest.value_numbers import enter, place_of
 from cql.executor.kernels.lib.memory import as_i32, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     GROUP,
     INFINITY,
     NEVER,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import njit
 
 from cql.executor.kernels.lib.memory import words
-from cql.executor.morsel.morsel import INFINITY, NEVER
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 
 HIGHEST = 0
 WAITING = 1

@@ -25,7 +25,7 @@ from cql.executor.kernels.ingest.advance import (
 )
 from cql.executor.kernels.ingest.cutter import BUCKETS, bucket_of
 from cql.executor.kernels.lib.memory import as_u8, integer_at, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DONE,
     END_OF_INPUT,
     HEADER,

@@ -23,7 +23,7 @@ from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.ingest.advance import GOES_ON, WAITS, advance, begin, within
 from cql.executor.kernels.lib.intrinsics import leading_zeros
 from cql.executor.kernels.lib.memory import as_i32, as_u8, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     GROUP,
     HEADER,
     INFINITY,

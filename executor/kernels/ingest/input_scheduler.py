@@ -39,7 +39,7 @@ from cql.executor.kernels.ingest.cutter import (
     watermark,
 )
 from cql.executor.kernels.lib.memory import as_u8, words
-from cql.executor.morsel.morsel import INFINITY, NEVER
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 
 CURRENT = 0  # the input whose turn it is, or was; -1: none so far
 INPUTS = 1

@@ -21,7 +21,7 @@ from cql.executor.kernels.ingest.cutter import (
 )
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i8, as_i16, as_i32, as_u8, words
-from cql.executor.morsel.morsel import NEVER
+from cql.executor.kernels.morsel_layout import NEVER
 
 
 @njit(inline="always")

@@ -14,7 +14,7 @@ from numba import njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import bits_of_f64, f64_of_bits, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
     DONE,

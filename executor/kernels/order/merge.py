@@ -21,29 +21,7 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
-from cql.executor.kernels.order.row_slab import (
-    HELD,
-    NEXT,
-    OWN,
-    PICKED,
-    PLACES,
-    SLOTS,
-    compare_slots,
-    give_rows,
-    store_rows,
-    unranked,
-)
-from cql.executor.kernels.order.sort_keys import (
-    COLUMNS,
-    DATA,
-    KEYS,
-    MASK,
-    column_at,
-    move_values,
-    size_of,
-    whole,
-)
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DETAIL,
@@ -71,6 +49,28 @@ from cql.executor.morsel.morsel import (
     STRAGGLER_WORDS,
     STRAGGLERS,
     SUB,
+)
+from cql.executor.kernels.order.row_slab import (
+    HELD,
+    NEXT,
+    OWN,
+    PICKED,
+    PLACES,
+    SLOTS,
+    compare_slots,
+    give_rows,
+    store_rows,
+    unranked,
+)
+from cql.executor.kernels.order.sort_keys import (
+    COLUMNS,
+    DATA,
+    KEYS,
+    MASK,
+    column_at,
+    move_values,
+    size_of,
+    whole,
 )
 
 # What the operator asks for (DETAIL of NEED).

@@ -10,6 +10,7 @@ from typing import Any
 from numba import njit
 
 from cql.executor.kernels.lib.memory import as_i32, as_u8
+from cql.executor.kernels.morsel_layout import HEADER, ROWS
 from cql.executor.kernels.order.sort_keys import (
     AT,
     BEHIND,
@@ -28,7 +29,6 @@ from cql.executor.kernels.order.sort_keys import (
     move_values,
     size_of,
 )
-from cql.executor.morsel.morsel import HEADER, ROWS
 
 SLOTS = BEHIND  # capacity of the slab
 FREE = BEHIND + 1  # first free slot; the next one is in NEXT

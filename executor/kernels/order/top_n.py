@@ -11,6 +11,7 @@ from typing import Any
 from numba import cfunc, njit
 
 from cql.executor.kernels.lib.memory import as_i32, as_u8, words
+from cql.executor.kernels.morsel_layout import CURSOR, HEADER, ROWS
 from cql.executor.kernels.order.sort_keys import (
     BEHIND,
     COLUMNS,
@@ -26,7 +27,6 @@ from cql.executor.kernels.order.sort_keys import (
     size_of,
     whole,
 )
-from cql.executor.morsel.morsel import CURSOR, HEADER, ROWS
 
 # Descriptor: behind those of the order. The words of a column say whether it has a mask.
 MOST = BEHIND  # rows that are left: one at the least

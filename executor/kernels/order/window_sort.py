@@ -15,6 +15,29 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
+from cql.executor.kernels.morsel_layout import (
+    CAPACITY,
+    CURSOR,
+    DETAIL,
+    DETAIL_ROW,
+    DONE,
+    END_OF_INPUT,
+    EPOCH,
+    HEADER,
+    IDLE,
+    INFINITY,
+    NEED,
+    OUT,
+    OUTPUT_FULL,
+    PHASE,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    SUB,
+)
 from cql.executor.kernels.order.row_slab import (
     HELD,
     NEXT,
@@ -40,29 +63,6 @@ from cql.executor.kernels.order.sort_keys import (
     key_word,
     size_of,
     whole,
-)
-from cql.executor.morsel.morsel import (
-    CAPACITY,
-    CURSOR,
-    DETAIL,
-    DETAIL_ROW,
-    DONE,
-    END_OF_INPUT,
-    EPOCH,
-    HEADER,
-    IDLE,
-    INFINITY,
-    NEED,
-    OUT,
-    OUTPUT_FULL,
-    PHASE,
-    PUNCTUATION_ADDRESS,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
-    SUB,
 )
 
 # What the operator asks for (DETAIL of NEED).

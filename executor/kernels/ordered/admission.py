@@ -30,6 +30,21 @@ from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_rele
 from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import held, poll_held
+from cql.executor.kernels.morsel_layout import (
+    BASE,
+    FEED,
+    OWN_LATE,
+    PARENT,
+    PORT,
+    PUNCTUATIONS,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    WAY,
+)
+from cql.executor.kernels.morsel_layout import HEADER as UNIT_HEADER
 from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS, push, show, waiting
 from cql.executor.kernels.ordered.schedulers import NONE
 from cql.executor.kernels.ordered.tables import (
@@ -89,21 +104,6 @@ from cql.executor.kernels.ordered.worker import (
     rest,
     work_once,
 )
-from cql.executor.morsel.morsel import (
-    BASE,
-    FEED,
-    OWN_LATE,
-    PARENT,
-    PORT,
-    PUNCTUATIONS,
-    ROWS,
-    SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
-    WAY,
-)
-from cql.executor.morsel.morsel import HEADER as UNIT_HEADER
 
 #: Units between two looks at how large they should be.
 _SIZED = 16

@@ -24,6 +24,31 @@ from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import CHAIN, CHANGING, RING, held, offer, poll, poll_held
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
+from cql.executor.kernels.morsel_layout import (
+    BASE,
+    CAPACITY,
+    CHOSEN,
+    CURSOR,
+    EPOCH,
+    FEED,
+    FOLLOWING,
+    HEADER,
+    HOME,
+    OPERATOR,
+    PARENT,
+    PORT,
+    PUNCTUATION_ADDRESS,
+    PUNCTUATION_WORDS,
+    PUNCTUATIONS,
+    REFERENCES,
+    ROWS,
+    SEQUENCE,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLERS,
+    WAY,
+    WIDTH,
+)
 from cql.executor.kernels.ordered.tables import (
     ADDS_WAY,
     BY_BLOCK,
@@ -65,31 +90,6 @@ from cql.executor.kernels.ordered.tables import (
     lane_at,
     port_at,
     section_at,
-)
-from cql.executor.morsel.morsel import (
-    BASE,
-    CAPACITY,
-    CHOSEN,
-    CURSOR,
-    EPOCH,
-    FEED,
-    FOLLOWING,
-    HEADER,
-    HOME,
-    OPERATOR,
-    PARENT,
-    PORT,
-    PUNCTUATION_ADDRESS,
-    PUNCTUATION_WORDS,
-    PUNCTUATIONS,
-    REFERENCES,
-    ROWS,
-    SEQUENCE,
-    SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLERS,
-    WAY,
-    WIDTH,
 )
 
 #: Of a turn's word: a place and a port.

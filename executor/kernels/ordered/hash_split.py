@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import int64, njit, uint64
 
 from cql.executor.kernels.lib.memory import as_i16, as_i32, words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     HEADER,
     ROWS,
     STRAGGLER_ADDRESS,

@@ -22,6 +22,7 @@ from cql.executor.kernels.lib.atomics import (
 )
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
+from cql.executor.kernels.morsel_layout import FOLLOWING, HEADER, ROWS, SEQUENCE
 from cql.executor.kernels.ordered.handover import WAY_BITS, lock, push_downstream
 from cql.executor.kernels.ordered.markers import leaves
 from cql.executor.kernels.ordered.tables import (
@@ -41,7 +42,6 @@ from cql.executor.kernels.ordered.tables import (
     SLOTS,
     TIMED,
 )
-from cql.executor.morsel.morsel import FOLLOWING, HEADER, ROWS, SEQUENCE
 
 SLOT = 4
 FIRST, OF_UNIT, CAME = 1, 2, 3  # behind the stamp

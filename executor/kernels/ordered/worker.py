@@ -27,6 +27,29 @@ from cql.executor.kernels.lib.condition import SLEEPERS, lie_down, wake, wakes
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.lib.mpmc_queue import MASK as RING_MASK
 from cql.executor.kernels.lib.mpmc_queue import held
+from cql.executor.kernels.morsel_layout import (
+    BASE,
+    CURSOR,
+    DONE,
+    ERROR,
+    FEED,
+    FOLLOWING,
+    HEADER,
+    NEED,
+    OPERATOR,
+    OUT,
+    OWN_LATE,
+    PARENT,
+    PORT,
+    PUNCTUATIONS,
+    REFERENCES,
+    ROWS,
+    SERIAL,
+    STRAGGLER_ADDRESS,
+    STRAGGLER_WORDS,
+    STRAGGLERS,
+    WAY,
+)
 from cql.executor.kernels.ordered.handover import (
     WAY_BITS,
     next_input,
@@ -159,29 +182,6 @@ from cql.executor.kernels.ordered.tables import (
     worker_at,
 )
 from cql.executor.kernels.ordered.tables import FAILED as FAILED_AT
-from cql.executor.morsel.morsel import (
-    BASE,
-    CURSOR,
-    DONE,
-    ERROR,
-    FEED,
-    FOLLOWING,
-    HEADER,
-    NEED,
-    OPERATOR,
-    OUT,
-    OWN_LATE,
-    PARENT,
-    PORT,
-    PUNCTUATIONS,
-    REFERENCES,
-    ROWS,
-    SERIAL,
-    STRAGGLER_ADDRESS,
-    STRAGGLER_WORDS,
-    STRAGGLERS,
-    WAY,
-)
 
 # Events: what a worker needs of Python.
 SLICE_OVER = 0  # nothing: it asks for a section again

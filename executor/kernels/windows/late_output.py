@@ -9,7 +9,7 @@ from numba import cfunc
 
 from cql.executor.kernels.drive.passing import pass_rows
 from cql.executor.kernels.lib.memory import words
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DONE,
     HEADER,

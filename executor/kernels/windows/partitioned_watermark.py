@@ -25,6 +25,7 @@ from numba import cfunc, njit
 
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.windows.region_table import (
     BASES,
     BLOCK,
@@ -54,7 +55,6 @@ from cql.executor.kernels.windows.region_table import (
     tag_of,
     take_region,
 )
-from cql.executor.morsel.morsel import INFINITY
 
 #: What is asked for: a value, whether it is NULL, the first and the last window; and the slot of
 #: the window at hand, -1 if there is none.

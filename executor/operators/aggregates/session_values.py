@@ -18,7 +18,7 @@ from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM, KernelT
 from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import NEVER
+from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import (
     Array,

@@ -10,8 +10,9 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import sort_keys
-from cql.executor.morsel.morsel import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.physical import DupelimExec

@@ -12,8 +12,7 @@ from cql.executor.codegen.expressions.text import host_sites
 from cql.executor.codegen.kernel_builder import KernelText, RowScope, passes
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.morsel_io import unit_columns
-from cql.executor.morsel.arrow_columns import Array
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     EPOCH,
     INFINITY,
     OUT,
@@ -23,10 +22,11 @@ from cql.executor.morsel.morsel import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    Unit,
     data_word,
     mask_word,
 )
+from cql.executor.morsel.arrow_columns import Array
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace

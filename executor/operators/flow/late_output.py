@@ -12,19 +12,17 @@ import pyarrow as pa
 
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.kernels.windows import late_output as kernel
-from cql.executor.morsel.egress import to_arrow, view_address
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     PHASE,
     STRAGGLER_ADDRESS,
     STRAGGLER_WORDS,
     STRAGGLERS,
-    Unit,
-    Words,
     data_word,
     mask_word,
-    stored_dtype,
 )
+from cql.executor.kernels.windows import late_output as kernel
+from cql.executor.morsel.egress import to_arrow, view_address
+from cql.executor.morsel.morsel import Unit, Words, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import LateRowsExec
 from cql.window import MAX_EVENT_TIME, Window, WindowKind

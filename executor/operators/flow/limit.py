@@ -9,7 +9,8 @@ import numpy as np
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
-from cql.executor.morsel.morsel import INFINITY, Unit, Words, value_bytes
+from cql.executor.kernels.morsel_layout import INFINITY
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec

@@ -11,15 +11,8 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
-from cql.executor.morsel.morsel import (
-    DETAIL_ROW,
-    NEVER,
-    STRAGGLER_WORDS,
-    Unit,
-    Words,
-    stored_dtype,
-    value_bytes,
-)
+from cql.executor.kernels.morsel_layout import DETAIL_ROW, NEVER, STRAGGLER_WORDS
+from cql.executor.morsel.morsel import Unit, Words, stored_dtype, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.model import Schema
 

@@ -13,15 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.kernels.joins.asof import nearest
-from cql.executor.morsel.morsel import (
-    END_OF_INPUT,
-    IDLE,
-    INFINITY,
-    NEVER,
-    PORT,
-    ROWS,
-    Unit,
-)
+from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.row_batch import (

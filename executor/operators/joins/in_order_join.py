@@ -11,7 +11,8 @@ import numpy.typing as npt
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
-from cql.executor.morsel.morsel import DETAIL, DETAIL_ROW, NEVER, Unit, stored_dtype
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.joins import in_order_join_kernel
 from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input

@@ -31,12 +31,7 @@ from cql.executor.codegen.key_packing import key_expression
 from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import (
-    CURSOR,
-    PHASE,
-    PORT,
-    STRAGGLERS,
-)
+from cql.executor.kernels.morsel_layout import CURSOR, PHASE, PORT, STRAGGLERS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input, JoinLayout
 from cql.executor.operators.joins.key_index import entered, look_up
 from cql.executor.operators.stage.row_sink import store_row

@@ -12,15 +12,14 @@ import numpy.typing as npt
 from cql.errors import RunError
 from cql.executor.codegen.key_packing import KeyPart
 from cql.executor.kernels.joins.oop_join import index_keys
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     PHASE,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    Unit,
-    Words,
 )
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take

@@ -11,7 +11,7 @@ from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.key_packing import KeyPart, key_expression, pack_keys
 from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import PHASE, PORT
+from cql.executor.kernels.morsel_layout import PHASE, PORT
 from cql.executor.operators.joins.key_index import look_up
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.planner.nodes.expr import Expr, columns_of

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
-from cql.executor.morsel.morsel import DETAIL, INFINITY, NEVER, Unit
+from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side

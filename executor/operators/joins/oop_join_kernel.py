@@ -37,7 +37,7 @@ from cql.executor.codegen.morsel_io import (
     unit_columns,
 )
 from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
     IDLE,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.kernels.relations import relation_join as kernel
-from cql.executor.morsel.morsel import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of

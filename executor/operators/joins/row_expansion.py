@@ -11,7 +11,7 @@ from cql.executor.codegen.expressions.emit import emit
 from cql.executor.codegen.expressions.scope import Code, zero
 from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
 from cql.executor.codegen.morsel_io import read_punctuation, send_punctuation, unit_columns
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
     IDLE,

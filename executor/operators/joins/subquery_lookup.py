@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     DETAIL,
     DETAIL_ROW,
     DONE,
@@ -30,11 +29,11 @@ from cql.executor.morsel.morsel import (
     SERIAL,
     STRAGGLER_ADDRESS,
     STRAGGLERS,
-    Unit,
     data_word,
     mask_word,
-    stored_dtype,
 )
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex

@@ -16,8 +16,9 @@ from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
 from cql.executor.kernels.lib.views import PACKED
+from cql.executor.kernels.morsel_layout import PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import PHASE, ROWS, Unit, data_word, mask_word
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace

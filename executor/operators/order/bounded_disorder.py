@@ -11,7 +11,8 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
-from cql.executor.morsel.morsel import INFINITY, NEVER, Unit, Words, value_bytes
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER
+from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import SlackExec
 

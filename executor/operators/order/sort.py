@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import window_sort as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN
-from cql.executor.morsel.morsel import DETAIL, DETAIL_ROW, INFINITY, NEVER, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.planner.lower.watermark import progressing

@@ -12,15 +12,8 @@ import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
-from cql.executor.morsel.morsel import (
-    DETAIL,
-    DETAIL_ROW,
-    ERROR,
-    INFINITY,
-    NEVER,
-    Unit,
-    stored_dtype,
-)
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,
     HeldValues,

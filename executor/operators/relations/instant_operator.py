@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     IDLE,
     INFINITY,
@@ -20,8 +20,8 @@ from cql.executor.morsel.morsel import (
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
-    Unit,
 )
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     append_part,

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
     DONE,
@@ -21,11 +20,11 @@ from cql.executor.morsel.morsel import (
     ROWS,
     SEQUENCE,
     SERIAL,
-    Unit,
     data_word,
     mask_word,
-    stored_dtype,
 )
+from cql.executor.morsel.egress import view_address
+from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 from cql.model import Schema
 

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cql.executor.codegen.expressions.emit import ErrorSite
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
 from cql.executor.kernels.relations import subquery_join as kernel
-from cql.executor.morsel.morsel import DETAIL, DETAIL_ROW, ERROR, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import joined, no_rows, take

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations.partitioned_rows import push_rows
-from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import (

@@ -32,18 +32,10 @@ from cql.executor.codegen.kernel_builder import (
     NEED_WINDOWS,
 )
 from cql.executor.codegen.kernel_cache import Kernel
+from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.buffers import POOL
-from cql.executor.morsel.morsel import (
-    DETAIL,
-    DETAIL_ROW,
-    NEVER,
-    PHASE,
-    ROWS,
-    Unit,
-    Words,
-    stored_dtype,
-)
+from cql.executor.morsel.morsel import Unit, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table

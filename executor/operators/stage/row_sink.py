@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cql.executor.codegen.kernel_builder import KernelText, RowScope
 from cql.executor.codegen.morsel_io import read_punctuation, unit_columns
 from cql.executor.kernels.lib.views import VIEWS
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
     GROUP,
@@ -31,8 +31,8 @@ from cql.executor.morsel.morsel import (
     WIDTH,
     data_word,
     mask_word,
-    value_bytes,
 )
+from cql.executor.morsel.morsel import value_bytes
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cql.executor.codegen.expressions.emit import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.codegen.kernel_builder import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.codegen.morsel_io import row_at
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     DETAIL,
     DETAIL_ROW,
@@ -30,8 +30,8 @@ from cql.executor.morsel.morsel import (
     STRAGGLERS,
     SUB,
     data_word,
-    value_bytes,
 )
+from cql.executor.morsel.morsel import value_bytes
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import (
     ORDER,

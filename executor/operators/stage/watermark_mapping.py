@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cql.executor.morsel.morsel import NUMBERS
+from cql.executor.kernels.morsel_layout import NUMBERS
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Column, Expr, substitute

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.windows.region_table import PLACES
-from cql.executor.morsel.morsel import INFINITY
 from cql.executor.operators.windows.buffered import BufferedTerminal
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.wid import AggregateTerminal

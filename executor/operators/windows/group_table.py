@@ -17,6 +17,7 @@ from cql.executor.codegen.kernel_builder import NEED_ROOM, NEED_WINDOWS, are_man
 from cql.executor.codegen.key_packing import WORD, KeyPart, key_expression, pack_keys
 from cql.executor.codegen.morsel_io import row_at
 from cql.executor.kernels.lib.views import FIELDS
+from cql.executor.kernels.morsel_layout import SEQUENCE
 from cql.executor.kernels.windows.region_table import (
     BLOCK,
     DIRECTORY,
@@ -25,7 +26,6 @@ from cql.executor.kernels.windows.region_table import (
     SMALLEST_CLASS,
     TABLE,
 )
-from cql.executor.morsel.morsel import SEQUENCE
 from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.executor.operators.aggregates.value_log import Log, append, holistic_code, logs_of

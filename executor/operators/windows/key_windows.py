@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY
 from cql.executor.kernels.windows import key_windows as kernel
-from cql.executor.morsel.morsel import END_OF_INPUT, IDLE, INFINITY, Unit
+from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import promises_of
 from cql.executor.operators.relations.row_batch import (

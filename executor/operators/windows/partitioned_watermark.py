@@ -11,15 +11,15 @@ import numpy as np
 from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM
 from cql.executor.codegen.key_packing import key_value
 from cql.executor.codegen.morsel_io import read_punctuation
-from cql.executor.kernels.windows import partitioned_watermark
-from cql.executor.kernels.windows.partitioned_watermark import ASKED
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     NEVER,
     PUNCTUATION_WORDS,
     PUNCTUATIONS,
     ROWS,
     SEQUENCE,
 )
+from cql.executor.kernels.windows import partitioned_watermark
+from cql.executor.kernels.windows.partitioned_watermark import ASKED
 from cql.executor.operators.aggregates.value_log import write
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import Table, columns_at

@@ -32,17 +32,9 @@ from cql.errors import NotSupportedError
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
 from cql.executor.codegen.key_packing import pack_keys
 from cql.executor.kernels.lib.views import FIELDS
+from cql.executor.kernels.morsel_layout import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE
 from cql.executor.kernels.windows import sessions
-from cql.executor.morsel.morsel import (
-    DETAIL,
-    END_OF_INPUT,
-    INFINITY,
-    NEVER,
-    ROWS,
-    SEQUENCE,
-    Unit,
-    Words,
-)
+from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.aggregates import session_values
 from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.session_values import SessionLogs

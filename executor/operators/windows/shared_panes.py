@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.codegen.expressions.emit import Code
-from cql.executor.morsel.morsel import INFINITY, NEVER
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.planner.nodes.physical import SharedPanesExec

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cql.executor.morsel.morsel import INFINITY, NEVER, ROWS, Words
+from cql.executor.kernels.morsel_layout import INFINITY, NEVER, ROWS
+from cql.executor.morsel.morsel import Words
 from cql.executor.operators.stage.operator import CodeColumn, StageOperator
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import AHEAD_ROWS

@@ -12,7 +12,7 @@ from cql.executor.codegen.expressions.emit import Code
 from cql.executor.codegen.kernel_builder import NEED_RESULTS
 from cql.executor.codegen.key_packing import key_value
 from cql.executor.codegen.morsel_io import read_punctuation
-from cql.executor.morsel.morsel import (
+from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
     IDLE,
