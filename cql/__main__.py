@@ -181,7 +181,7 @@ def warm() -> None:
     console = render.console_for(sys.stderr)
 
     def work() -> int:
-        from cql.executor.warm import warm as compile_all
+        from cql.executor.jit.warm_up import warm as compile_all
 
         compile_all(lambda message: console.print(message, style="dim"))
         return OK

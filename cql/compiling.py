@@ -1,7 +1,7 @@
 """Says that kernels are being compiled, where that takes time: once in a process.
 
 Whether a kernel has to be compiled is known where the cache on disk is asked for it
-(``cql.executor.numba_cache``); who is told is the session that worked last.
+(``cql.executor.jit.disk_cache``); who is told is the session that worked last.
 """
 
 from __future__ import annotations

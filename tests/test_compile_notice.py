@@ -112,7 +112,7 @@ def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None
     (tmp_path / "kernel.py").write_text(
         "import numba\n"
         "from cql import compiling\n"
-        "from cql.executor.numba_cache import make_tolerant\n"
+        "from cql.executor.jit.disk_cache import make_tolerant\n"
         "make_tolerant()\n"
         "compiling.WATCH.tell = print\n"
         "compiling.WATCH._spent = 10.0\n"

@@ -103,7 +103,7 @@ ALLOWED = {
     ("catalog/spark/java.py", "run"),
     ("catalog/spark/session.py", "Popen"),
     ("executor/codegen/module.py", "exec_module"),
-    ("executor/compiler_process.py", "Popen"),
+    ("executor/jit/compiler_process.py", "Popen"),
     ("cql/functions.py", "exec_module"),  # a file of functions that the user names
 }
 

@@ -31,12 +31,12 @@ def test_queries_that_begin_together_share_whole_kernels(
 
 def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
     """numba asks about the file of a function only: the constants of others are compiled in."""
+    from cql.executor.jit.disk_cache import kernels_digest
     from cql.executor.kernels.lib import key_index
-    from cql.executor.numba_cache import kernels_digest
 
     assert key_index.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
     folder = Path(key_index.__file__).parent.parent
-    known = ("cql.executor.numba_cache", "cql.executor.numba_speed")
+    known = ("cql.executor.jit.disk_cache", "cql.executor.jit.compile_speed")
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cql."):

@@ -13,11 +13,11 @@ import pytest
 
 from cql.deep import deep_stack
 from cql.errors import CqlError, RunError
-from cql.executor import compiler_process
 from cql.executor.codegen import kernel_builder, kernel_cache, module
 from cql.executor.codegen.expressions import parts as expression_parts
 from cql.executor.codegen.expressions.lookup import choice, membership
 from cql.executor.codegen.expressions.parts import divide
+from cql.executor.jit import compiler_process
 from cql.memo import Memo
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, walk
 from cql.session import Session

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from numba import njit, types
 
-from cql.executor import numba_speed
+from cql.executor.jit import compile_speed
 from cql.executor.kernels.lib.views import words
 
 
@@ -41,8 +41,8 @@ KINDS = [
 def unhurried() -> Iterator[None]:
     """numba as it is without us."""
     with contextlib.ExitStack() as stack:
-        for owner, name, _ in numba_speed.CHANGES:
-            stack.enter_context(mock.patch.object(owner, name, numba_speed.PLAINLY[name]))
+        for owner, name, _ in compile_speed.CHANGES:
+            stack.enter_context(mock.patch.object(owner, name, compile_speed.PLAINLY[name]))
         yield
 
 

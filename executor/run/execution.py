@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from cql.apart import load_module
 from cql.errors import CqlError, RunError
-from cql.executor.compiler_process import StoppedError
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Edge, Graph
+from cql.executor.jit.compiler_process import StoppedError
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.morsel_layout import INFINITY, ROWS, SERIAL
 from cql.executor.ledgers.bad_rows import BadRows

@@ -20,7 +20,7 @@ from numba.extending import (
     register_model,
 )
 
-from cql.executor.numba_speed import is_plain
+from cql.executor.jit.compile_speed import is_plain
 
 
 class View(types.Type):

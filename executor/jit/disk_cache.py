@@ -45,7 +45,7 @@ def make_tolerant() -> None:
 @cache
 def kernels_digest() -> str:
     """Hash of every kernel file: they import constants and functions from each other alone."""
-    files = sorted((Path(__file__).parent / "kernels").rglob("*.py"))
+    files = sorted((Path(__file__).parent.parent / "kernels").rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
