@@ -88,7 +88,7 @@ class Machine:
 
     @property
     def depth(self) -> int:
-        """As of ``runtimes.sections.Sections``."""
+        """As of ``runtimes.tables.Sections``."""
         return 1 << (2 * self.workers).bit_length()
 
     def distance(self, one: int, other: int) -> float:

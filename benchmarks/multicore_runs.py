@@ -29,7 +29,7 @@ from cql.executor.morsel.ingest import Feed
 from cql.executor.morsel.morsel import Words
 from cql.executor.operators.flow.replicas import PartedOperator
 from cql.executor.run.execution import Execution
-from cql.executor.runtimes.sections import Sections, looks
+from cql.executor.runtimes.tables import Sections, looks
 
 #: The degrees of parallelism of the figures; those that this machine has cores for are measured.
 DEGREES = (1, 2, 4, 8, 12, 16)

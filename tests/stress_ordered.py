@@ -40,7 +40,7 @@ from cql.errors import CqlError
 from cql.executor.codegen import module
 from cql.executor.kernels.ordered.tables import CALM, STALLING, YIELDING
 from cql.executor.runtimes.ordered import Ordered
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.tables import Sections
 
 TOGETHER = 5
 #: Plans of a process.

@@ -16,7 +16,7 @@ from test_ordered import left_over
 from test_runtimes import stream
 
 from cql.errors import CatalogError, RunError
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.tables import Sections
 from cql.session import Session
 
 

@@ -31,7 +31,7 @@ from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
-from cql.executor.runtimes.sections import MOST_WORKERS, depth
+from cql.executor.runtimes.tables import MOST_WORKERS, depth
 from cql.query import Query
 from cql.session import Session
 
@@ -457,7 +457,7 @@ def test_outputs_of_more_units_than_a_pool_has_cells(
     ungathered: None, monkeypatch: pytest.MonkeyPatch, reorder: str
 ) -> None:
     """They are used again all the same: one window takes no more of them than another."""
-    monkeypatch.setattr("cql.executor.runtimes.sections._POOL", 64)
+    monkeypatch.setattr("cql.executor.runtimes.tables._POOL", 64)
     n, groups = 4000, 500
     table = pa.table({"ts": np.arange(n) // groups * 10, "k": np.arange(n) % groups})
     session = Session(False)

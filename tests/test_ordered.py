@@ -16,7 +16,7 @@ from test_runtimes import QUERIES, stream
 from cql.errors import RunError
 from cql.executor.kernels.ordered import worker
 from cql.executor.runtimes.ordered import Ordered
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.tables import Sections
 from cql.session import Session
 
 JOINED = {

@@ -14,7 +14,7 @@ import cql
 from cql.errors import SettingError
 from cql.executor.kernels.ordered import tables
 from cql.executor.run.execution import Execution
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.tables import Sections
 
 ROWS, MORSEL = 20_000, 64
 TEXT = (

@@ -23,7 +23,7 @@ from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.crew import Crew
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
-from cql.executor.runtimes.sections import Sections
+from cql.executor.runtimes.tables import Sections
 from cql.executor.runtimes.times import Times
 from cql.model import Schema
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
