@@ -23,8 +23,10 @@ def warm(tell: Callable[[str], None], setting: str = "on") -> None:
     if is_warm(setting):
         tell(f"the kernel library {library_version()} is compiled already")
         return
-    names = [m.name for m in pkgutil.iter_modules(kernels.__path__)]
+    root = f"{kernels.__name__}."
+    names = [m.name for m in pkgutil.walk_packages(kernels.__path__, root) if not m.ispkg]
     for k, name in enumerate(names, 1):
-        tell(f"compiling the kernel library, once on this machine: {name} ({k} of {len(names)})")
-        importlib.import_module(f"{kernels.__name__}.{name}")
+        part = f"{name.removeprefix(root)} ({k} of {len(names)})"
+        tell(f"compiling the kernel library, once on this machine: {part}")
+        importlib.import_module(name)
     (cache_folder(setting) / _MARK).touch()
