@@ -125,7 +125,7 @@ class Simulated:
     entered: Nanoseconds
     left: Nanoseconds
     order: list[int]
-    tables: list[Totals]
+    sections: list[Totals]
     busy: list[float]
     idle: list[float]
     time: float

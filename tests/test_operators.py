@@ -77,7 +77,7 @@ class Script:
 
     def push(self, rows: str, source: str = "a") -> Script:
         """One unit of rows, a line each, in the columns ts, k, v."""
-        data = table(f"ts k v\n{row_batch}", list(COLUMNS.values()))
+        data = table(f"ts k v\n{rows}", list(COLUMNS.values()))
         unit = self._unit(source)
         node = sources(self.plan.root)[self.names.index(source)]
         n = data.num_rows
@@ -297,8 +297,8 @@ def test_results_longer_than_a_unit() -> None:
     """The promise comes with the last rows, not before."""
     s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY k", 2)
     s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").promise(9)
-    row_batch = [f"row {k} 1 9" for k in "abcde"]
-    s.expect("\n".join([*row_batch, "punct window_end 18"])).end().expect("row f 1 18 \n end")
+    rows = [f"row {k} 1 9" for k in "abcde"]
+    s.expect("\n".join([*rows, "punct window_end 18"])).end().expect("row f 1 18 \n end")
 
 
 def test_order_sensitive_aggregates_follow_event_time() -> None:
@@ -403,8 +403,8 @@ def test_every_operator_keeps_the_contract(
     root = plan_of(session, {**QUERIES, **PROGRESS}[query]).root
     answers = []
     for name in ("depth_first", "fifo", "run_to_completion"):
-        row_batch, operators = run_checked(root, unit_rows, name, seed)
-        answers.append(row_batch)
+        rows, operators = run_checked(root, unit_rows, name, seed)
+        answers.append(rows)
         for operator in operators:
             operator.conserve()
             assert operator.given.ended

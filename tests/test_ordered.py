@@ -188,11 +188,11 @@ def skewed(seed: int) -> Session:
 def test_partition_by(skewed: Session, stress: None, query: str, by: tuple[str, ...]) -> None:
     """It changes no row: neither for keys that are NULL, or beyond what its ranges were made for,
     nor where most rows are in one partition."""
-    rows, worker = CHOICES["morsel_rows"], (2, 1, 4)
+    rows, workers = CHOICES["morsel_rows"], (2, 1, 4)
     for k, (scheme, parts) in enumerate(product(by, (1, 3, 8, 64))):
         clause = f"{ALL[query]} PARTITION BY {scheme} INTO {parts}"
         skewed.set("morsel_rows", rows[k % len(rows)])
-        skewed.set("workers", worker[k % len(worker)])
+        skewed.set("workers", workers[k % len(workers)])
         skewed.set("runtime", "depth_first")
         expected = outcome(skewed, ALL[query])
         assert outcome(skewed, clause) == expected
@@ -254,7 +254,7 @@ def test_a_failing_query_ends_all_workers(
     growing_session: Session, workers: int, worklist: str
 ) -> None:
     """Whichever of them fails, and whatever it holds then."""
-    for name, value in {"runtime": "ordered", "workers": worker, "morsel_rows": 7}.items():
+    for name, value in {"runtime": "ordered", "workers": workers, "morsel_rows": 7}.items():
         growing_session.set(name, value)
     growing_session.set("on_bad_row", "fail")
     growing_session.set("worklist", worklist)

@@ -30,7 +30,7 @@ class _Block:
     times: npt.NDArray[np.int64] | None
     waiting: npt.NDArray[np.bool_]
     cuts: deque[tuple[int, int]] = field(default_factory=deque)
-    cutter: int = 0
+    cut: int = 0
     through: int = 0
 
 
