@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from benchmarks.harness import Benchmark, Contender, Ratio
 from benchmarks.workloads import Answer, checksum, sums
+from cql.base.model import Field, Schema
+from cql.base.settings import Settings
+from cql.base.types import SMALLINT
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.morsel_layout import ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
@@ -29,7 +32,6 @@ from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
 from cql.executor.strings.dictionary import Dictionary
-from cql.model import Field, Schema
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
     Physical,
@@ -39,8 +41,6 @@ from cql.planner.nodes.physical import (
     SourceExec,
     ValuesExec,
 )
-from cql.settings import Settings
-from cql.types import SMALLINT
 
 SCHEDULERS = ("depth_first", "fifo", "fifo_slice", "run_to_completion")
 OPERATORS = 1_000

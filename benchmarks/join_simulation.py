@@ -19,6 +19,7 @@ from numba import njit
 
 import cql
 from benchmarks.workloads import Column
+from cql.base.model import Schema
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.memory import call_operator, words
 from cql.executor.kernels.morsel_layout import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, data_word
@@ -26,7 +27,6 @@ from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.strings.dictionary import Dictionary
-from cql.model import Schema
 from cql.planner.nodes.physical import walk
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.query import Query

@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+from cql.base.model import Schema
 from cql.catalog.local import LocalCatalog, Name
 from cql.catalog.memory.clock import Clock
 from cql.executor.protocols import Sink
-from cql.model import Schema
 from cql.planner.nodes.catalog import Catalog, Relation, StreamDefinition
 
 

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cql.errors import CatalogError, did_you_mean
-from cql.model import Field, Schema
-from cql.types import (
+from cql.base.model import Field, Schema
+from cql.base.types import (
     DATE,
     DOUBLE,
     MAX_DECIMAL_DIGITS,
@@ -25,6 +24,7 @@ from cql.types import (
     decimal,
     from_arrow,
 )
+from cql.errors import CatalogError, did_you_mean
 
 #: An Arrow array of any type; the stubs' generic Array knows less of it than we use.
 Column: TypeAlias = Any

@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Schema
+from cql.base.types import Kind
 from cql.catalog.convert import pick
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.formats import NAMES
@@ -37,7 +39,6 @@ from cql.catalog.sources import (
 )
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink, Source
-from cql.model import Schema
 from cql.planner.nodes.catalog import (
     PUSH,
     Relation,
@@ -48,7 +49,6 @@ from cql.planner.nodes.catalog import (
     refuse_computed,
 )
 from cql.planner.nodes.progress import is_value
-from cql.types import Kind
 
 Name = tuple[str, ...]
 

@@ -20,10 +20,10 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from cql.base.model import Field, Schema
 from cql.catalog.convert import Column, Shaper, assignable, batch_of
 from cql.catalog.files.writers import FORMATS, Writer, check_writable
 from cql.errors import CatalogError, did_you_mean
-from cql.model import Field, Schema
 
 STAGING = "_staging"
 _PART = re.compile(r"part-(\d{8,})\.\w+")

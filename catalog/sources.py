@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cql.base.foreign import error_text
+from cql.base.model import Schema
 from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import Shaper, empty_columns, fit, pick, read_schema
 from cql.catalog.memory.rows import Rows, shape, shape_what_fits
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Offset, Reader, Source
-from cql.foreign import error_text
-from cql.model import Schema
 from cql.planner.nodes.catalog import Statistics
 
 

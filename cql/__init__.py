@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cql.aggregates import aggregate
+    from cql.base.model import Punctuation
     from cql.errors import CqlError
     from cql.functions import function
-    from cql.model import Punctuation
     from cql.query import Query
     from cql.session import Session, connect
 
@@ -29,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     "CqlError": "cql.errors",
-    "Punctuation": "cql.model",
+    "Punctuation": "cql.base.model",
     "Query": "cql.query",
     "Session": "cql.session",
     "aggregate": "cql.aggregates",

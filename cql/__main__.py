@@ -315,8 +315,8 @@ def _nowhere() -> IO[str]:
 
 
 def _connect(settings: tuple[str, ...], functions: tuple[str, ...], errors: Console) -> Session:
+    from cql.base.settings import parse_assignment
     from cql.session import connect
-    from cql.settings import parse_assignment
 
     session = connect(**dict(parse_assignment(s) for s in settings))
     for source in functions:
@@ -327,7 +327,7 @@ def _connect(settings: tuple[str, ...], functions: tuple[str, ...], errors: Cons
 
 
 def _parameters(params: tuple[str, ...]) -> dict[str, Any]:
-    from cql.settings import parse_assignment
+    from cql.base.settings import parse_assignment
 
     return {name: _value(value) for name, value in map(parse_assignment, params)}
 
@@ -415,8 +415,8 @@ def _with_file(file: Path, work: Callable[[str], int]) -> int:
 
 def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
     from cql import render
+    from cql.base.settings import Settings, parse_assignment
     from cql.repl.shell import Shell
-    from cql.settings import Settings, parse_assignment
 
     console = render.console_for(sys.stdout)
 

@@ -26,11 +26,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cql import types as t
+from cql.base import types as t
+from cql.base.foreign import object_text
+from cql.base.reentrancy import OneAtATime
+from cql.base.types import DataType
 from cql.errors import BindError
-from cql.foreign import object_text
-from cql.inside import OneAtATime
-from cql.types import DataType
 
 if TYPE_CHECKING:
     from cql.functions import Type

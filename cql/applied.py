@@ -13,7 +13,9 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from cql import function_notes
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
+from cql.base.settings import SETTINGS, Settings, find_setting
+from cql.base.window import WindowKind
 from cql.errors import PlanError
 from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
@@ -30,8 +32,6 @@ from cql.planner.optimize.join_order import joins_several
 from cql.planner.optimize.progress import closing_pair
 from cql.planner.placement.choose_runtime import splits
 from cql.planner.placement.cost import can_split
-from cql.settings import SETTINGS, Settings, find_setting
-from cql.window import WindowKind
 
 
 @dataclass(frozen=True)

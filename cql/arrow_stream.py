@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from cql.base.foreign import error_text
 from cql.errors import CqlError
-from cql.foreign import error_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

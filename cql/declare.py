@@ -19,10 +19,10 @@ from cql.query import Query
 from cql.render import duration_text
 
 if TYPE_CHECKING:
+    from cql.base.model import Schema
     from cql.catalog.catalogs import Catalogs
     from cql.catalog.spark.frame import BatchFrame
     from cql.catalog.spark.tables.stream import StreamingFrame
-    from cql.model import Schema
     from cql.planner.nodes.catalog import Catalog, StreamSpec
 
 Slack: TypeAlias = "str | int | timedelta"

@@ -99,7 +99,7 @@ def short_traceback(error: BaseException) -> list[str]:
     the libraries below it and of IPython are left out; ``__traceback__`` keeps them."""
     import traceback
 
-    from cql.foreign import error_text
+    from cql.base.foreign import error_text
 
     lines: list[str] = []
     cause = error.__cause__

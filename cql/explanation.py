@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cql import function_notes, render
+from cql.base.settings import Settings
 from cql.planner import explain
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.optimize import rules
 from cql.run import Run
-from cql.settings import Settings
 
 if TYPE_CHECKING:
     from cql.executor.run.run_report import Timing

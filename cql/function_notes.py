@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from cql.apart import load_module
+from cql.base.uninterruptible import load_module
 from cql.planner.functions.user_aggregates import UserAggregate
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Literal, walk
 from cql.planner.nodes.logical import AggregateCall, SortKey

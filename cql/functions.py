@@ -28,11 +28,11 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cql import types as t
+from cql.base import types as t
+from cql.base.foreign import error_text, object_text
+from cql.base.reentrancy import OneAtATime
+from cql.base.types import DataType
 from cql.errors import BindError, CatalogError, CqlError
-from cql.foreign import error_text, object_text
-from cql.inside import OneAtATime
-from cql.types import DataType
 
 if TYPE_CHECKING:
     from cql.planner.functions.user_aggregates import UserAggregate

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from cql.base.settings import FOR_EXPERIMENTS, SETTINGS, Setting
 from cql.errors import CqlError, did_you_mean
-from cql.settings import FOR_EXPERIMENTS, SETTINGS, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cql.base.settings import Settings, find_setting
 from cql.errors import PlanError
-from cql.settings import Settings, find_setting
 
 if TYPE_CHECKING:
     from sqlglot import exp

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
+from cql.base.reentrancy import is_inside
+from cql.base.settings import find_setting
 from cql.errors import CqlError, RunError
-from cql.inside import is_inside
 from cql.pyspark_names import pyspark_names
 from cql.run import Run
-from cql.settings import find_setting
 
 
 @pyspark_names

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cql import render
+from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
 from cql.query import Query
 from cql.result import Result
-from cql.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st

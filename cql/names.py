@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cql.base.model import Schema
 from cql.catalog.catalogs import Catalogs
 from cql.catalog.files.tables import table_format
 from cql.catalog.spark.known_tables import is_unknown
 from cql.catalog.spark.known_tables import names as registered
 from cql.errors import CatalogError
-from cql.model import Schema
 from cql.planner.nodes.catalog import Relation, StreamDefinition, TableFiles
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cql.errors import CqlError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from cql.model import Schema
+    from cql.base.model import Schema
     from cql.planner.nodes.physical import PhysicalPlan
     from cql.query import Query
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from cql.base.reentrancy import inside
 from cql.errors import RunError
-from cql.inside import inside
 from cql.run import Run
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from cql.base.model import Punctuation
 from cql.declare import as_columns, is_spark_frame, parts_of
 from cql.errors import BindError, did_you_mean
-from cql.model import Punctuation
 
 if TYPE_CHECKING:
     from cql.catalog.memory.pushed import PushedSource

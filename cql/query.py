@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cql.base.model import Schema
+from cql.base.reentrancy import inherited
+from cql.base.types import DataType
 from cql.errors import PlanError, RunError
-from cql.inside import inherited
 from cql.life_cycle import LifeCycle
-from cql.model import Schema
 from cql.publisher import Publisher
 from cql.pyspark_names import pyspark_names
 from cql.run import Progress, Run
-from cql.types import DataType
 
 if TYPE_CHECKING:
     import pandas as pd

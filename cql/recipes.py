@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from cql.base.settings import Settings
 from cql.errors import CqlError, Position
 from cql.executor.run.worker_scaling import cores
 from cql.query import Recipe, Target
 from cql.run import Run
-from cql.settings import Settings
 
 if TYPE_CHECKING:
+    from cql.base.model import Schema
+    from cql.base.types import DataType
     from cql.executor.protocols import Sink
-    from cql.model import Schema
     from cql.names import SessionCatalog
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.catalog import TableFiles
     from cql.planner.nodes.physical import PhysicalPlan
-    from cql.types import DataType
 
 Name: TypeAlias = tuple[str, ...]
 RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"

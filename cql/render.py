@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from cql.base.types import DataType
 from cql.errors import CqlError, RunError
-from cql.types import DataType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,7 +309,7 @@ def type_name(arrow: pa.DataType) -> str:
     """Our name of an Arrow type (Arrow's own where we have none)."""
     import pyarrow as pa
 
-    from cql.types import from_arrow
+    from cql.base.types import from_arrow
 
     if pa.types.is_list(arrow):
         return f"array<{type_name(arrow.value_type)}>"

@@ -18,8 +18,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cql.apart import load_module
-from cql.compiling import WATCH
+from cql.base.compile_notice import WATCH
+from cql.base.foreign import error_text
+from cql.base.lru import Memo
+from cql.base.settings import Settings, find_setting
+from cql.base.uninterruptible import load_module
 from cql.declare import (
     Clauses,
     Names,
@@ -42,24 +45,21 @@ from cql.errors import (
     unreachable,
 )
 from cql.executor.run.worker_scaling import cores
-from cql.foreign import error_text
 from cql.hints import HINT, hinted, refuse_run_hints
-from cql.memo import Memo
 from cql.pushing import Pushing
 from cql.pyspark_names import pyspark_names
 from cql.query import Query, Recipe
 from cql.recipes import Origin, RunPlan, recipe, target
 from cql.result import Analysis, Result, done, explained
 from cql.run import Run
-from cql.settings import Settings, find_setting
 from cql.statement_set import RunOfAll, StatementSet
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
+    from cql.base.model import Schema
     from cql.executor.run.execution import Execution
     from cql.functions import Declared, Functions, Type
-    from cql.model import Schema
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal

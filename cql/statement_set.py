@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from cql.base.reentrancy import inherited
 from cql.errors import NotSupportedError, PlanError, RunError
-from cql.inside import inherited
 from cql.publisher import Publisher
 from cql.pyspark_names import pyspark_names
 from cql.query import EXPLAIN_MODES, Explanation, Query

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from cql.model import Schema
+from cql.base.model import Schema
 
 #: At most this many rows in one block; replay of several inputs alternates between whole blocks,
 #: so that the order of rows does not depend on the morsel size.

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from cql.deep import deep_stack
-from cql.model import Schema
+from cql.base.model import Schema
+from cql.base.recursion import deep_stack
+from cql.base.window import Window, WindowKind
 from cql.planner.lower.choose import duration
 from cql.planner.lower.watermark import progressing
 from cql.planner.lower.watermark_demand import awaited_text
@@ -31,7 +32,6 @@ from cql.planner.nodes.physical_join import (
 )
 from cql.planner.nodes.show import labels, show, show_of
 from cql.planner.placement import partitioning
-from cql.window import Window, WindowKind
 
 #: A node of either plan; a tree's functions take the nodes of their own plan only.
 Node: TypeAlias = Any

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlglot import exp
 
+from cql.base.model import Schema
 from cql.dialect import parse, parse_one
 from cql.executor.protocols import Sink, Source
-from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Relation, Statistics, StreamDefinition, StreamSpec

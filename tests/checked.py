@@ -14,6 +14,9 @@ import numpy as np
 from numba import njit
 from operator_tools import column_data, column_mask, records
 
+from cql.base.model import Schema
+from cql.base.window import Window, WindowKind
+from cql.base.zones import DAY, days_of
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Graph
 from cql.executor.kernels.lib.memory import call_operator
@@ -42,7 +45,6 @@ from cql.executor.operators.windows.buffered import BUFFER
 from cql.executor.operators.windows.sessions import SessionOperator
 from cql.executor.operators.windows.subtract_on_evict import RUN
 from cql.executor.operators.windows.two_stacks import FRONT
-from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import (
@@ -67,8 +69,6 @@ from cql.planner.nodes.physical import (
     WindowOperator,
     inputs,
 )
-from cql.window import Window, WindowKind
-from cql.zones import DAY, days_of
 
 END = -1
 MOST_NEEDS = 10_000

@@ -210,7 +210,7 @@ def comparable(output: str) -> str:
 
 
 def settings_table(experiments: bool = False) -> str:
-    from cql.settings import SETTINGS
+    from cql.base.settings import SETTINGS
 
     rows = ["| setting | default | takes | what it does |", "|---|---|---|---|"]
     for s in SETTINGS.values():

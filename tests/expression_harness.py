@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from cql.base.types import DataType
 from cql.executor.codegen import module as codegen
 from cql.executor.codegen.expressions.emit import (
     Code,
@@ -33,7 +34,6 @@ from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Expr, Literal
-from cql.types import DataType
 
 CHUNK = 8  # jobs in one compiled function: more make the compiler slower than more functions do
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cql.model import Field, Schema
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, TIMESTAMP
 from cql.query import Query, Recipe, Target
-from cql.types import BIGINT, TIMESTAMP
 
 SCHEMA = Schema((Field("a", BIGINT),))
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from naive_values import BadRowError, group_key, number, order_key, stored
 
+from cql.base.types import DataType, Kind
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import DataType, Kind
 
 Values = Sequence[tuple[Any, ...]]
 NULL_AWARE = frozenset({"first", "last", "max_by", "min_by"})
@@ -31,7 +31,7 @@ def aggregate(call: AggregateCall, values: Values) -> object:
     """One aggregate of one group.
 
     >>> from cql.planner.nodes.expr import Column
-    >>> from cql.types import BIGINT
+    >>> from cql.base.types import BIGINT
     >>> total = AggregateCall("sum", (Column(0, "v", BIGINT),), BIGINT, True)
     >>> aggregate(total, [(1,), (None,), (2,)]), aggregate(total, [(None,)])
     (3, None)
@@ -163,7 +163,7 @@ def _last(values: Values, call: AggregateCall) -> object:
 def _picked(values: Values, call: AggregateCall) -> object:
     """The first value, NULL or not, of those at which the other argument is extreme.
 
-    >>> from cql.types import BIGINT
+    >>> from cql.base.types import BIGINT
     >>> call = AggregateCall("max_by", (), BIGINT, True)
     >>> aggregate(call, [(1, 5), (None, 7), (3, 7), (4, None)]), aggregate(call, [(1, None)])
     (None, None)

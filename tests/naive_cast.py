@@ -22,7 +22,7 @@ from naive_values import (
     truncate,
 )
 
-from cql.types import DataType, Kind
+from cql.base.types import DataType, Kind
 
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
@@ -34,7 +34,7 @@ _SPACE = "".join(map(chr, range(33))) + "\x7f"  # what UTF8String.trimAll takes 
 def cast(value: object, source: DataType, target: DataType) -> object:
     """``value`` (not NULL) of ``source`` as ``target``; BadRowError when it has no such value.
 
-    >>> from cql.types import BOOLEAN, DOUBLE, INT, STRING
+    >>> from cql.base.types import BOOLEAN, DOUBLE, INT, STRING
     >>> cast(-2.9, DOUBLE, INT), cast(" 7 ", STRING, INT), cast(True, BOOLEAN, STRING)
     (-2, 7, 'true')
     """

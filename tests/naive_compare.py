@@ -14,8 +14,8 @@ from naive_rows import Answer
 from naive_sort import compare_rows
 from naive_values import order_key
 
+from cql.base.types import Kind, from_arrow
 from cql.planner.nodes.logical import Logical, Sort
-from cql.types import Kind, from_arrow
 
 RELATIVE = 1e-9
 _TINY = 1e-12  # where a difference of nearly equal numbers should be 0

@@ -16,8 +16,8 @@ from naive_cast import cast
 from naive_registry import FUNCTIONS, NULL_AWARE
 from naive_values import BadRowError
 
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal
-from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType
 
 # Importing these fills FUNCTIONS.
 _FILLED_BY = (naive_functions, naive_texts, naive_times)
@@ -26,7 +26,7 @@ _FILLED_BY = (naive_functions, naive_texts, naive_times)
 def evaluate(expr: Expr, row: Sequence[object]) -> object:
     """The value of ``expr`` where column *i* is ``row[i]``.
 
-    >>> from cql.types import BIGINT
+    >>> from cql.base.types import BIGINT
     >>> evaluate(Call("add", (Column(0, "a", BIGINT), Literal(1, BIGINT)), BIGINT), (41,))
     42
     """
@@ -57,7 +57,7 @@ def is_true(expr: Expr, row: Sequence[object]) -> bool:
 def _case(expr: Case, row: Sequence[object]) -> object:
     """The first branch whose condition is true; the others are not evaluated.
 
-    >>> from cql.types import BIGINT, BOOLEAN
+    >>> from cql.base.types import BIGINT, BOOLEAN
     >>> column = Column(0, "a", BIGINT)
     >>> zero = Call("eq", (column, Literal(0, BIGINT)), BOOLEAN)
     >>> share = Call("int_div", (Literal(6, BIGINT), column), BIGINT)
@@ -87,7 +87,7 @@ def _cast(expr: Cast, row: Sequence[object]) -> object:
 def _connective(expr: Call, row: Sequence[object]) -> object:
     """Three-valued AND and OR; the first operand that decides ends the evaluation.
 
-    >>> from cql.types import BOOLEAN
+    >>> from cql.base.types import BOOLEAN
     >>> operands = Literal(None, BOOLEAN), Literal(False, BOOLEAN)
     >>> [evaluate(Call(fn, operands, BOOLEAN), ()) for fn in ("and", "or")]
     [False, None]
@@ -113,7 +113,7 @@ def _own(expr: Call, row: Sequence[object]) -> object:
     it raises, or returns what is not of its type. (Of the types whose storage is Python's own.)
 
     >>> from cql.planner.functions.user_functions import UserFunction
-    >>> from cql.types import BIGINT
+    >>> from cql.base.types import BIGINT
     >>> half = UserFunction("half", lambda a: 12 // a, (("a", BIGINT),), BIGINT)
     >>> call = Call("half", (Column(0, "a", BIGINT),), BIGINT, function=half)
     >>> evaluate(call, (4,)), evaluate(call, (None,))

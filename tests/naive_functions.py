@@ -19,8 +19,8 @@ from naive_values import (
     truncate,
 )
 
+from cql.base.types import Kind
 from cql.planner.nodes.expr import Call
-from cql.types import Kind
 
 # Arithmetic ---------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ def _eq(call: Call, *values: Any) -> Any:
     """NaN equals NaN and -0.0 equals 0.0.
 
     >>> from cql.planner.nodes.expr import Literal
-    >>> from cql.types import BOOLEAN, DOUBLE
+    >>> from cql.base.types import BOOLEAN, DOUBLE
     >>> nan = Literal(math.nan, DOUBLE)
     >>> _eq(Call("eq", (nan, nan), BOOLEAN), math.nan, math.nan)
     True

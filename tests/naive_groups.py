@@ -17,8 +17,8 @@ from naive_sessions import Point, is_late, sessions
 from naive_values import BadRowError, group_key
 from naive_windows import first_after, windows_of
 
+from cql.base.window import Window, WindowKind
 from cql.planner.nodes.logical import SEQUENCE, Aggregate, Bucket
-from cql.window import Window, WindowKind
 
 
 def aggregated(node: Aggregate, rows: list[Row], run: Run) -> list[Row]:
@@ -263,7 +263,7 @@ def bucketed(node: Bucket, rows: list[Row], run: Run) -> Iterator[Row]:
     so stragglers pass, and stay stragglers: after WA reached a mark, every window that is still to
     come ends above it.
 
-    >>> from cql.window import WindowKind
+    >>> from cql.base.window import WindowKind
     >>> from naive import evaluate
     >>> from naive_tables import stream
     >>> s = Bucket(stream("s", "t bigint"), Window(WindowKind.SLIDING, 0, range=10, slide=5))

@@ -15,9 +15,9 @@ from naive_rows import Row, Run
 from naive_tables import call
 from naive_values import BadRowError
 
+from cql.base.window import WindowKind
 from cql.planner.nodes.expr import Call, Cast, Column, Expr
 from cql.planner.nodes.logical import Filter, Join, Logical, Project, Windowed, inputs
-from cql.window import WindowKind
 
 
 def joined(node: Join, rows_of: Callable[[Logical], list[Row]], run: Run) -> Iterator[Row]:
@@ -225,7 +225,7 @@ def together(node: Join, data: Relations, run: Run) -> Iterator[Row]:
 
     >>> from naive import evaluate
     >>> from naive_tables import stream
-    >>> from cql.window import Window
+    >>> from cql.base.window import Window
     >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
     >>> a, b = (Windowed(s, Window(WindowKind.ROWS, 0, rows=1)) for s in (a, b))
     >>> both = Join(a, b, "cross", None)

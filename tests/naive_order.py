@@ -15,6 +15,8 @@ from naive_progress import believed
 from naive_rows import Row, Run
 from naive_values import BadRowError
 
+from cql.base.types import DataType
+from cql.base.window import WindowKind
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
 from cql.planner.nodes.logical import (
@@ -34,8 +36,6 @@ from cql.planner.nodes.logical import (
     Windowed,
     inputs,
 )
-from cql.types import DataType
-from cql.window import WindowKind
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cql.model import Schema
+from cql.base.model import Schema
+from cql.base.types import DataType
 from cql.planner.nodes.catalog import Progress, TimeUnit
 from cql.planner.nodes.logical import Scan
-from cql.types import DataType
 
 NEVER = -math.inf  # the watermark before anything was promised
 
@@ -36,7 +36,7 @@ def believed(kind: DataType, progress: Progress) -> int | None:
     else an hour, of dates a day, or the slack if that is longer; of an integer without a unit 1,000
     times the slack.
 
-    >>> from cql.types import BIGINT, DATE, TIMESTAMP
+    >>> from cql.base.types import BIGINT, DATE, TIMESTAMP
     >>> [believed(kind, Progress("t")) for kind in (TIMESTAMP, DATE, BIGINT)]
     [3600000000, 1, None]
     >>> believed(BIGINT, Progress("t", 2)), believed(BIGINT, Progress("t", 2, max_advance=7))

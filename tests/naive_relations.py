@@ -19,6 +19,7 @@ from naive_expr import is_true
 from naive_order import progressing, windows_of
 from naive_values import BadRowError, group_key
 
+from cql.base.window import Window, WindowKind
 from cql.planner.nodes.expr import Call, Column, Expr, columns_of
 from cql.planner.nodes.logical import (
     Aggregate,
@@ -39,7 +40,6 @@ from cql.planner.nodes.logical import (
     Windowed,
     inputs,
 )
-from cql.window import Window, WindowKind
 
 Bag = list[tuple[Any, ...]]
 
@@ -169,7 +169,7 @@ class Relations:
         """When a row of some window enters or leaves.
 
         >>> from naive_tables import stream
-        >>> from cql.window import Window
+        >>> from cql.base.window import Window
         >>> r = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=5))
         >>> from naive import relations
         >>> relations({"s": [(1,), (3,)]}).instants(r)
@@ -256,7 +256,7 @@ class Relations:
 
         >>> from naive import relations
         >>> from naive_tables import stream
-        >>> from cql.window import Window
+        >>> from cql.base.window import Window
         >>> s = stream("s", "t bigint")
         >>> data = relations({"s": [(1,), (3,), (4,)]})
         >>> data.at(Windowed(s, Window(WindowKind.RANGE, 0, range=2)), 3)
@@ -391,7 +391,7 @@ class Relations:
         >>> from naive import relations
         >>> from naive_tables import column, stream
         >>> from cql.planner.nodes.logical import SortKey
-        >>> from cql.window import Window
+        >>> from cql.base.window import Window
         >>> s = stream("s", "t bigint, k bigint")
         >>> rows = Windowed(s, Window(WindowKind.UNBOUNDED, 0))
         >>> by = SortKey(column(s, "t"), True, False)
@@ -424,7 +424,7 @@ class Relations:
 
         >>> from naive import relations
         >>> from naive_tables import call, column, stream
-        >>> from cql.window import Window
+        >>> from cql.base.window import Window
         >>> a, b = stream("a", "t bigint"), stream("b", "u bigint")
         >>> a, b = (Windowed(s, Window(WindowKind.RANGE, 0, range=5)) for s in (a, b))
         >>> less = call("lt", column(Join(a, b, "inner", None), "t"), 3)
@@ -482,8 +482,8 @@ class Relations:
 
         >>> from naive import relations
         >>> from naive_tables import stream
-        >>> from cql.types import BIGINT
-        >>> from cql.window import Window
+        >>> from cql.base.types import BIGINT
+        >>> from cql.base.window import Window
         >>> s = Windowed(stream("s", "t bigint"), Window(WindowKind.RANGE, 0, range=2))
         >>> data = relations({"s": [(1,), (3,)]})
         >>> data.stream(RelationToStream(s, "DSTREAM", BIGINT))

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from cql.model import Field, Schema
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
+from cql.base.types import array as array_of
+from cql.base.window import Window, WindowKind
 from cql.planner.nodes.catalog import Progress, Statistics, StreamSpec
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, Value
 from cql.planner.nodes.logical import Aggregate, AggregateCall, Logical, Scan
-from cql.types import BIGINT, BOOLEAN, DOUBLE, STRING, DataType, Kind
-from cql.types import array as array_of
-from cql.window import Window, WindowKind
 
 _TYPES = {kind.value: DataType(kind) for kind in Kind}
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "is_null", "like"}

@@ -7,8 +7,8 @@ from typing import Any
 from naive_registry import function
 from naive_values import DAY, SECOND, BadRowError, civil, day_number, iso_week, stored
 
+from cql.base.types import Kind
 from cql.planner.nodes.expr import Call
-from cql.types import Kind
 
 
 def _days(call: Call, value: int) -> int:

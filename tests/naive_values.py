@@ -14,7 +14,7 @@ import re
 import struct
 from fractions import Fraction
 
-from cql.types import DataType, Kind
+from cql.base.types import DataType, Kind
 
 BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 SECOND = 1_000_000
@@ -61,7 +61,7 @@ def number(value: int | float, kind: DataType) -> int | float | Fraction:
 def stored(value: int | float | Fraction, kind: DataType) -> int | float:
     """A number as a value of ``kind``; BadRowError when it does not fit (ANSI overflow).
 
-    >>> from cql.types import TINYINT, decimal
+    >>> from cql.base.types import TINYINT, decimal
     >>> stored(127, TINYINT)
     127
     >>> stored(Fraction(5, 1000), decimal(5, 2))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cql import connect
+from cql.base.model import Schema
 from cql.dialect import parse_one
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Graph
@@ -43,7 +44,6 @@ from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import Queued
 from cql.executor.strings.dictionary import Dictionary
-from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.lower.lower import plan

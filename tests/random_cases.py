@@ -42,6 +42,7 @@ from random_data import (
 from random_shapes import Shape, shape
 from runtimes import ONE_THREAD
 
+from cql.base.slack import parse_slack
 from cql.errors import CqlError, RunError
 from cql.executor.strings import compaction
 from cql.planner.functions.aggregates import AGGREGATES
@@ -49,7 +50,6 @@ from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.logical import inputs as below
 from cql.planner.optimize.rules import optimize
-from cql.policy import parse_slack
 from cql.query import Query
 
 if TYPE_CHECKING:

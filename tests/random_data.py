@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 from naive_tables import fields_of
 
+from cql.base.types import DataType, Kind
 from cql.planner.nodes.catalog import Progress
-from cql.types import DataType, Kind
 
 PAYLOAD = (
     "k int, s string, b boolean, v int, w bigint, q int, x double, y double, h float, "

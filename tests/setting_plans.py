@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import cql
-from cql.settings import SETTINGS, SettingType
+from cql.base.settings import SETTINGS, SettingType
 
 JOIN = "SELECT a.ts AS t, b.ts AS u FROM a, b WHERE a.k = b.k"
 QUERIES = {

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.apart import apart
+from cql.base.uninterruptible import apart
 from cql.executor.codegen import module
 from cql.session import Session
 

@@ -634,8 +634,8 @@ def test_a_sink_that_fails_while_the_input_is_silent(
 
 
 def _schema() -> Any:
-    from cql.model import Field, Schema
-    from cql.types import BIGINT
+    from cql.base.model import Field, Schema
+    from cql.base.types import BIGINT
 
     return Schema((Field("n", BIGINT),))
 

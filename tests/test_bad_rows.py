@@ -16,6 +16,9 @@ from catalog_tools import FakeClock, check_replay, drain, rows_of
 from runtimes import RUNTIMES, Settings, named
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DOUBLE, STRING, TIMESTAMP, decimal
+from cql.base.window import MAX_EVENT_TIME
 from cql.catalog.files import text as text_module
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.source import FileSource
@@ -26,10 +29,7 @@ from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
 from cql.executor.ledgers import bad_rows
 from cql.executor.protocols import BLOCK_ROWS, Block, Source
-from cql.model import Field, Schema
 from cql.session import Session
-from cql.types import BIGINT, DOUBLE, STRING, TIMESTAMP, decimal
-from cql.window import MAX_EVENT_TIME
 
 SCHEMA = Schema((Field("n", BIGINT), Field("s", STRING), Field("t", TIMESTAMP)))
 #: Lines and what is wrong with them (None: nothing).

@@ -12,6 +12,7 @@ import dialect_corpus
 import pytest
 from bind_fixtures import World, tree, world
 
+from cql.base.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 from cql.dialect import nodes, to_sql
 from cql.errors import NotSupportedError
 from cql.planner.bind.statement import bind
@@ -22,7 +23,6 @@ from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import Project, Scan, Windowed, inputs
 from cql.planner.optimize.progress import progressing
 from cql.planner.optimize.rules import optimize
-from cql.types import DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, decimal
 
 W = world()
 

@@ -20,9 +20,9 @@ from fake_run import FakeRun
 
 import cql.__main__ as command
 from cql import __version__
+from cql.base.settings import Settings
 from cql.repl.screen import has_no_reader
 from cql.session import Session
-from cql.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = "CREATE TABLE t (n BIGINT, s STRING);"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import cql
-from cql import compiling
-from cql.compiling import NOTICE, CompileWatch
+from cql.base import compile_notice
+from cql.base.compile_notice import NOTICE, CompileWatch
 
 
 class Clock:
@@ -134,4 +134,4 @@ def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None
         for _ in range(2)
     ]
     assert outputs == [f"{NOTICE}\n2\n" if not switch else "2\n", "2\n"]
-    assert compiling.WATCH.quiet  # in tests, whose outputs must not depend on what is compiled
+    assert compile_notice.WATCH.quiet  # in tests, whose outputs must not depend on what is compiled

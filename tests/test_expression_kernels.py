@@ -22,6 +22,22 @@ from bind_fixtures import World
 from expression_harness import Failed, Kernel, same, twin
 from numba import njit
 
+from cql.base.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TINYINT,
+    DataType,
+    decimal,
+)
 from cql.executor.codegen.expressions.calls import COMPILED
 from cql.executor.codegen.expressions.division import magic
 from cql.executor.codegen.expressions.emit import DictionaryTable, host_sites
@@ -43,22 +59,6 @@ from cql.planner.interpret.interpreter import round_real as slow_round
 from cql.planner.interpret.text import like, regexp_extract, regexp_replace, rlike
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
 from cql.planner.nodes.logical import Project
-from cql.types import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    INTERVAL,
-    SMALLINT,
-    STRING,
-    TIMESTAMP,
-    TINYINT,
-    DataType,
-    decimal,
-)
 
 EPOCH = datetime(1970, 1, 1)
 NAMES = ("a", "i", "d", "f", "p", "s", "t", "b", "ts", "dt")

@@ -14,11 +14,11 @@ import pytest
 from catalog_tools import FakeClock, check_replay, read
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DOUBLE, STRING
 from cql.catalog.files.follow import FollowSource
 from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
-from cql.model import Field, Schema
-from cql.types import BIGINT, DOUBLE, STRING
 
 Row = dict[str, Any]
 KINDS = ("csv", "json", "parquet", "arrow")

@@ -21,10 +21,10 @@ from catalog_tools import (
     write,
 )
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, INT, STRING, TIMESTAMP
 from cql.catalog.files.source import FileSource
 from cql.errors import CatalogError
-from cql.model import Field, Schema
-from cql.types import BIGINT, INT, STRING, TIMESTAMP
 
 UTC = dt.UTC
 

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cql.base.types import BIGINT
 from cql.executor.ledgers import final_relation
 from cql.executor.ledgers.final_relation import FinalRelation
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.session import Session
-from cql.types import BIGINT
 
 SCHEMA = pa.schema(
     [("_time", pa.int64()), ("_weight", pa.int64()), ("s", pa.string()), ("x", pa.float64())]

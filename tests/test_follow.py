@@ -11,10 +11,10 @@ from catalog_tools import (
     write,
 )
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, INT, STRING
 from cql.catalog.files.follow import FollowSource
 from cql.errors import CatalogError
-from cql.model import Field, Schema
-from cql.types import BIGINT, INT, STRING
 
 
 def append(path: Path, text: str) -> None:

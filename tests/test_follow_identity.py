@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from catalog_tools import FakeClock
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, STRING
 from cql.catalog.files import follow
 from cql.catalog.files.follow import FollowSource
 from cql.errors import CatalogError
 from cql.executor.protocols import Reader
-from cql.model import Field, Schema
-from cql.types import BIGINT, STRING
 
 SCHEMA = Schema((Field("k", STRING), Field("v", BIGINT)))
 

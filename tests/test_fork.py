@@ -19,7 +19,7 @@ SCRIPT = """
 import atexit, os, signal, sys, threading
 import pyarrow as pa
 import cql
-from cql import apart
+from cql.base import uninterruptible as apart
 from cql.catalog.spark import session as spark_session
 
 ROWS, TEXT = 2000, "SELECT ts, v FROM s WHERE v >= 0"

@@ -16,9 +16,9 @@ from function_fixtures import ROWS, column, repeated, session_of, shout, values
 from runtimes import RUNTIMES, named
 
 import cql
-from cql import watch
+from cql.base import call_timeout
+from cql.base.call_timeout import Limit, TimeLimitError, within
 from cql.errors import RunError, SettingError
-from cql.watch import Limit, TimeLimitError, within
 
 SHORT, LONG = Limit(20_000, "20 ms"), Limit(3_600_000_000, "1 hour")
 
@@ -147,7 +147,7 @@ class Released(logging.Handler):
 def test_what_cannot_be_interrupted_is_told_of_and_fails_at_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watch, "_TOLD", 0.0)
+    monkeypatch.setattr(call_timeout, "_TOLD", 0.0)
     released = Released()
     logger = logging.getLogger("cql")
     logger.addHandler(released)

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cql.errors import BindError, CqlError, NotSupportedError, Position
-from cql.executor.codegen.expressions.calls import COMPILED
-from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
-from cql.planner.functions.coercion import castable, common_type
-from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
-from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
-from cql.planner.interpret.text import TEXT_FUNCTIONS
-from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
-from cql.planner.nodes.show import show
-from cql.types import (
+from cql.base.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -33,6 +24,15 @@ from cql.types import (
     array,
     decimal,
 )
+from cql.errors import BindError, CqlError, NotSupportedError, Position
+from cql.executor.codegen.expressions.calls import COMPILED
+from cql.planner.functions.aggregates import AGGREGATES, is_aggregate, resolve_aggregate
+from cql.planner.functions.coercion import castable, common_type
+from cql.planner.functions.folding import NOT_STRICT, can_fail, fold, monotone
+from cql.planner.functions.registry import FUNCTIONS, cast, resolve, unify
+from cql.planner.interpret.text import TEXT_FUNCTIONS
+from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, walk
+from cql.planner.nodes.show import show
 
 POS = Position(3, 7, 4)
 A = Column(0, "a", BIGINT)

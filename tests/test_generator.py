@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from catalog_tools import FakeClock, check_replay, drain, plain, read
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.catalog import blocks as blocks_module
 from cql.catalog.memory.generator import RateSource
 from cql.catalog.options import Options, parse_duration
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS
-from cql.model import Field, Schema
-from cql.types import BIGINT
 
 ALL = "ts, seq, key, name, value, amount"
 

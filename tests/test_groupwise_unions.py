@@ -15,6 +15,8 @@ from operator_tools import workspace_of
 from runtimes import RUNTIMES, Settings, apply, named
 from test_groupwise import WINDOW, results, table
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.errors import PlanError
 from cql.executor.kernels.lib.memory import call_address
 from cql.executor.kernels.morsel_layout import (
@@ -36,10 +38,8 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.union import UnionOperator
-from cql.model import Field, Schema
 from cql.query import Query
 from cql.session import Session
-from cql.types import BIGINT
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from setting_plans import BASES, QUERIES, cases, explained, session, values_of
 
 import cql
+from cql.base.settings import SETTINGS
 from cql.errors import CqlError, PlanError, SettingError
-from cql.settings import SETTINGS
 
 #: Hints that hold for more than one query.
 OF_SESSION = ("shared_windows", "progress")

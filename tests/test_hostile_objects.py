@@ -16,8 +16,8 @@ import pytest
 from function_fixtures import ROWS, column, session_of, values
 
 import cql
+from cql.base.foreign import type_name
 from cql.errors import BindError, CatalogError, CqlError, RunError
-from cql.foreign import type_name
 
 
 class OwnError(Exception):

@@ -13,7 +13,7 @@ HEAVY = ("numba", "llvmlite", "pyspark", "py4j", "pyarrow", "pandas", "polars", 
 
 IMPORT = "import cql"
 
-SETTINGS = "import cql.settings, cql.errors, cql.help"
+SETTINGS = "import cql.base.settings, cql.errors, cql.help"
 
 #: Draws the prompt on a terminal that is a pipe; loading begins only behind it.
 PROMPT = """

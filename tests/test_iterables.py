@@ -14,11 +14,11 @@ from catalog_tools import (
     read,
 )
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal
 from cql.catalog.memory import iterables as iterables_module
 from cql.catalog.memory.iterables import IterableSource
 from cql.errors import CatalogError
-from cql.model import Field, Schema
-from cql.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal
 
 UTC = dt.UTC
 

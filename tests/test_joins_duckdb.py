@@ -12,8 +12,8 @@ import pytest
 from naive_compare import difference, storage_rows
 
 import cql
+from cql.base.window import MAX_EVENT_TIME
 from cql.errors import NotSupportedError, RunError
-from cql.window import MAX_EVENT_TIME
 
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
 CONDITIONS = ("a.k = b.k AND a.v < b.v AND b.v > 5", "a.v > 15 AND a.s < b.s")

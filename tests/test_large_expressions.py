@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cql.deep import deep_stack
+from cql.base.lru import Memo
+from cql.base.recursion import deep_stack
+from cql.base.types import BIGINT, BOOLEAN
 from cql.errors import CqlError, RunError
 from cql.executor.codegen import kernel_builder, kernel_cache, module
 from cql.executor.codegen.expressions import parts as expression_parts
 from cql.executor.codegen.expressions.lookup import choice, membership
 from cql.executor.codegen.expressions.parts import divide
 from cql.executor.jit import compiler_process
-from cql.memo import Memo
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, walk
 from cql.session import Session
-from cql.types import BIGINT, BOOLEAN
 
 N = 60
 ROWS = {

@@ -11,10 +11,10 @@ import pytest
 from catalog_tools import drain, read, rows_of
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DOUBLE, STRING, DataType
 from cql.catalog.files.source import FileSource
 from cql.errors import BindError
-from cql.model import Field, Schema
-from cql.types import BIGINT, DOUBLE, STRING, DataType
 
 IDS = [18446744073709551615, 18446744073709551614, 1]
 

@@ -17,9 +17,9 @@ from runtimes import ORDERED, named
 
 import cql
 from cql import CqlError, Query, Session
+from cql.base.window import Window, WindowKind
 from cql.errors import BindError, CatalogError, NotSupportedError
 from cql.executor.operators.flow.late_output import leaves_out
-from cql.window import Window, WindowKind
 
 SLACK = 4
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from catalog_tools import FakeClock, read
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, INT, STRING
 from cql.catalog import demo
 from cql.catalog.catalogs import Catalogs
 from cql.catalog.local import LocalCatalog, StoredRelation
 from cql.errors import CatalogError
 from cql.executor.protocols import Sink
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamDefinition, StreamSpec
-from cql.types import BIGINT, INT, STRING
 
 DATA = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "k": [7, 8]})
 BY_TS = StreamSpec(progress=(Progress("ts"),))

@@ -18,9 +18,7 @@ from naive_rows import Answer
 from naive_tables import call, column, sliding, stream, tumbling, whole
 from naive_values import BadRowError, civil, day_number, float_text, parse_timestamp, timestamp_text
 
-from cql.planner.nodes.expr import Call, Cast, Literal
-from cql.planner.nodes.logical import AggregateCall, Filter, Project, Sort, SortKey
-from cql.types import (
+from cql.base.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -33,6 +31,8 @@ from cql.types import (
     DataType,
     decimal,
 )
+from cql.planner.nodes.expr import Call, Cast, Literal
+from cql.planner.nodes.logical import AggregateCall, Filter, Project, Sort, SortKey
 
 MODULES = (
     "naive",

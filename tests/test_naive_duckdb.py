@@ -17,9 +17,9 @@ from naive_compare import difference
 from naive_tables import call, column, literal, sliding, stream, tumbling, whole
 from random_data import random_stream, to_table
 
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 from cql.planner.nodes.expr import Call, Case, Expr
 from cql.planner.nodes.logical import Filter, Logical, Project, Scan, Sort, SortKey, Union
-from cql.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 
 COLUMNS = (
     "t bigint, k int, s string, b boolean, v int, w bigint, q int, x double, y double, h float, "

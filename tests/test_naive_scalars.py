@@ -17,11 +17,7 @@ from naive_registry import FUNCTIONS as OURS
 from naive_values import BadRowError
 from random_data import DAY, DAYS, FLOATS, INTS, LONGS, TEXTS
 
-from cql.errors import CqlError
-from cql.planner.functions import registry
-from cql.planner.interpret.interpreter import EvaluationError, evaluate
-from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
-from cql.types import (
+from cql.base.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -36,6 +32,10 @@ from cql.types import (
     DataType,
     decimal,
 )
+from cql.errors import CqlError
+from cql.planner.functions import registry
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
+from cql.planner.nodes.expr import Call, Cast, Column, Expr, walk
 
 #: Functions of locale or of another regular-expression engine: the reference has none of them.
 WITHOUT_TWIN = frozenset(

@@ -27,6 +27,8 @@ from operator_tools import (
     workspace_of,
 )
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     DONE,
@@ -41,10 +43,8 @@ from cql.executor.morsel.ingest import to_storage
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.relations import row_batch
 from cql.executor.operators.stage.operator import PythonOperator
-from cql.model import Field, Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import FilterExec, Physical, inputs, sources
-from cql.types import BIGINT
 
 END = -1
 COLUMNS = {"ts": pa.int64(), "k": pa.string(), "v": pa.int64()}

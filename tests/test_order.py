@@ -13,9 +13,9 @@ from operator_tools import session_over
 from test_operators import Script
 
 import cql
+from cql.base.slack import parse_slack
 from cql.errors import PlanError, SettingError
 from cql.executor.operators.order.merge import INITIAL_RUNS
-from cql.policy import parse_slack
 
 UNION = "SELECT ts, k FROM a UNION ALL SELECT ts, k FROM b"
 MERGE = {"union_operator": "merge"}

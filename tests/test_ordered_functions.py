@@ -13,13 +13,13 @@ import pytest
 from function_fixtures import FUNCTIONS
 
 import cql
+from cql.base.reentrancy import OneAtATime, inherited
 from cql.catalog import blocks
 from cql.errors import RunError
 from cql.executor.operators.flow.replicas import PartedOperator, ReplicatedOperator
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.execution import Execution
 from cql.executor.strings import compaction
-from cql.inside import OneAtATime, inherited
 
 ROWS = 600
 WORKERS, UNITS = (1, 2, 4), (1, 7, 65_536)

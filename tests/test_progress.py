@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from cql import Punctuation
+from cql.base.model import Field, Schema
+from cql.base.types import TIMESTAMP
 from cql.errors import BindError, CatalogError, NotSupportedError
 from cql.executor.protocols import Block, Offset, Reader
 from cql.executor.run.execution import Execution
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
 from cql.query import Query
 from cql.session import CqlWarning, Session
-from cql.types import TIMESTAMP
 
 SECOND = 1_000_000
 DAY = 86_400

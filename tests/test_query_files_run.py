@@ -17,13 +17,13 @@ from test_ordered import compare, pairwise
 from test_query_files_parse import header
 
 import cql
+from cql.base.model import Schema
+from cql.base.types import DataType, Kind
 from cql.dialect import parse, to_sql
 from cql.errors import NotSupportedError
-from cql.model import Schema
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes import statements as st
-from cql.types import DataType, Kind
 
 FILES = dialect_corpus.query_files()
 ROWS = 120

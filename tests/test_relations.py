@@ -29,15 +29,15 @@ from random_data import DAY, SCHEMAS, TIMES, Stream, random_stream, ticks
 from random_shapes import Shape
 
 import cql
+from cql.base.settings import Settings
+from cql.base.types import BIGINT
+from cql.base.window import MAX_EVENT_TIME
 from cql.errors import BindError, NotSupportedError, PlanError
 from cql.planner.lower.lower import plan
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import ChangeAggregateExec, walk
 from cql.planner.optimize.changelog import is_append_only, is_relation
 from cql.planner.optimize.rules import optimize
-from cql.settings import Settings
-from cql.types import BIGINT
-from cql.window import MAX_EVENT_TIME
 
 RELATIONS = (
     "SELECT count(*) AS c, sum(q) AS s FROM n [RANGE 7]",

@@ -12,8 +12,8 @@ import pyarrow.csv as pc
 import pytest
 
 from cql import render
+from cql.base.types import BIGINT, DATE, TIMESTAMP
 from cql.errors import CqlError, Position, RunError
-from cql.types import BIGINT, DATE, TIMESTAMP
 
 TABLE = pa.table(
     {

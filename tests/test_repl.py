@@ -23,6 +23,7 @@ from prompt_toolkit.output import DummyOutput
 from pygments.token import Comment, Error, Keyword, Name, Number, String, Token
 
 from cql import help, render
+from cql.base.settings import SETTINGS
 from cql.errors import CqlError, RunError
 from cql.planner.lower.lower import refuse
 from cql.planner.nodes import statements
@@ -33,7 +34,6 @@ from cql.repl.screen import Feed, Screen, Stopped, status_line
 from cql.repl.shell import Shell, make_prompt
 from cql.repl.text import is_complete, tokens
 from cql.session import Session
-from cql.settings import SETTINGS
 
 FLIGHTS = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", "UTC")), "origin": ["JFK", "LGA"]})
 

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 from bind_fixtures import tree, world
 
+from cql.base.types import DOUBLE
 from cql.errors import Position
 from cql.planner.nodes.expr import Call, Literal, rebuild
 from cql.planner.nodes.logical import Scan, inputs
@@ -14,7 +15,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize import rules
 from cql.planner.optimize.inner_orders import drop_inner_orders
 from cql.planner.optimize.rules import Rule, optimize
-from cql.types import DOUBLE
 
 W = world()
 

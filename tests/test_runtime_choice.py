@@ -12,6 +12,7 @@ import pytest
 from test_runtimes import stream
 
 from cql import recipes
+from cql.base.settings import Settings
 from cql.executor.graph.build import build
 from cql.executor.operators.stage.operator import PythonOperator, StageOperator, Workspace
 from cql.executor.strings.dictionary import Dictionary
@@ -20,7 +21,6 @@ from cql.planner.placement import cost as costs
 from cql.planner.placement.choose_runtime import LIGHT, choose_runtime
 from cql.planner.placement.cost import Cost, Keyed, cost
 from cql.session import Session
-from cql.settings import Settings
 
 #: Some twenty functions of doubles: much to compute for a row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))

@@ -15,6 +15,8 @@ from operator_tools import column_data, runtime_of, workspace_of
 from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
@@ -32,9 +34,7 @@ from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
-from cql.model import Field, Schema
 from cql.session import Session
-from cql.types import BIGINT
 
 SCHEMA = Schema((Field("n", BIGINT, False),))
 ROOM = 8

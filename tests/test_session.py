@@ -15,6 +15,7 @@ import pytest
 from fake_run import FakeRun
 
 import cql
+from cql.base.settings import Settings
 from cql.catalog.local import LocalCatalog
 from cql.errors import (
     BindError,
@@ -31,7 +32,6 @@ from cql.planner.nodes.physical import PhysicalPlan
 from cql.query import Query
 from cql.result import Result
 from cql.session import CqlWarning, Session
-from cql.settings import Settings
 
 FLIGHTS = pa.table(
     {

@@ -6,8 +6,7 @@ import pathlib
 
 import pytest
 
-from cql.errors import NotSupportedError, Position, SettingError
-from cql.settings import (
+from cql.base.settings import (
     ALWAYS_UTC,
     SETTINGS,
     Settings,
@@ -15,6 +14,7 @@ from cql.settings import (
     find_setting,
     parse_assignment,
 )
+from cql.errors import NotSupportedError, Position, SettingError
 
 
 def test_defaults_are_valid_and_typed() -> None:

@@ -17,12 +17,8 @@ import pyarrow.dataset as ds
 import pytest
 from catalog_tools import read
 
-from cql.catalog import sinks as sinks_module
-from cql.catalog.files.source import FileSource
-from cql.catalog.sinks import EXTENSIONS, FolderSink, MemorySink
-from cql.errors import CatalogError
-from cql.model import Field, Schema
-from cql.types import (
+from cql.base.model import Field, Schema
+from cql.base.types import (
     BIGINT,
     BINARY,
     BOOLEAN,
@@ -37,6 +33,10 @@ from cql.types import (
     DataType,
     decimal,
 )
+from cql.catalog import sinks as sinks_module
+from cql.catalog.files.source import FileSource
+from cql.catalog.sinks import EXTENSIONS, FolderSink, MemorySink
+from cql.errors import CatalogError
 
 TARGET = Schema((Field("k", BIGINT), Field("s", STRING)))
 
@@ -261,8 +261,8 @@ CRASH = """
 import os, sys
 import pyarrow as pa
 from cql.catalog.sinks import FolderSink
-from cql.model import Field, Schema
-from cql.types import BIGINT
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 s = Schema((Field("k", BIGINT),))
 sink = FolderSink(sys.argv[1], "parquet", s, s, "t")
 sink.begin()

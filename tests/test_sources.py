@@ -21,13 +21,13 @@ from catalog_tools import (
 )
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, TIMESTAMP, TIMESTAMP_NTZ
 from cql.catalog.files.source import FileSource
 from cql.catalog.local import source_of
 from cql.catalog.sources import ReaderSource, TableSource, as_table
 from cql.errors import BindError, CatalogError
 from cql.executor.protocols import BLOCK_ROWS
-from cql.model import Field, Schema
-from cql.types import BIGINT, TIMESTAMP, TIMESTAMP_NTZ
 
 UTC = dt.UTC
 

@@ -16,14 +16,14 @@ import test_progress
 from test_progress import STEADY, Clock, Live
 
 import cql
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.catalog.sources import TableSource
 from cql.errors import NotSupportedError, SettingError
 from cql.executor.protocols import Offset, Reader
 from cql.executor.run.execution import Execution
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 from cql.query import Query
-from cql.types import BIGINT
 
 
 @dataclass

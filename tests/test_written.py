@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import cql
+from cql.base.lru import Memo
 from cql.errors import CqlError
 from cql.executor.codegen import kernel_cache
-from cql.memo import Memo
 
 STRINGS: list[object] = ["ab", "b", None, "bc"]
 WHOLE: list[object] = [1, 0, 5, 4]

@@ -16,9 +16,9 @@ from random_data import Stream, random_stream, ticks
 from random_shapes import Shape
 
 import cql
+from cql.base.window import Window, WindowKind
+from cql.base.zones import DAY, days_of
 from cql.errors import CqlError
-from cql.window import Window, WindowKind
-from cql.zones import DAY, days_of
 
 #: Two ordinary ones; clocks that go back over midnight; a day left out; half hours; none at all.
 ZONES = (

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Field
+from cql.base.types import TIMESTAMP, DataType, Kind
 from cql.catalog.convert import SHORTEN, Column, TooLongError
 from cql.catalog.files.reading import guarded, named
 from cql.catalog.files.text import (
@@ -26,8 +28,6 @@ from cql.catalog.files.text import (
 )
 from cql.catalog.options import Options
 from cql.errors import CatalogError
-from cql.model import Field
-from cql.types import TIMESTAMP, DataType, Kind
 
 
 class CsvFormat(TextFormat):

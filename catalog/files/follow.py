@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from cql.base.model import Field, Schema
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.files.csv_lines import CsvFormat, first_line
@@ -36,7 +37,6 @@ from cql.catalog.memory.rows import Rows, joined
 from cql.catalog.options import Options
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
 
 FOLLOW_OPTIONS = ("follow", "poll")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cql.base.model import Field
 from cql.catalog.files.csv_lines import CsvFormat
 from cql.catalog.files.json_lines import JsonFormat
 from cql.catalog.files.parquet_footer import row_groups
@@ -21,7 +22,6 @@ from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS
-from cql.model import Field
 
 
 class Format(Protocol):

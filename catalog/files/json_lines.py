@@ -11,6 +11,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from cql.base.model import Field
+from cql.base.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
 from cql.catalog.convert import SHORTEN, Column, TooLongError, find_name
 from cql.catalog.files.reading import guarded, named
 from cql.catalog.files.text import (
@@ -30,8 +32,6 @@ from cql.catalog.files.text import (
 from cql.catalog.memory.rows import REFUSALS
 from cql.catalog.options import Options
 from cql.errors import CatalogError
-from cql.model import Field
-from cql.types import DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, Kind
 
 
 class JsonFormat(TextFormat):

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from cql.base.model import Field
+from cql.base.types import BIGINT, INT, STRING
 from cql.errors import CatalogError
-from cql.model import Field
-from cql.types import BIGINT, INT, STRING
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _KINDS = (

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from cql.base.model import Field
+from cql.base.types import NULL, STRING, DataType
 from cql.catalog.convert import CONVERT, article, common, find_name, read_schema
 from cql.errors import CatalogError
-from cql.model import Field
-from cql.types import NULL, STRING, DataType
 
 
 @dataclass(slots=True)

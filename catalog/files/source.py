@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Field, Schema
+from cql.base.types import NULL, STRING
 from cql.catalog.blocks import BlockReader, IteratorFeed, Piece, row_of
 from cql.catalog.convert import (
     Column,
@@ -36,9 +38,7 @@ from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
-from cql.types import NULL, STRING
 
 #: Statistics come from the footers of at most this many files.
 FOOTERS = 256

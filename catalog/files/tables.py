@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Schema
 from cql.catalog.files.formats import NAMES, format_of
 from cql.catalog.files.listing import list_files
 from cql.catalog.files.source import FileSource
@@ -23,7 +24,6 @@ from cql.catalog.options import Options
 from cql.catalog.sinks import FolderSink, make_folder
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Sink
-from cql.model import Schema
 from cql.planner.nodes.catalog import Statistics
 
 #: What files are written in where nothing is said.

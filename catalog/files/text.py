@@ -12,14 +12,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from cql.catalog.convert import UNREADABLE, Column, article, check_digits
-from cql.catalog.files.reading import guarded, skipped, trusted
-from cql.catalog.memory.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
-from cql.catalog.options import Options
-from cql.errors import CatalogError
-from cql.executor.protocols import BadInput
-from cql.model import Field
-from cql.types import (
+from cql.base.model import Field
+from cql.base.types import (
     DATE,
     DOUBLE,
     MAX_DECIMAL_DIGITS,
@@ -27,6 +21,12 @@ from cql.types import (
     TIMESTAMP_NTZ,
     DataType,
 )
+from cql.catalog.convert import UNREADABLE, Column, article, check_digits
+from cql.catalog.files.reading import guarded, skipped, trusted
+from cql.catalog.memory.rows import REFUSALS, TOGETHER, Rows, clipped, salvage
+from cql.catalog.options import Options
+from cql.errors import CatalogError
+from cql.executor.protocols import BadInput
 
 #: Bytes that the types are guessed from, and that are parsed at a time.
 CHUNK = 4 << 20

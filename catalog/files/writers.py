@@ -10,9 +10,9 @@ from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
 
+from cql.base.model import Schema
+from cql.base.types import BINARY, INTERVAL, Kind
 from cql.errors import CatalogError, did_you_mean
-from cql.model import Schema
-from cql.types import BINARY, INTERVAL, Kind
 
 
 class Writer(Protocol):

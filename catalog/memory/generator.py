@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DOUBLE, STRING, TIMESTAMP
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Column, Shaper, batch_of, fit, pick
 from cql.catalog.memory.clock import Clock, SystemClock
@@ -25,9 +27,7 @@ from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Offset, Reader
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
-from cql.types import BIGINT, DOUBLE, STRING, TIMESTAMP
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,6 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.foreign import error_text, object_text, type_name
+from cql.base.model import Field, Punctuation, Schema
+from cql.base.reentrancy import inherited
+from cql.base.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 from cql.catalog.blocks import END, BlockReader, End, Feed, IteratorFeed, Piece, row_of
 from cql.catalog.convert import (
     Column,
@@ -34,11 +38,7 @@ from cql.catalog.memory.rows import SHOWN, TOGETHER, Rows, bad_input, salvage, s
 from cql.catalog.sources import as_table, behind, read_once, row_piece
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import BLOCK_ROWS, Offset, Reader
-from cql.foreign import error_text, object_text, type_name
-from cql.inside import inherited
-from cql.model import Field, Punctuation, Schema
 from cql.planner.nodes.catalog import Statistics
-from cql.types import BIGINT, DOUBLE, DataType, Kind, from_arrow
 
 #: Items a live iterable may be ahead of the query, and rows, as an item may be a whole batch.
 AHEAD = 4_096

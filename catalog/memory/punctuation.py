@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from cql.base.model import Field, Punctuation, Schema
 from cql.catalog.convert import Column, article
 from cql.errors import CatalogError, did_you_mean
 from cql.executor.protocols import Mark
-from cql.model import Field, Punctuation, Schema
 
 #: (values, their column, where they stand, number of the first row) as a column.
 Convert: TypeAlias = Callable[[list[Any], Field, str, int], Column]

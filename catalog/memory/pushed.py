@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Schema
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, empty_batch, empty_columns, pick
 from cql.catalog.memory.iterables import whole_rows
@@ -26,7 +27,6 @@ from cql.catalog.options import Options
 from cql.catalog.sinks import MemorySink
 from cql.errors import CatalogError
 from cql.executor.protocols import Mark, Offset, Reader
-from cql.model import Schema
 from cql.planner.nodes.catalog import Statistics, StreamSpec
 
 #: Rows that are kept where CREATE STREAM does not say how many.

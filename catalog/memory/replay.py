@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cql.base.model import Field, Schema
 from cql.catalog.blocks import END, BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, empty_columns, fit, pick
 from cql.catalog.memory.clock import Clock, SystemClock
@@ -30,7 +31,6 @@ from cql.catalog.memory.rows import Rows
 from cql.catalog.options import Options
 from cql.errors import CatalogError
 from cql.executor.protocols import Block, Mark, Offset, Reader, Source
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import Statistics
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from cql.base.model import Field
 from cql.catalog.convert import Shaper, empty_batch, join, shown
 from cql.errors import CatalogError
 from cql.executor.protocols import BadInput, Mark, place_among
-from cql.model import Field
 
 #: Rows that are looked through at once where some are bad. A reader gives them before it goes on,
 #: so that a query that fails at its first bad row does not wait for the others.

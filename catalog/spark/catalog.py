@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cql import types
+from cql.base import types
+from cql.base.model import Field, Schema
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.local import check_spec
 from cql.catalog.options import Options
@@ -35,7 +36,6 @@ from cql.catalog.spark.tables.types import usable_columns
 from cql.catalog.spark.tables.write import EpochWriter
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.model import Field, Schema
 from cql.planner.nodes.catalog import (
     Computed,
     Heartbeat,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from cql.base.model import Schema
 from cql.catalog.convert import pick
 from cql.catalog.spark.session import java_class, spark_call
 from cql.catalog.spark.tables.read import Slice, SliceReader, frame_batches
 from cql.catalog.spark.tables.types import to_arrow_loosely, usable_columns
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.model import Schema
 from cql.planner.nodes.catalog import Statistics
 
 _DELAY = "spark.watermarkDelayMs"

@@ -10,7 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ErrorLevel, SqlglotError, TokenError
 from sqlglot.tokenizer_core import Token
 
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
 from cql.dialect import grammar
 from cql.dialect.base_parser import RefusalError
 from cql.dialect.ddl import CqlParser

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cql.settings import ALWAYS_UTC
+from cql.base.settings import ALWAYS_UTC
 
 Words = tuple[str, ...]
 #: What a clause begins with, and the hint.

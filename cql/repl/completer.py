@@ -10,9 +10,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from cql import help
+from cql.base.settings import SETTINGS
 from cql.repl import words
 from cql.repl.text import Piece, Token, significant, tokens
-from cql.settings import SETTINGS
 
 COMMANDS = {
     "\\help": "this help, or a topic",

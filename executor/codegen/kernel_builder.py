@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.emit import Code, DictionaryTable, ErrorSite, HostSite, emit
 from cql.executor.codegen.expressions.parts import divide, size
 from cql.executor.codegen.expressions.scope import Called, of_word, word
@@ -19,7 +20,6 @@ from cql.executor.codegen.module import OPERATOR, Layout, Text, module_text
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, OUT, ROWS
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, walk
-from cql.types import DataType, Kind
 
 # Which buffer an operator asks for (DETAIL of NEED); the low bits number it.
 NEED_HOST = 1 << 20
@@ -49,7 +49,7 @@ class KernelText:
     sites: list[ErrorSite] = field(default_factory=list)
     counters: list[str] = field(default_factory=list)
     window_constants: dict[int, int] = field(default_factory=dict)
-    zones: list[tuple[str, int]] = field(default_factory=list)  # see cql.zones.days_of
+    zones: list[tuple[str, int]] = field(default_factory=list)  # see cql.base.zones.days_of
     functions: list[Called] = field(default_factory=list)
     sorted: list[tuple[int, tuple[Literal, ...]]] = field(default_factory=list)
     parts: list[tuple[Text, Text]] = field(default_factory=list)  # head and body of each

@@ -15,16 +15,16 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from cql.deep import deep_stack
+from cql.base.lru import Memo
+from cql.base.model import Field, Schema
+from cql.base.recursion import deep_stack
+from cql.base.types import DataType
+from cql.base.window import Window
 from cql.errors import Position
 from cql.executor.codegen.expressions.scope import Called, DictionaryTable, ErrorSite, HostSite
-from cql.memo import Memo
-from cql.model import Field, Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.physical import Physical, inputs
-from cql.types import DataType
-from cql.window import Window
 
 Part = TypeVar("Part")
 Code = TypeVar("Code")
@@ -43,7 +43,7 @@ class Kernel:
     hosts: tuple[HostSite, ...]
     sites: tuple[ErrorSite, ...]
     counters: tuple[str, ...]
-    zones: tuple[tuple[str, int], ...]  # see cql.zones.days_of
+    zones: tuple[tuple[str, int], ...]  # see cql.base.zones.days_of
     functions: tuple[Called, ...]
     #: Keys in order behind a slot, and behind them which one each is (``Scope.sorted_words``).
     sorted: tuple[tuple[int, tuple[Literal, ...]], ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cql.types import DataType, Kind
+from cql.base.types import DataType, Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from cql.apart import apart
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
+from cql.base.uninterruptible import apart
 from cql.errors import RunError
 from cql.executor.jit.compiler_process import LARGE, StoppedError, compile_apart
 

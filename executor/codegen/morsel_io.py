@@ -3,6 +3,7 @@ that go out."""
 
 from __future__ import annotations
 
+from cql.base.model import Schema
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import VIEWS
@@ -20,7 +21,6 @@ from cql.executor.kernels.morsel_layout import (
     data_word,
     mask_word,
 )
-from cql.model import Schema
 
 
 def unit_columns(

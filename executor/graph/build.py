@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cql.apart import load_module
-from cql.deep import deep_stack
+from cql.base.model import Schema
+from cql.base.recursion import deep_stack
+from cql.base.uninterruptible import load_module
+from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.partition import Partitions
@@ -35,7 +37,6 @@ from cql.executor.operators.relations.window_relation import RelationOperator, r
 from cql.executor.operators.stage.operator import BUFFERS, Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
-from cql.model import Schema
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
 from cql.planner.nodes.expr import Column, Expr, walk
 from cql.planner.nodes.physical import (
@@ -80,7 +81,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.placement.order_sensitivity import in_order
-from cql.window import WindowKind
 
 #: Nodes over one input that keep rows of it.
 Rows: TypeAlias = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cql.base.model import Schema
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.hash_split import Bounds
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, first_of
 from cql.executor.operators.stage.operator import Operator, StageOperator
-from cql.model import Schema
 from cql.planner.nodes.physical import ValuesExec
 
 SINK = -1

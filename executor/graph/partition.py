@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cql.base.model import Schema
+from cql.base.types import DataType
 from cql.errors import NotSupportedError
 from cql.executor.operators.flow.hash_split import (
     LISTS,
@@ -21,7 +23,6 @@ from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.stage.operator import Operator, StageOperator, Workspace
 from cql.executor.operators.stage.spec import ORDER, StageSpec, Step
 from cql.executor.run.partition_sizing import Measured
-from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import FilterExec, Physical, WidAggregateExec, inputs
@@ -29,7 +30,6 @@ from cql.planner.nodes.physical_join import OopJoinExec
 from cql.planner.placement.choose_runtime import LOOKING
 from cql.planner.placement.cost import joins_by_key, runs_by_key
 from cql.planner.placement.partitioning import origins
-from cql.types import DataType
 
 
 class Builder(Protocol):

@@ -23,7 +23,7 @@ from typing import Any
 
 from numba.core import caching, config
 
-from cql.compiling import WATCH
+from cql.base.compile_notice import WATCH
 
 _MARK = "_cql_tolerant"
 KERNELS = "cql.executor.kernels"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+from cql.base.call_timeout import SETTING
 from cql.errors import CatalogError, RunError
 from cql.executor.graph.graph import SINK, Graph
 from cql.executor.kernels.morsel_layout import PHASE, SEQUENCE, SERIAL
@@ -21,7 +22,6 @@ from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.udf.errors import TIME_LIMIT
 from cql.planner.nodes.physical import PhysicalPlan, ProjectExec, SourceExec, sources
-from cql.watch import SETTING
 
 #: Bad rows are all counted; this many keep their particulars.
 LEDGER_ROWS = 10_000

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from cql.base.window import WindowKind
 from cql.executor.kernels.morsel_layout import PHASE, SUB
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.order.merge import MergeOperator
@@ -25,7 +26,6 @@ from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.times import OperatorTime
 from cql.planner.nodes.physical import BucketExec, SharedPanesExec
-from cql.window import WindowKind
 
 
 def kind_of(operator: StageOperator, failure: Failure) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.base.model import Field
+from cql.base.types import Kind
 from cql.executor.strings.dictionary import Dictionary
-from cql.model import Field
-from cql.types import Kind
 
 Array = npt.NDArray[Any]
 

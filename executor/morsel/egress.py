@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.base.model import Field, Schema
+from cql.base.types import DataType, Kind
 from cql.executor.kernels.morsel_layout import CAPACITY, ROWS, data_word, mask_word
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
 from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import Dictionary
-from cql.model import Field, Schema
-from cql.types import DataType, Kind
 
 Array = npt.NDArray[Any]
 

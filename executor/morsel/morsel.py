@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Field, Schema
+from cql.base.types import DataType
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     HEADER,
@@ -23,8 +25,6 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.buffers import POOL
-from cql.model import Field, Schema
-from cql.types import DataType
 
 Words = npt.NDArray[np.int64]
 

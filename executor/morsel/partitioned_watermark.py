@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Field
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.ingest.value_numbers import enter, number
 from cql.executor.kernels.morsel_layout import NEVER
 from cql.executor.morsel.arrow_columns import address_of
 from cql.executor.morsel.morsel import Words
 from cql.executor.morsel.watermark import Attribute
-from cql.model import Field
 
 Numbers = npt.NDArray[np.int32]
 #: Values for which there is room at first, and from which on old ones are looked for.

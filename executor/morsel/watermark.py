@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cql.base.model import Field
 from cql.executor.kernels.ingest import cutter
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.morsel.morsel import Words
-from cql.model import Field
 from cql.planner.nodes.catalog import Progress
 from cql.planner.nodes.physical import SourceExec
 from cql.planner.nodes.progress import apart, max_advance

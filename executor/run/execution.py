@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cql.apart import load_module
+from cql.base.reentrancy import stepped
+from cql.base.uninterruptible import load_module
 from cql.errors import CqlError, RunError
 from cql.executor.graph.build import build
 from cql.executor.graph.graph import Edge, Graph
@@ -45,7 +46,6 @@ from cql.executor.runtimes.times import Times
 from cql.executor.strings import encoding
 from cql.executor.strings.compaction import compact, is_due
 from cql.executor.strings.dictionary import Dictionary
-from cql.inside import stepped
 from cql.planner.lower.choose import duration
 from cql.planner.nodes.physical import (
     PhysicalPlan,

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.key_packing import KeyPart, spread_keys
 from cql.executor.morsel.arrow_columns import Array
 from cql.executor.morsel.ingest import Feed, told_at
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import Physical, WidAggregateExec, walk
 from cql.planner.placement.partitioning import origins
-from cql.types import DataType, Kind
 
 #: Rows of the first block of an input that are looked at; less say little.
 SAMPLE, LEAST = 1 << 14, 1 << 10

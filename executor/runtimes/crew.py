@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from cql.inside import inherited
+from cql.base.reentrancy import inherited
 
 
 class Crew:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cql.apart import load_module
+from cql.base.uninterruptible import load_module
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.drive import depth_first
 from cql.executor.kernels.morsel_layout import INFINITY, ROWS

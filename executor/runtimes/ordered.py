@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from operator import itemgetter
 from typing import ClassVar, Protocol
 
+from cql.base.model import Schema
 from cql.executor.graph.graph import Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.morsel_layout import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY
@@ -25,7 +26,6 @@ from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure, Handler, at_work, failing_row
 from cql.executor.runtimes.tables import Sections
 from cql.executor.runtimes.times import Times
-from cql.model import Schema
 from cql.planner.placement.choose_runtime import WINDOW_SLICES
 
 WORKLISTS = {

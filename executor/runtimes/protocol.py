@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cql.base.call_timeout import TimeLimitError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Edge
 from cql.executor.kernels.morsel_layout import CHOSEN, DETAIL_ROW, INFINITY, SERIAL
@@ -18,7 +19,6 @@ from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.times import Times
 from cql.executor.udf.errors import TIME_LIMIT
-from cql.watch import TimeLimitError
 
 
 @dataclass(frozen=True, slots=True)

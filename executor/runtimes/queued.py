@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
@@ -15,7 +16,6 @@ from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
 from cql.executor.runtimes.times import OperatorClock, Times
 from cql.executor.runtimes.wiring import Wiring
-from cql.model import Schema
 
 POLICIES = {
     "fifo": queued.FIFO,

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, HOME, OWN_LATE, STRAGGLER_ADDRESS
@@ -26,7 +27,6 @@ from cql.executor.operators.stage.operator import BUFFERS, StageOperator
 from cql.executor.run.worker_scaling import cores
 from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
-from cql.model import Schema
 from cql.planner.placement.choose_runtime import depth, power_of_two
 
 #: Units that results are copied into.

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.base.types import DataType
 from cql.executor.morsel.morsel import stored_dtype
-from cql.types import DataType
 
 Array = npt.NDArray[Any]
 _BYTES = np.dtype(np.uint8)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.apart import load_module
+from cql.base.uninterruptible import load_module
 from cql.executor.morsel.buffers import POOL, Array
 
 Codes = npt.NDArray[np.int32]

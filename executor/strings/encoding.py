@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cql.deep import deep_stack
-from cql.model import Schema
+from cql.base.model import Schema
+from cql.base.recursion import deep_stack
 from cql.planner.nodes.expr import Column, Expr, columns_of
 from cql.planner.nodes.physical import (
     ArrivalExec,

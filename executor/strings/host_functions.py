@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.call_timeout import TimeLimitError
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.executor.morsel.morsel import stored_dtype
 from cql.executor.strings.dictionary import FURTHEST, Codes, Dictionary
 from cql.planner.interpret.interpreter import EvaluationError as HostError
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Expr, Value
-from cql.types import DataType, Kind
-from cql.watch import TimeLimitError
 
 __all__ = ["DictionaryTables", "HostError", "compute_host_column", "evaluate"]
 

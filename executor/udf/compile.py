@@ -32,20 +32,20 @@ from numba.core.errors import NumbaError
 from numba.core.untyped_passes import InlineClosureLikes
 from numba.extending import intrinsic
 
-from cql.apart import apart
-from cql.deep import deep_stack
+from cql.base.call_timeout import Limit, TimeLimitError
+from cql.base.foreign import error_text
+from cql.base.recursion import deep_stack
+from cql.base.types import DataType, Kind
+from cql.base.uninterruptible import apart
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.expressions.udf import flat
 from cql.executor.kernels.lib.memory import bits_of_f64, words
 from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
 from cql.executor.udf import arithmetic, loop_limit
-from cql.foreign import error_text
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.functions.user_functions import UserFunction
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Value
-from cql.types import DataType, Kind
-from cql.watch import Limit, TimeLimitError
 
 NULL, VALID = 0, 1
 _COMPILED_KINDS = frozenset(

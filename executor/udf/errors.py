@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cql.apart import load_module
+from cql.base.call_timeout import TimeLimitError
+from cql.base.uninterruptible import load_module
 from cql.executor.codegen.expressions.scope import Again, Called, ErrorSite
 from cql.executor.morsel.morsel import Words
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import NULL, text_of
 from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.nodes.expr import Value
-from cql.watch import TimeLimitError
 
 if TYPE_CHECKING:
     from cql.executor.udf.compile import UserCode

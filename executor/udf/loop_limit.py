@@ -3,7 +3,7 @@
 Nothing outside can end a compiled loop. A word is counted up at each round; it holds the rounds
 below ``_ROUNDS`` and, above them, the microsecond of the first look at the clock. A function that
 is over its limit raises, and is called once more in Python (``user_code``), where the watch ends it
-(``cql.watch``).
+(``cql.base.call_timeout``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from cql.base.call_timeout import Limit
 from cql.executor.kernels.lib.clock import nanoseconds
-from cql.watch import Limit
 
 #: Between two looks at the clock; a power of two.
 _BITS = 8

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
+from cql.base.window import Window, WindowKind
 from cql.dialect import nodes
 from cql.errors import BindError, NotSupportedError
-from cql.model import Field, Schema
 from cql.planner.bind import partition_by
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import columns_around, joined
@@ -47,8 +49,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation, clock, is_relation
 from cql.planner.optimize.progress import is_bounded, is_constant, progressing
-from cql.types import BIGINT
-from cql.window import Window, WindowKind
 
 #: What to write where LIMIT … PER WINDOW has no window.
 PER_WINDOW = (

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from sqlglot import exp
 
+from cql.base.model import Field, Schema
 from cql.dialect import nodes, parse_one, to_sql
 from cql.dialect.sources import expression_of
-from cql.model import Field, Schema
 from cql.planner.bind.context import Binder, Env
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope, ScopeColumn, column_of

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlglot import exp
 
+from cql.base.call_timeout import Limit
+from cql.base.settings import Settings
+from cql.base.slack import parse_slack
 from cql.dialect import position_of
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError, Position
 from cql.planner.functions.signature import Signature
@@ -19,9 +22,6 @@ from cql.planner.nodes.expr import Column, Expr, Literal
 from cql.planner.nodes.expr_size import Sizes
 from cql.planner.nodes.logical import Logical, Project
 from cql.planner.nodes.statements import Name, NamedQuery
-from cql.policy import parse_slack
-from cql.settings import Settings
-from cql.watch import Limit
 
 if TYPE_CHECKING:
     from cql.planner.bind.scope import Scope

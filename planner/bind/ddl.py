@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlglot import exp
 
+from cql.base.model import Field, Schema
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError, did_you_mean
-from cql.model import Field, Schema
 from cql.planner.bind import computed as bind_computed
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder, is_default

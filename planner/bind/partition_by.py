@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
+from cql.base.types import DataType, Kind
 from cql.dialect import nodes, to_sql
 from cql.planner.bind.context import Binder
 from cql.planner.nodes.expr import Column, Expr
@@ -22,7 +23,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
-from cql.types import DataType, Kind
 
 #: Partitions of an operator: each has state of its own.
 MOST = 256

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from cql.base.types import BIGINT, DataType
+from cql.base.window import Window
 from cql.errors import Position, did_you_mean
 from cql.planner.bind.context import Binder, Env, match_name
 from cql.planner.bind.expressions.literals import from_python
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.logical import WINDOW_COLUMNS, AggregateCall, Logical, Number, SortKey
 from cql.planner.nodes.rewrite import replace
-from cql.types import BIGINT, DataType
-from cql.window import Window
 
 #: Where each part of the virtual row starts.
 AGGREGATES = 1_000_000

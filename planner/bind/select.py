@@ -13,6 +13,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from cql.base.types import BIGINT
+from cql.base.window import Window, WindowKind
 from cql.dialect import nodes, to_duration
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import GroupWindow
@@ -45,8 +47,6 @@ from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import Logical, RelationToStream, Windowed
 from cql.planner.optimize.changelog import as_relation, clock
-from cql.types import BIGINT
-from cql.window import Window, WindowKind
 
 
 @dataclass(slots=True)

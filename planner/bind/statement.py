@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from cql.deep import deep_stack
+from cql.base.model import Schema
+from cql.base.recursion import deep_stack
+from cql.base.types import BIGINT
 from cql.dialect import nodes
 from cql.errors import PlanError, Position
-from cql.model import Schema
 from cql.planner.bind import ddl
 from cql.planner.bind.context import Binder, Context, Env, Notice
 from cql.planner.bind.emit import check_changes, emits_changes, held, waits_for_close
@@ -47,7 +48,6 @@ from cql.planner.optimize.changelog import (
     clock,
     only_complete,
 )
-from cql.types import BIGINT
 
 __all__ = ["Context", "Notice", "bind"]
 

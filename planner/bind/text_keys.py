@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from cql.base.types import DATE, STRING
 from cql.planner.functions.registry import monotone
 from cql.planner.interpret.datetime_patterns import unit_of
 from cql.planner.interpret.time import DAY, days_from_civil
@@ -19,7 +20,6 @@ from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of
 from cql.planner.nodes.logical import Aggregate, Filter, Logical, Project
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.progress import closing_key, closing_keys, closing_pair, progressing
-from cql.types import DATE, STRING
 
 #: The key, and the columns below that bring it.
 _NAME = "_closing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from cql.model import Field, Schema
+from cql.base.model import Field, Schema
 from cql.planner.bind.context import Binder, Bound, Env
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import Scope

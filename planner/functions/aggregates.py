@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cql.base.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.functions import holistic
 from cql.planner.functions.coercion import cast
 from cql.planner.functions.signature import Builder, Signature, argument, check_ordered
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.types import BIGINT, BOOLEAN, DOUBLE, NULL, STRING, DataType, Kind, decimal
 
 _ALIASES = {
     "mean": "avg",

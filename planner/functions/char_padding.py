@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cql.base.types import INT, STRING
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, walk
 from cql.planner.nodes.rewrite import replace
-from cql.types import INT, STRING
 
 
 def padded(args: Sequence[Expr]) -> tuple[Expr, ...]:

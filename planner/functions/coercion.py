@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 
-from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.interpret.interpreter import EvaluationError, evaluate
-from cql.planner.nodes.expr import Cast, Expr, Literal
-from cql.planner.nodes.rewrite import replace
-from cql.types import (
+from cql.base.types import (
     BIGINT,
     BINARY,
     DATE,
@@ -29,6 +25,10 @@ from cql.types import (
     Kind,
     decimal,
 )
+from cql.errors import BindError, NotSupportedError, Position
+from cql.planner.interpret.interpreter import EvaluationError, evaluate
+from cql.planner.nodes.expr import Cast, Expr, Literal
+from cql.planner.nodes.rewrite import replace
 
 _WIDTHS = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
 _DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: MAX_DECIMAL_DIGITS}

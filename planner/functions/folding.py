@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+from cql.base.types import BOOLEAN, DataType, Kind
 from cql.errors import unreachable
 from cql.planner.functions.coercion import cast_can_fail
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
@@ -19,7 +20,6 @@ from cql.planner.nodes.expr import (
     rebuild,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.types import BOOLEAN, DataType, Kind
 
 
 def _words(text: str) -> frozenset[str]:

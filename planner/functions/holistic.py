@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cql.base.types import BOOLEAN, DOUBLE, NULL, STRING, Kind, array, decimal
 from cql.errors import BindError, NotSupportedError, Position
 from cql.planner.functions.coercion import cast
 from cql.planner.functions.folding import fold
 from cql.planner.functions.signature import argument, check_ordered, literal_text, wrong
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import AggregateCall, SortKey
-from cql.types import BOOLEAN, DOUBLE, NULL, STRING, Kind, array, decimal
 
 #: Every name, with its usage and a line about it.
 USAGE: dict[str, tuple[str, str]] = {

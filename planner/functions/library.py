@@ -5,6 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from cql.base.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    Kind,
+    decimal,
+)
 from cql.errors import BindError, Position, did_you_mean
 from cql.planner.functions import operators as ops
 from cql.planner.functions.coercion import cast
@@ -23,21 +38,6 @@ from cql.planner.interpret.interpreter import EvaluationError
 from cql.planner.interpret.text import like_segments, rlike
 from cql.planner.interpret.time import DAY, MICROS, MONTHS
 from cql.planner.nodes.expr import Call, Expr, Literal
-from cql.types import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INT,
-    INTERVAL,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    DataType,
-    Kind,
-    decimal,
-)
 
 PI, E = 3.141592653589793, 2.718281828459045
 UNITS = {

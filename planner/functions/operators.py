@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cql.errors import BindError, NotSupportedError, Position
-from cql.planner.functions.char_padding import padded
-from cql.planner.functions.coercion import as_decimal, capped, cast, common_type_of, unify
-from cql.planner.functions.signature import (
-    Builder,
-    Signature,
-    argument,
-    check_ordered,
-    strict,
-    wrong,
-)
-from cql.planner.nodes.expr import Call, Case, Expr, Literal
-from cql.planner.nodes.show import INFIX
-from cql.types import (
+from cql.base.types import (
     BIGINT,
     BOOLEAN,
     DATE,
@@ -32,6 +19,19 @@ from cql.types import (
     Kind,
     decimal,
 )
+from cql.errors import BindError, NotSupportedError, Position
+from cql.planner.functions.char_padding import padded
+from cql.planner.functions.coercion import as_decimal, capped, cast, common_type_of, unify
+from cql.planner.functions.signature import (
+    Builder,
+    Signature,
+    argument,
+    check_ordered,
+    strict,
+    wrong,
+)
+from cql.planner.nodes.expr import Call, Case, Expr, Literal
+from cql.planner.nodes.show import INFIX
 
 MAX_LIST = 256
 DAY = 86_400_000_000

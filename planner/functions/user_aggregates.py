@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
+from cql.base.call_timeout import Limit
+from cql.base.foreign import object_text
+from cql.base.reentrancy import OneAtATime
+from cql.base.types import BOOLEAN, DataType
 from cql.errors import BindError, Position
-from cql.foreign import object_text
-from cql.inside import OneAtATime
 from cql.planner.functions.signature import Builder, Signature, argument
 from cql.planner.functions.user_functions import CATEGORY, called
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Expr, Value
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import BOOLEAN, DataType
-from cql.watch import Limit
 
 #: A tuple of arguments is one argument: a state.
 Shape: TypeAlias = tuple[DataType | tuple[DataType, ...], ...]

@@ -11,15 +11,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cql.base.call_timeout import Limit, Strike, TimeLimitError, within
+from cql.base.foreign import error_text
+from cql.base.reentrancy import OneAtATime
+from cql.base.types import DataType
 from cql.errors import Position
-from cql.foreign import error_text
-from cql.inside import OneAtATime
 from cql.planner.functions.signature import Signature, argument
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import from_python, to_python
 from cql.planner.nodes.expr import Call, Expr, Value
-from cql.types import DataType
-from cql.watch import Limit, Strike, TimeLimitError, within
 
 #: The category of SHOW FUNCTIONS.
 CATEGORY = "user"

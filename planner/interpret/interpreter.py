@@ -12,12 +12,12 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cql.base.types import DataType, Kind
 from cql.errors import unreachable
 from cql.planner.interpret import time as times
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.text import TEXT_FUNCTIONS, from_text, to_text
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, Value
-from cql.types import DataType, Kind
 
 __all__ = ["EvaluationError", "convert", "evaluate"]
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from cql.foreign import error_text, object_text, type_name
+from cql.base.foreign import error_text, object_text, type_name
+from cql.base.types import DataType, Kind
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.nodes.expr import Value
-from cql.types import DataType, Kind
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from cql.base.types import DataType, Kind
 from cql.planner.interpret import datetime_patterns as patterns
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.time import DAY, SECOND, civil_from_days
 from cql.planner.nodes.expr import Value
-from cql.types import DataType, Kind
 
 MAX_REPEAT = 1 << 24  # bytes; a row that asks for more is a bad row, not a dead process
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cql.base.types import INTERVAL, DataType, Kind
+from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Literal
@@ -23,8 +25,6 @@ from cql.planner.nodes.physical import (
 )
 from cql.planner.nodes.progress import max_advance
 from cql.planner.nodes.show import show
-from cql.types import INTERVAL, DataType, Kind
-from cql.window import Window, WindowKind
 
 #: Windows that a row falls into, from which on panes are chosen: below, merging may cost more than
 #: it saves.

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
+from cql.base.window import Window, WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower import choose, ordering, partitioned_watermark, table_refresh
 from cql.planner.lower.dupelim import dupelim
@@ -87,7 +88,6 @@ from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.placement import partitioning
 from cql.planner.placement.choose_runtime import choose_runtime
 from cql.planner.placement.multi_query import join_once
-from cql.window import Window, WindowKind
 
 
 @deep_stack()

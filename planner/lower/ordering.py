@@ -12,6 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+from cql.base.slack import parse_slack
+from cql.base.types import Kind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.choose import duration, why_union
 from cql.planner.lower.watermark import progress_origin, progressing
@@ -50,8 +52,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.progress import max_advance, max_advance_of
-from cql.policy import parse_slack
-from cql.types import Kind
 
 MICROSECONDS = {
     TimeUnit.NANOSECONDS: Fraction(1, 1000),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cql.base.window import WindowKind
 from cql.errors import PlanError
 from cql.planner.lower.choose import duration
 from cql.planner.lower.watermark import progress_origin, progressing, value_origin
@@ -52,7 +53,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.nodes.progress import apart
-from cql.window import WindowKind
 
 #: What asks for one progress, as the plan calls it.
 _CONSUMERS = {

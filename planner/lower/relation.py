@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from cql.base.types import BIGINT, DataType, Kind
+from cql.base.window import MAX_EVENT_TIME, WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.functions import coercion
 from cql.planner.lower.joins.relation_join import (
@@ -64,8 +66,6 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_join import LookupExec, RelationJoinExec, SubqueryJoinExec
 from cql.planner.optimize.changelog import as_side, clock, sees_relation
 from cql.planner.optimize.progress import is_constant
-from cql.types import BIGINT, DataType, Kind
-from cql.window import MAX_EVENT_TIME, WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 

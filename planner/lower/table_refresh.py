@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from cql.base.slack import parse_slack
 from cql.errors import NotSupportedError
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -18,7 +19,6 @@ from cql.planner.nodes.physical import (
     with_input,
 )
 from cql.planner.nodes.physical_join import TableJoinExec
-from cql.policy import parse_slack
 
 
 def settle(root: Physical, settings: Mapping[str, Any]) -> Physical:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cql.base.types import DataType
+from cql.base.window import WindowKind
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Cast, Column, Expr, columns_of
 from cql.planner.nodes.physical import (
@@ -42,8 +44,6 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.types import DataType
-from cql.window import WindowKind
 
 
 def progressing(node: Physical) -> tuple[int, ...]:

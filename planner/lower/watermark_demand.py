@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from cql.base.types import INTERVAL, DataType
+from cql.base.window import Window
 from cql.planner.lower.choose import duration
 from cql.planner.lower.watermark import progress_origin, progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal
@@ -50,8 +52,6 @@ from cql.planner.nodes.physical_join import (
     UnnestExec,
 )
 from cql.planner.optimize.join_condition import NO_BOUND
-from cql.types import INTERVAL, DataType
-from cql.window import Window
 
 #: (step, offset): the values at offset + a multiple of step. None: any value.
 Boundaries: TypeAlias = frozenset[tuple[int, int]] | None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from cql.base.model import Schema
 from cql.errors import CatalogError, Position
-from cql.model import Schema
 
 if TYPE_CHECKING:
     from cql.executor.protocols import Sink, Source

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from cql.base.types import DataType
 from cql.errors import Position
 from cql.planner.nodes.rewrite import replace
-from cql.types import DataType
 
 if TYPE_CHECKING:
     from cql.planner.functions.user_functions import UserFunction

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from cql.base.model import NO_COLUMNS, Field, Schema
+from cql.base.types import BIGINT, BOOLEAN, INT, DataType
+from cql.base.window import Window
 from cql.errors import Position
-from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.nodes.catalog import Progress, Relation
 from cql.planner.nodes.expr import Expr, Literal
-from cql.types import BIGINT, BOOLEAN, INT, DataType
-from cql.window import Window
 
 if TYPE_CHECKING:
     from cql.planner.functions.user_aggregates import UserAggregate

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from cql.base.model import NO_COLUMNS, Field, Schema
+from cql.base.types import BIGINT, INT, DataType
+from cql.base.window import Window
 from cql.errors import Position
-from cql.model import NO_COLUMNS, Field, Schema
 from cql.planner.nodes.catalog import Progress, Relation
 from cql.planner.nodes.expr import Expr, Literal
 from cql.planner.nodes.logical import (
@@ -35,8 +37,6 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.types import BIGINT, INT, DataType
-from cql.window import Window
 
 
 @dataclass(frozen=True, slots=True)

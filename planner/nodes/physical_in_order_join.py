@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT
 from cql.errors import Position
-from cql.model import Field, Schema
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import BandExec
-from cql.types import BIGINT
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical

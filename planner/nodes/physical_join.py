@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, BOOLEAN, DataType
 from cql.errors import Position
-from cql.model import Field, Schema
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import Partitioning
 from cql.planner.nodes.rewrite import replace
-from cql.types import BIGINT, BOOLEAN, DataType
 
 if TYPE_CHECKING:
     from cql.planner.nodes.physical import Physical

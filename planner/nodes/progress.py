@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cql.base.types import DataType, Kind
 from cql.planner.nodes.catalog import Progress, Relation, TimeUnit
-from cql.types import DataType, Kind
 
 #: One hour, the default of MAX ADVANCE, in an integer column's units.
 _HOUR = {

@@ -6,9 +6,9 @@ import datetime
 from collections import Counter
 from collections.abc import Sequence
 
-from cql.model import Schema
+from cql.base.model import Schema
+from cql.base.types import BIGINT, Kind
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, substitute
-from cql.types import BIGINT, Kind
 
 INFIX = {
     "add": "+",

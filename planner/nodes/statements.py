@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
+from cql.base.model import Schema
 from cql.errors import Position
-from cql.model import Schema
 from cql.planner.nodes.catalog import Progress, StreamDefinition, TableFiles
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import Logical

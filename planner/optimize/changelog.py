@@ -8,6 +8,8 @@ Query Language, 2006).
 
 from __future__ import annotations
 
+from cql.base.types import BIGINT, DataType
+from cql.base.window import Window, WindowKind
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import (
     ASOF,
@@ -38,8 +40,6 @@ from cql.planner.optimize.progress import (
     progressing,
 )
 from cql.planner.optimize.rules import conjuncts
-from cql.types import BIGINT, DataType
-from cql.window import Window, WindowKind
 
 _OF_RELATIONS = (
     WindowKind.RANGE,

@@ -3,6 +3,7 @@ their order. It is left out there, so that it changes nothing, and nothing waits
 
 from __future__ import annotations
 
+from cql.base.window import WindowKind
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import (
@@ -26,7 +27,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.progress import looks_up, progressing
 from cql.planner.optimize.rules import with_inputs
-from cql.window import WindowKind
 
 
 def drop_inner_orders(plan: Logical) -> Logical:

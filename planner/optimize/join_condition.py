@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cql.base.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 from cql.planner.functions import registry
 from cql.planner.lower.watermark import progress_origin
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of, rebuild
 from cql.planner.nodes.rewrite import replace
-from cql.types import BIGINT, BOOLEAN, INTERVAL, DataType, Kind
 
 #: What a bound that there is not counts as, in arithmetic: times lie within half of it.
 NO_BOUND = 1 << 62

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
+from cql.base.window import WindowKind
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
@@ -36,7 +37,6 @@ from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.optimize.progress import is_bounded, is_table, progressing
 from cql.planner.optimize.rules import conjunction, conjuncts, with_inputs
-from cql.window import WindowKind
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.
 _ROWS, _LIVE = 100_000.0, 0.01

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+from cql.base.types import BIGINT
+from cql.base.window import WindowKind
 from cql.planner.functions.registry import monotone
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, columns_of
@@ -40,8 +42,6 @@ from cql.planner.nodes.logical import (
     is_inner,
 )
 from cql.planner.nodes.rewrite import replace
-from cql.types import BIGINT
-from cql.window import WindowKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from cql.base.types import DataType
+from cql.base.window import Window, WindowKind
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
@@ -36,8 +38,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.progress import looks_up, progressing
-from cql.types import DataType
-from cql.window import Window, WindowKind
 
 #: Where the kept columns of a node are now.
 Places: TypeAlias = Mapping[int, int]

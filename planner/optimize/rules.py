@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
+from cql.base.types import BOOLEAN
+from cql.base.window import WindowKind
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
 from cql.planner.nodes.expr import (
@@ -51,8 +53,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, differences, is_timed
 from cql.planner.optimize.progress import closing_key, is_table, looks_up, progressing
 from cql.planner.optimize.pruning import prune_columns
-from cql.types import BOOLEAN
-from cql.window import WindowKind
 
 Rule: TypeAlias = Callable[[Logical], Logical]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
+from cql.base.window import WindowKind
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, walk
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -54,7 +55,6 @@ from cql.planner.nodes.physical_join import (
     TableJoinExec,
     UnnestExec,
 )
-from cql.window import WindowKind
 
 
 class Share(IntEnum):

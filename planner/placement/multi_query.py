@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from cql.deep import deep_stack
+from cql.base.recursion import deep_stack
 from cql.errors import Position
 from cql.planner.lower.watermark_demand import fewest
 from cql.planner.nodes.expr import Column

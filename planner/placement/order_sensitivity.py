@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cql.base.window import WindowKind
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.logical import AggregateCall
@@ -23,7 +24,6 @@ from cql.planner.nodes.physical import (
     inputs,
 )
 from cql.planner.nodes.physical_join import UnnestExec
-from cql.window import WindowKind
 
 _ANY_ORDER = frozenset(("count", "count_if", "min", "max", "bool_and", "bool_or"))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.nodes.expr import Cast, Column, Expr
 from cql.planner.nodes.logical import ASOF, Aggregate, Join, Logical, Partitioning, inputs
@@ -34,7 +35,6 @@ from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import Terms, key_column
 from cql.planner.optimize.progress import looks_up
 from cql.planner.placement.cost import joins_by_key, runs_by_key
-from cql.window import WindowKind
 
 Split = WidAggregateExec | OopJoinExec
 

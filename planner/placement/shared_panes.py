@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cql.base.types import BOOLEAN, INT
+from cql.base.window import MAX_EVENT_TIME, Window, WindowKind
 from cql.planner.functions import registry
 from cql.planner.lower.choose import MANY, duration
 from cql.planner.nodes.expr import Call, Column, Expr, Literal, substitute
@@ -25,8 +27,6 @@ from cql.planner.nodes.physical import (
     walk,
     with_input,
 )
-from cql.types import BOOLEAN, INT
-from cql.window import MAX_EVENT_TIME, Window, WindowKind
 
 
 def share_windows(roots: Sequence[Physical]) -> list[Physical]:

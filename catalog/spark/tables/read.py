@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.util import _create_local_socket
 
+from cql.base.model import Schema
 from cql.catalog.convert import Shaper
 from cql.catalog.files.parquet_footer import row_groups
 from cql.catalog.files.reading import remedy
@@ -33,7 +34,6 @@ from cql.catalog.spark.tables.files import DataFile, Files, frame_of
 from cql.catalog.spark.tables.types import is_stand_in, to_arrow_loosely, unreadable
 from cql.errors import CatalogError
 from cql.executor.protocols import BLOCK_ROWS, Block
-from cql.model import Schema
 
 MAX_ROWS = 65_536
 """The largest batch."""

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 
+from cql.base.model import Field
 from cql.catalog.blocks import BlockReader, End, Piece, row_of
 from cql.catalog.convert import Shaper, pick
 from cql.catalog.memory.rows import Rows
@@ -34,7 +35,6 @@ from cql.catalog.spark.tables.read import read_batches, rows_through_spark
 from cql.catalog.spark.tables.table import exists, full_name
 from cql.errors import CatalogError
 from cql.executor.protocols import Offset, Reader
-from cql.model import Field
 
 POLL = 0.1
 """Seconds between two looks of Spark at its source, where nothing else is said."""

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from cql import types
+from cql.base import types
+from cql.base.model import Field, Schema
 from cql.catalog.convert import read_schema
 from cql.errors import CatalogError
-from cql.model import Field, Schema
 
 COMMENT = "comment"
 """The key of a column's comment, in Spark's field metadata and in Arrow's."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from cql.base.types import Kind
 from cql.executor.codegen.expressions.division import emit_division
 from cql.executor.codegen.expressions.logic import emit_order
 from cql.executor.codegen.expressions.scope import (
@@ -23,7 +24,6 @@ from cql.executor.codegen.expressions.scope import (
 from cql.planner.interpret.time import DAY, MICROS, MONTHS, SECOND
 from cql.planner.nodes.expr import Call, Literal
 from cql.planner.nodes.show import show
-from cql.types import Kind
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.expressions.scope import (
     Code,
     ErrorSite,
@@ -16,7 +17,6 @@ from cql.executor.codegen.expressions.scope import (
 from cql.planner.functions.coercion import cast_can_fail
 from cql.planner.nodes.expr import Cast
 from cql.planner.nodes.show import show
-from cql.types import DataType, Kind
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cql.base.types import BIGINT, Kind
 from cql.executor.codegen.expressions.scope import (
     Code,
     ErrorSite,
@@ -19,7 +20,6 @@ from cql.executor.codegen.expressions.scope import (
 )
 from cql.planner.nodes.expr import Call, Expr, Literal
 from cql.planner.nodes.show import show
-from cql.types import BIGINT, Kind
 
 _MIN = -(2**63)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cql.base.types import Kind
 from cql.errors import unreachable
 from cql.executor.codegen.expressions.calls import emit_call
 from cql.executor.codegen.expressions.casts import emit_cast
@@ -41,7 +42,6 @@ from cql.planner.functions.folding import can_fail
 from cql.planner.interpret.interpreter import EvaluationError, evaluate
 from cql.planner.nodes.expr import Call, Case, Cast, Column, Expr, Literal, columns_of
 from cql.planner.nodes.show import show
-from cql.types import Kind
 
 __all__ = [
     "Code",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cql.base.types import Kind
 from cql.executor.codegen.expressions.scope import Scope, when
 from cql.executor.codegen.expressions.text import is_text_node
 from cql.planner.functions.folding import can_fail
 from cql.planner.nodes.expr import Call, Case, Expr, Literal, walk
-from cql.types import Kind
 
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _CHEAP = frozenset(

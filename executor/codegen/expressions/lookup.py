@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cql.base.types import Kind
 from cql.executor.codegen.expressions.scope import Code, Scope, let, of_word, real, when, wide, zero
 from cql.planner.nodes.expr import Call, Case, Expr, Literal
-from cql.types import Kind
 
 #: Fewer constants are compared one after the other.
 LEAST = 16

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from cql.base.types import DataType, Kind
 from cql.errors import Position
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.functions.user_functions import UserFunction
 from cql.planner.nodes.expr import Call, Cast, Expr, Literal, Value
-from cql.types import DataType, Kind
 
 
 @dataclass(frozen=True, slots=True)

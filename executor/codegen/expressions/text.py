@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from cql.base.types import Kind
 from cql.executor.codegen.expressions.scope import DictionaryTable, HostSite
 from cql.planner.interpret.text import TEXT_FUNCTIONS
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild
-from cql.types import Kind
 
 _CALLS = frozenset(TEXT_FUNCTIONS) | {"concat_ws"}
 _LONG_LIST = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import (
     Again,
     Code,
@@ -24,7 +25,6 @@ from cql.planner.functions.user_aggregates import Shape
 from cql.planner.interpret.interpreter import evaluate
 from cql.planner.nodes.expr import Call, Cast, Expr, children, walk
 from cql.planner.nodes.show import show
-from cql.types import DataType
 
 
 def flat(shape: Shape) -> tuple[DataType, ...]:

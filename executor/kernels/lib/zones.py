@@ -1,5 +1,5 @@
-"""Days of a time zone, from the table of ``cql.zones.ZoneDays``: ``instants``, then ``offsets``,
-then ``firsts``, ``n`` of each."""
+"""Days of a time zone, from the table of ``cql.base.zones.ZoneDays``: ``instants``, then
+``offsets``, then ``firsts``, ``n`` of each."""
 
 from __future__ import annotations
 

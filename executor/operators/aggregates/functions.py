@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cql.base.types import DataType, Kind
 from cql.errors import NotSupportedError
 from cql.executor.codegen.expressions.emit import Code
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import DataType, Kind
 
 if TYPE_CHECKING:
     from cql.executor.operators.aggregates.udaf import OwnCode

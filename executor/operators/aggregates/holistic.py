@@ -19,12 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cql.apart import load_module
+from cql.base.types import DataType, Kind
+from cql.base.uninterruptible import load_module
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import ARRAYS, RESULTS, Dictionary
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import DataType, Kind
 
 Array = npt.NDArray[Any]
 #: Entries of a group, on average, up to which groups are sorted one by one.

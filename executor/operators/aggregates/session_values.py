@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cql.apart import load_module
+from cql.base.uninterruptible import load_module
 from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM, KernelText
 from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.kernels.lib import treap as chains

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Again, Called, Code, ErrorSite, of_word, word
 from cql.executor.codegen.expressions.udf import flat
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
 from cql.planner.functions.user_aggregates import UserMethod
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import DataType
 
 
 @dataclass(frozen=True, slots=True)

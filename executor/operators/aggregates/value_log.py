@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
+from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import Code
 from cql.executor.kernels.windows.region_table import find_slot
 from cql.executor.operators.aggregates.functions import AggregateCode, argument
@@ -21,7 +22,6 @@ from cql.executor.operators.stage.spec import Table
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.logical import AggregateCall
 from cql.planner.nodes.physical import WidAggregateExec
-from cql.window import WindowKind
 
 if TYPE_CHECKING:
     from cql.executor.operators.stage.operator import Workspace

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.types import DataType
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
@@ -16,7 +17,6 @@ from cql.executor.morsel.morsel import Unit, Words, value_bytes
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.physical import DupelimExec
-from cql.types import DataType
 
 #: Keys from which on old ones are looked for.
 _LEAST = 256

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, INT, SMALLINT, DataType
 from cql.executor.codegen.expressions.emit import Code, emit
 from cql.executor.codegen.expressions.text import host_sites
 from cql.executor.codegen.kernel_builder import KernelText, RowScope, passes
@@ -30,9 +32,7 @@ from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
-from cql.model import Field, Schema
 from cql.planner.nodes.expr import Expr
-from cql.types import BIGINT, INT, SMALLINT, DataType
 
 #: Behind the columns that pass: the rows by partition, where those of each begin, and the partition
 #: of each row.

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.base.window import MAX_EVENT_TIME, Window, WindowKind
+from cql.base.zones import DAY, days_of
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import (
@@ -25,8 +27,6 @@ from cql.executor.morsel.egress import to_arrow, view_address
 from cql.executor.morsel.morsel import Unit, Words, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import LateRowsExec
-from cql.window import MAX_EVENT_TIME, Window, WindowKind
-from cql.zones import DAY, days_of
 
 Times = npt.NDArray[np.int64]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
@@ -14,7 +15,6 @@ from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, NEVER, STRAGGLER_WORDS
 from cql.executor.morsel.morsel import Unit, Words, stored_dtype, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 
 #: Values for which there is room at first.
 _FEWEST = 256

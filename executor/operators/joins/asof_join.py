@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.types import DataType
 from cql.executor.kernels.joins.asof import nearest
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.morsel.morsel import Unit
@@ -29,7 +30,6 @@ from cql.executor.operators.relations.row_batch import (
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
-from cql.types import DataType
 
 Flags = npt.NDArray[np.bool_]
 #: Keys from which on those are looked for that a tolerance lets go.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cql.base.model import Schema
 from cql.executor.codegen.key_packing import KeyPart, pack_keys
-from cql.model import Schema
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec

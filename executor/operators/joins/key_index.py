@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cql.base.model import Schema
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import KernelText, RowScope
 from cql.executor.codegen.key_packing import (
@@ -27,8 +29,6 @@ from cql.executor.codegen.key_packing import (
 from cql.executor.codegen.module import Text
 from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
-from cql.model import Schema
-from cql.types import DataType
 
 #: Rows of a unit that are hashed at once where a partition looks for its own.
 CHUNK = 64

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.types import DataType, Kind
 from cql.errors import RunError
 from cql.executor.codegen.key_packing import KeyPart
 from cql.executor.kernels.joins.oop_join import index_keys
@@ -27,7 +28,6 @@ from cql.executor.operators.stage.kernel_operator import GeneratedOperator, map_
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import sources
 from cql.planner.nodes.physical_join import TableJoinExec
-from cql.types import DataType, Kind
 
 #: Of the places of the hash index for each key.
 _PLACES = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
@@ -16,7 +17,6 @@ from cql.executor.operators.joins.key_index import look_up
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.planner.nodes.expr import Expr, columns_of
 from cql.planner.nodes.physical_join import TableJoinExec
-from cql.types import DataType
 
 TABLE = 1  # the port; 0 is the stream
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.codegen.kernel_builder import KernelText, Lazy
 from cql.executor.kernels.lib.views import FIELDS
 from cql.executor.morsel.morsel import stored_dtype
-from cql.model import Schema
 from cql.planner.nodes.expr import columns_of
 from cql.planner.nodes.physical_join import OopJoinExec
 

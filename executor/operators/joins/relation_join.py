@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.kernels.relations import relation_join as kernel
 from cql.executor.morsel.morsel import Unit
@@ -31,7 +32,6 @@ from cql.executor.operators.stage.operator import (
     bind_constants,
     map_constants,
 )
-from cql.model import Schema
 from cql.planner.nodes.physical import Physical, sources
 from cql.planner.nodes.physical_join import RelationJoinExec
 

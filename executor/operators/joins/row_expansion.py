@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.emit import emit
 from cql.executor.codegen.expressions.scope import Code, zero
 from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
@@ -28,7 +29,6 @@ from cql.executor.operators.stage.row_sink import store_row
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import TableJoinExec, UnnestExec
-from cql.types import DataType
 
 
 @dataclass(slots=True)

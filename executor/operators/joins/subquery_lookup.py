@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import (
     DETAIL,
@@ -38,7 +39,6 @@ from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.physical_join import LookupExec
 
 _PASSED = [ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
@@ -26,7 +27,6 @@ from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import RESULTS
 from cql.planner.nodes.expr import Expr
 from cql.planner.nodes.physical_join import UnnestExec
-from cql.types import DataType
 
 #: An array of texts without elements.
 _NO_TEXTS = bytes(4)

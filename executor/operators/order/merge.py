@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import merge as kernel
@@ -15,7 +16,6 @@ from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
-from cql.model import Schema
 from cql.planner.nodes.logical import SortKey
 
 INITIAL_RUNS = 16

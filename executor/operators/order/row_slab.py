@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
 from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.logical import SortKey
 
 #: The slab grows by a quarter, so that what it takes stays near what it holds.

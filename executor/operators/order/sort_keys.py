@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from cql.base.model import Schema
+from cql.base.types import DataType
 from cql.executor.kernels.order import sort_keys as kernel
 from cql.executor.morsel.morsel import Words, value_bytes
-from cql.model import Schema
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
-from cql.types import DataType
 
 
 def order_words(schema: Schema, keys: Sequence[SortKey], first: int) -> Words:

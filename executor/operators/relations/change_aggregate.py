@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER
@@ -30,7 +31,6 @@ from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.window_relation import RelationOperator
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.executor.udf.errors import explained, function_codes
-from cql.model import Schema
 from cql.planner.interpret.error import EvaluationError
 from cql.planner.interpret.python_values import to_python
 from cql.planner.nodes.physical import ChangeAggregateExec, bounded

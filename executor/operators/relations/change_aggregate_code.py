@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cql.base.types import DataType
 from cql.executor.codegen import module
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
@@ -30,7 +31,6 @@ from cql.executor.operators.aggregates.functions import AggregateCode, aggregate
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import ChangeAggregateExec
-from cql.types import DataType
 
 APPEND_ONLY, RETRACT, TWO_STACKS, RESCAN = "append_only", "retract", "two_stacks", "rescan"
 #: Arrays beside the groups and beside the entries: name and dtype.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.types import DataType
 from cql.executor.kernels.lib import key_index as kernel
 from cql.executor.operators.stage.operator import CodeColumn, State
-from cql.types import DataType
 
 Words = npt.NDArray[np.int64]
 _FLAGS = kernel.FLAGS

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.morsel_layout import (
     END_OF_INPUT,
     IDLE,
@@ -35,7 +36,6 @@ from cql.executor.operators.relations.row_batch import (
     take,
 )
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 
 Times = npt.NDArray[np.int64]
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,
     CURSOR,
@@ -26,7 +27,6 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Unit, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
-from cql.model import Schema
 
 Array = npt.NDArray[Any]
 Join: TypeAlias = Callable[[Sequence[State]], State]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.kernels.lib import treap as treaps
 from cql.executor.kernels.relations import row_number as kernel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
@@ -14,7 +15,6 @@ from cql.executor.operators.relations.row_batch import no_rows, take
 from cql.executor.operators.relations.set_operations import weights_of
 from cql.executor.operators.relations.top_n import SortedRows
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.physical import RowNumberExec
 
 #: What the kernel keeps of each row, in this order.

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.model import Schema
 from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import map_texts, nbytes, no_rows, take
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.physical import ChangeAggregateExec, SetOperationExec
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.model import Schema
+from cql.base.types import BIGINT
 from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.physical import StreamExec
-from cql.types import BIGINT
 
 
 def stream_operator(name: str, node: StreamExec, workspace: Workspace) -> InstantOperator:

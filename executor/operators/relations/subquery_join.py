@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
 from cql.executor.kernels.relations import subquery_join as kernel
@@ -16,7 +17,6 @@ from cql.executor.operators.relations.instant_operator import InstantOperator, T
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.physical_join import SubqueryJoinExec
 
 _KINDS = {"exists": kernel.EXISTS, "in": kernel.IN, "scalar": kernel.SINGLE}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cql.base.model import Schema
 from cql.executor.kernels.relations import changelog as kernel
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.set_operations import RowIndex, weights_of
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
-from cql.model import Schema
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
 from cql.planner.nodes.physical import TopExec

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cql.base.window import MAX_EVENT_TIME, WindowKind
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.kernels.relations.partitioned_rows import push_rows
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
@@ -29,7 +30,6 @@ from cql.executor.operators.relations.row_batch import (
 )
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 from cql.planner.nodes.physical import RelationExec
-from cql.window import MAX_EVENT_TIME, WindowKind
 
 
 def relation_operator(name: str, node: RelationExec, workspace: Workspace) -> RelationOperator:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cql.apart import load_module
+from cql.base.model import Schema
+from cql.base.uninterruptible import load_module
+from cql.base.zones import days_of
 from cql.errors import RunError
 from cql.executor.codegen import module as codegen
 from cql.executor.codegen.expressions.emit import ErrorSite
@@ -44,10 +46,8 @@ from cql.executor.protocols import BLOCK_ROWS
 from cql.executor.strings.dictionary import Dictionary
 from cql.executor.strings.host_functions import DictionaryTables, compute_host_column
 from cql.executor.udf.errors import explained, function_codes, raise_interrupt
-from cql.model import Schema
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.logical import SortKey
-from cql.zones import days_of
 
 if TYPE_CHECKING:
     from types import ModuleType

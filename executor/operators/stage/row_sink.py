@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cql.base.model import Schema
+from cql.base.window import MAX_EVENT_TIME
 from cql.executor.codegen.kernel_builder import KernelText, RowScope
 from cql.executor.codegen.morsel_io import read_punctuation, unit_columns
 from cql.executor.kernels.lib.views import VIEWS
@@ -37,7 +39,6 @@ from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, columns_at
 from cql.executor.operators.stage.watermark_mapping import attribute_origins, origins
 from cql.executor.operators.windows.bounds import Spans
-from cql.model import Schema
 from cql.planner.lower.watermark import value_origin
 from cql.planner.nodes.expr import Column, Expr
 from cql.planner.nodes.physical import (
@@ -48,12 +49,11 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
-from cql.window import MAX_EVENT_TIME
 
 if TYPE_CHECKING:
+    from cql.base.window import Window
     from cql.executor.operators.aggregates.value_log import Log
     from cql.executor.operators.stage.stage_kernel import StageWriter
-    from cql.window import Window
 
 #: Steps that look whether a row is a straggler.
 _ASKING = (OnTimeExec, ArrivalExec)

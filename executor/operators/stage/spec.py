@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from cql.base.model import Field, Schema
+from cql.base.types import BIGINT, DataType
+from cql.base.window import Window
 from cql.executor.codegen.kernel_cache import Kernel
-from cql.model import Field, Schema
 from cql.planner.nodes.expr import Column, Expr, substitute
 from cql.planner.nodes.logical import SEQUENCE as NUMBER
 from cql.planner.nodes.physical import (
@@ -18,8 +20,6 @@ from cql.planner.nodes.physical import (
     ProjectExec,
     WidAggregateExec,
 )
-from cql.types import BIGINT, DataType
-from cql.window import Window
 
 if TYPE_CHECKING:
     from cql.executor.operators.aggregates.value_log import Log

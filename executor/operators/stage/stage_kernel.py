@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
+from cql.base.model import Schema
+from cql.base.window import MAX_EVENT_TIME, Window
 from cql.executor.codegen.expressions.emit import Code, ErrorSite, HostSite, emit, host_sites
 from cql.executor.codegen.kernel_builder import NEED_HOST, KernelText, RowScope, passes
 from cql.executor.codegen.morsel_io import row_at
@@ -43,7 +45,6 @@ from cql.executor.operators.stage.spec import (
 )
 from cql.executor.operators.stage.watermark_mapping import Origin, attribute_origins, origins
 from cql.executor.operators.windows.bounds import Spans
-from cql.model import Schema
 from cql.planner.nodes.expr import Column, Expr, substitute, walk
 from cql.planner.nodes.physical import (
     ArrivalExec,
@@ -53,7 +54,6 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
-from cql.window import MAX_EVENT_TIME, Window
 
 if TYPE_CHECKING:
     from cql.executor.operators.stage.row_sink import RowTerminal

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.base.types import BIGINT
 from cql.executor.kernels.morsel_layout import NUMBERS
 from cql.executor.operators.stage.spec import StageSpec, Step
 from cql.planner.lower.watermark import progress_origin
@@ -18,7 +19,6 @@ from cql.planner.nodes.physical import (
     OnTimeExec,
     ProjectExec,
 )
-from cql.types import BIGINT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cql.window import Window, WindowKind
-from cql.zones import DAY
+from cql.base.window import Window, WindowKind
+from cql.base.zones import DAY
 
 if TYPE_CHECKING:
     from cql.executor.operators.stage.stage_kernel import StageWriter

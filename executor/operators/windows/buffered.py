@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cql.base.types import DataType, Kind
 from cql.executor.codegen.kernel_builder import NEED_ROOM
 from cql.executor.operators.aggregates.functions import argument
 from cql.executor.operators.stage.spec import Table
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.planner.nodes.logical import AggregateCall
-from cql.types import DataType, Kind
 
 #: Suffix of the table of rows.
 BUFFER = "_rows"

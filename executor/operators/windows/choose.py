@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cql.base.window import WindowKind
 from cql.executor.codegen.kernel_cache import once
 from cql.executor.operators.stage.row_sink import RowTerminal
 from cql.executor.operators.stage.spec import StageCode, StageSpec
@@ -15,7 +16,6 @@ from cql.executor.operators.windows.subtract_on_evict import SubtractTerminal
 from cql.executor.operators.windows.two_stacks import TwoStacksTerminal
 from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
-from cql.window import WindowKind
 
 
 @once

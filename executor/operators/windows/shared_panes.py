@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cql.base.window import Window
 from cql.executor.codegen.expressions.emit import Code
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.planner.nodes.physical import SharedPanesExec
-from cql.window import Window
 
 #: The id of the window that leaves: before every pane.
 _LEAVING = NEVER + 1

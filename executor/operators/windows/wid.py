@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cql.base.window import MAX_EVENT_TIME
 from cql.executor.codegen.expressions.emit import Code
 from cql.executor.codegen.kernel_builder import NEED_RESULTS
 from cql.executor.codegen.key_packing import key_value
@@ -36,7 +37,6 @@ from cql.executor.operators.stage.watermark_mapping import (
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import WANTS_WINDOW, GroupingTerminal
 from cql.planner.nodes.expr import Column
-from cql.window import MAX_EVENT_TIME
 
 #: A run of rows that needs no second look ends where event times are out of range.
 WITHIN_BOUNDS = f"low, high = max(low, {-MAX_EVENT_TIME}), min(high, {MAX_EVENT_TIME + 1})"

@@ -15,6 +15,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from cql.base.types import BIGINT, BOOLEAN
 from cql.errors import Position
 from cql.planner.bind.context import Binder
 from cql.planner.bind.scope import OUTER, Asked, Extra, Grouped, column_of
@@ -34,7 +35,6 @@ from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.progress import is_constant
 from cql.planner.optimize.rules import conjunction, conjuncts
-from cql.types import BIGINT, BOOLEAN
 
 #: What takes a plan and tells where it reads the row around it.
 Apart = Callable[[Logical], Logical]

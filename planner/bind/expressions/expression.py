@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from cql import types as t
+from cql.base import types as t
+from cql.base.types import DataType
 from cql.dialect import Cql
 from cql.dialect.generator import CqlGenerator
 from cql.dialect.nodes import Duration, GroupWindow, TypedNumber
@@ -23,7 +24,6 @@ from cql.planner.functions.signature import check_ordered
 from cql.planner.nodes.expr import Case, Expr, Literal
 from cql.planner.nodes.logical import WINDOW_COLUMNS, SortKey
 from cql.planner.nodes.rewrite import replace
-from cql.types import DataType
 
 Node: TypeAlias = exp.Expr
 

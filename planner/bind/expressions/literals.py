@@ -12,11 +12,11 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from cql import types as t
+from cql.base import types as t
+from cql.base.types import MAX_DECIMAL_DIGITS, MAX_DECLARED_DIGITS, DataType, decimal
 from cql.dialect.duration import to_duration
 from cql.errors import BindError, CqlError, NotSupportedError, Position
 from cql.planner.nodes.expr import Literal, Value
-from cql.types import MAX_DECIMAL_DIGITS, MAX_DECLARED_DIGITS, DataType, decimal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -12,6 +12,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from cql.base.types import BIGINT
 from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import grouped
 from cql.planner.bind.scope import OUTER, Asked, around, column_of
@@ -28,7 +29,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.join_condition import Pair, compares_equal, null_safe_pairs
 from cql.planner.optimize.rules import conjunction, conjuncts
-from cql.types import BIGINT
 
 
 def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:

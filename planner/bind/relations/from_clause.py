@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from cql.base.model import Field, Schema
+from cql.base.window import Window, WindowKind
 from cql.dialect import nodes
 from cql.dialect import to_sql as printed
 from cql.dialect.nodes import FromUnion, StreamWindow, WindowTable
 from cql.errors import BindError, Position, did_you_mean
-from cql.model import Field, Schema
 from cql.planner.bind.computed import computed_above, is_computed
 from cql.planner.bind.context import Binder, Bound, Env, fold
 from cql.planner.bind.relations import window as bind_window
@@ -43,7 +44,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.statements import Name
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.progress import is_table, progressing
-from cql.window import Window, WindowKind
 
 if TYPE_CHECKING:
     from cql.executor.protocols import Source as RowSource

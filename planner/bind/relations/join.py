@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from cql.base.model import Schema
+from cql.base.types import Kind
 from cql.dialect import nodes
 from cql.errors import did_you_mean
-from cql.model import Schema
 from cql.planner.bind.context import Binder, Env, fold
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
@@ -20,7 +21,6 @@ from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import compares_equal
 from cql.planner.optimize.progress import is_table, progressing
 from cql.planner.optimize.rules import conjunction, conjuncts
-from cql.types import Kind
 
 
 @dataclass(frozen=True, slots=True)

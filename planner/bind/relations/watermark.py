@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 from sqlglot import exp
 
-from cql import types as t
+from cql.base import types as t
+from cql.base.model import Field, Schema
+from cql.base.types import Kind
 from cql.dialect import nodes, to_sql
 from cql.errors import BindError
-from cql.model import Field, Schema
 from cql.planner.bind.context import Binder
 from cql.planner.bind.relations import window
 from cql.planner.nodes.catalog import Heartbeat, Progress, TimeUnit
 from cql.planner.nodes.progress import is_value
-from cql.types import Kind
 
 #: The column that a clause names; None where the schema is the source's own.
 Find: TypeAlias = Callable[[Binder, exp.Expr, Schema | None], Field | None]

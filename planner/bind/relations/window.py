@@ -17,6 +17,10 @@ from fractions import Fraction
 
 from sqlglot import exp
 
+from cql.base.model import Field
+from cql.base.types import INTERVAL, STRING, DataType, Kind
+from cql.base.window import Window, WindowKind
+from cql.base.zones import DAY, days_of
 from cql.dialect import to_sql
 from cql.dialect.duration import to_duration
 from cql.dialect.nodes import (
@@ -27,7 +31,6 @@ from cql.dialect.nodes import (
     WindowTable,
 )
 from cql.errors import BindError, did_you_mean
-from cql.model import Field
 from cql.planner.bind.context import Binder, Env
 from cql.planner.bind.expressions.expression import parameter
 from cql.planner.bind.scope import Scope
@@ -46,9 +49,6 @@ from cql.planner.nodes.logical import (
     Windowed,
 )
 from cql.planner.optimize.progress import ProgressInfo, progressing
-from cql.types import INTERVAL, STRING, DataType, Kind
-from cql.window import Window, WindowKind
-from cql.zones import DAY, days_of
 
 #: Microseconds of each unit that an integer event time may count.
 UNIT_MICROSECONDS: dict[TimeUnit, Fraction] = {

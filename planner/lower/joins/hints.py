@@ -3,12 +3,12 @@ the columns by the names that it gives them, lengths as their times count."""
 
 from __future__ import annotations
 
-from cql.model import Schema
+from cql.base.model import Schema
+from cql.base.types import INTERVAL, DataType, Kind
 from cql.planner.lower.ordering import MICROSECONDS
 from cql.planner.nodes.catalog import TimeUnit
 from cql.planner.nodes.expr import Literal
 from cql.planner.nodes.show import show
-from cql.types import INTERVAL, DataType, Kind
 
 _MINUTE = 60_000_000
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from cql.base.types import Kind
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
 from cql.planner.lower.joins.oop_join import bare, stays_of
@@ -32,7 +33,6 @@ from cql.planner.optimize.join_condition import (
 from cql.planner.optimize.progress import looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.optimize.rules import conjuncts
-from cql.types import Kind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: (input, an expression over its columns).

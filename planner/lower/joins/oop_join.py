@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from cql.base.types import DataType, Kind
+from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError
 from cql.planner.bind.scope import column_of
 from cql.planner.lower.choose import duration
@@ -34,8 +36,6 @@ from cql.planner.optimize.progress import end_of_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
 from cql.planner.optimize.rules import conjunction, conjuncts
 from cql.planner.placement import partitioning
-from cql.types import DataType, Kind
-from cql.window import WindowKind
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: How long a row stays after its time, by kind of window; RANGE says it itself.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cql.base.types import DataType
 from cql.planner.functions import registry
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.expr import Call, Cast, Column, Expr, Literal, children, rebuild, walk
@@ -13,7 +14,6 @@ from cql.planner.nodes.physical_in_order_join import WindowJoinExec
 from cql.planner.nodes.physical_join import AsofJoinExec, OopJoinExec
 from cql.planner.nodes.rewrite import replace
 from cql.planner.nodes.show import show
-from cql.types import DataType
 
 _PLAIN = frozenset(
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cql.base.types import BOOLEAN
+from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
@@ -21,8 +23,6 @@ from cql.planner.nodes.physical_join import RelationJoinExec
 from cql.planner.optimize.join_condition import Sides, by_one_side, take_apart
 from cql.planner.optimize.progress import looks_up, progressing
 from cql.planner.optimize.rules import conjunction, conjuncts
-from cql.types import BOOLEAN
-from cql.window import WindowKind
 
 
 def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cql.inside import inherited
+from cql.base.reentrancy import inherited
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cql.types import DataType
+from cql.base.types import DataType
 
 if TYPE_CHECKING:
     import pyarrow as pa

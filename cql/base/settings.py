@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from cql.base.slack import parse_slack
 from cql.errors import NotSupportedError, Position, SettingError, did_you_mean, unreachable
-from cql.policy import parse_slack
 
 #: The heading of settings that compare mechanisms.
 FOR_EXPERIMENTS = "for experiments"
