@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cql.aggregates import aggregate
     from cql.base.model import Punctuation
     from cql.errors import CqlError
-    from cql.functions import function
+    from cql.functions.declare import function
+    from cql.functions.declare_aggregate import aggregate
     from cql.query import Query
     from cql.session import Session, connect
 
@@ -32,9 +32,9 @@ _HOMES = {
     "Punctuation": "cql.base.model",
     "Query": "cql.query",
     "Session": "cql.session",
-    "aggregate": "cql.aggregates",
+    "aggregate": "cql.functions.declare_aggregate",
     "connect": "cql.session",
-    "function": "cql.functions",
+    "function": "cql.functions.declare",
 }
 
 

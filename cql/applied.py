@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
-from cql import function_notes
 from cql.base.recursion import deep_stack
 from cql.base.settings import SETTINGS, Settings, find_setting
 from cql.base.window import WindowKind
 from cql.errors import PlanError
+from cql.functions import notes
 from cql.planner.lower.lower import JOINT
 from cql.planner.nodes import logical as lg
 from cql.planner.nodes import physical as ph
@@ -309,7 +309,7 @@ def _epoch_ms(planned: Planned, value: Any) -> str | None:
 
 
 def _function_timeout(planned: Planned, value: Any) -> str | None:
-    if any(function_notes.calls_users(plan.root) for plan in planned.plans):
+    if any(notes.calls_users(plan.root) for plan in planned.plans):
         return None
     return "no function of yours is called"
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cql import function_notes, render
+from cql import render
 from cql.base.settings import Settings
+from cql.functions import notes
 from cql.planner import explain
 from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
@@ -32,7 +33,7 @@ def explanation(
     new: Callable[[], Run],
 ) -> str:
     if mode in ("physical", "analyze"):
-        plan = replace(plan, notes=(*plan.notes, *function_notes.notes(plan.root)))
+        plan = replace(plan, notes=(*plan.notes, *notes.notes(plan.root)))
     match mode:
         case "logical":
             return explain.tree(logical, mode)

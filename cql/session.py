@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from cql.base.model import Schema
     from cql.executor.run.execution import Execution
-    from cql.functions import Declared, Functions, Type
+    from cql.functions.declare import Declared, Functions, Type
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal
@@ -454,7 +454,7 @@ class Session(Pushing):
         parallel: bool | None = None,
     ) -> Any:
         """``cql.function`` that also registers: a decorator for functions of this session."""
-        from cql.functions import function as declaring
+        from cql.functions.declare import function as declaring
 
         made = declaring(
             returns, args=args, name=name, null_handling=null_handling, parallel=parallel
@@ -473,7 +473,7 @@ class Session(Pushing):
         parallel: bool | None = None,
     ) -> Any:
         """``cql.aggregate`` that also registers: a decorator for aggregates of this session."""
-        from cql.aggregates import aggregate, is_definition
+        from cql.functions.declare_aggregate import aggregate, is_definition
 
         made = aggregate(
             returns, args=args, name=name, null_handling=null_handling, parallel=parallel
@@ -501,7 +501,7 @@ class Session(Pushing):
 
     def register_functions(self, functions: Functions) -> None:
         """All functions of a list, a mapping, a module or a Python file; see ``connect``."""
-        from cql.functions import collect
+        from cql.functions.declare import collect
 
         for function in collect(functions):
             self._register(function)

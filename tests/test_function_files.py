@@ -26,7 +26,7 @@ def helper(n: int) -> int:
 def test_a_module_of_functions(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MODULE)
-    for given in (path, str(path), cql.functions.load(path), {"thrice": lambda n: 3 * n}):
+    for given in (path, str(path), cql.functions.declare.load(path), {"thrice": lambda n: 3 * n}):
         if isinstance(given, dict):
             given["thrice"].__annotations__ = {"n": int, "return": int}
         with cql.connect(spark=False, functions=given) as session:

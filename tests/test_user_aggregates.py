@@ -269,7 +269,7 @@ def test_every_way_to_register(tmp_path: Path) -> None:
         "    def update(state, n: int): return (state[0] + n,)\n"
         "    def final(state) -> int: return state[0]\n"
     )
-    made = cql.functions.load(path).total
+    made = cql.functions.declare.load(path).total
     for given in (path, [made], {"total": made}, {"total": made.definition}, [made.definition]):
         with cql.connect(spark=False, functions=given) as session:
             session.register_table("t", {"n": [1, 2]})

@@ -259,7 +259,7 @@ class Shell:
     def _load_functions(self, source: str) -> None:
         if not source:
             raise CqlError("\\load needs a Python file", hint="\\load my_functions.py")
-        from cql.functions import collect
+        from cql.functions.declare import collect
 
         found = collect(source)
         self.session.register_functions(found)

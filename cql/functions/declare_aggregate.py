@@ -33,7 +33,7 @@ from cql.base.types import DataType
 from cql.errors import BindError
 
 if TYPE_CHECKING:
-    from cql.functions import Type
+    from cql.functions.declare import Type
     from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
     from cql.planner.nodes.expr import Value
 
@@ -88,7 +88,7 @@ def declare_aggregate(
     parallel: bool | None,
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
-    from cql.functions import check_null_handling, check_spelling, checked_name
+    from cql.functions.declare import check_null_handling, check_spelling, checked_name
     from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
 
     if isinstance(made, UserAggregate):
@@ -204,7 +204,7 @@ def _arguments(
     label: str, update: Callable[..., Any] | None, args: Sequence[Type] | None
 ) -> tuple[list[str], list[DataType]]:
     """Names and types of what SQL passes: all that ``update`` takes but the state."""
-    from cql.functions import annotated, data_type, signature
+    from cql.functions.declare import annotated, data_type, signature
 
     assert update is not None
     count = None if args is None else len(args) + 1
@@ -218,7 +218,7 @@ def _arguments(
 
 
 def _result(label: str, final: Callable[..., Any] | None, returns: Type | None) -> DataType:
-    from cql.functions import annotated, data_type, signature
+    from cql.functions.declare import annotated, data_type, signature
 
     assert final is not None
     if returns is not None:

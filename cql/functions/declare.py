@@ -101,7 +101,7 @@ def declare(
     parallel: bool | None = None,
 ) -> Declared:
     """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
-    from cql.aggregates import declare_aggregate, is_definition
+    from cql.functions.declare_aggregate import declare_aggregate, is_definition
     from cql.planner.functions.user_functions import UserFunction
 
     if is_definition(made):
