@@ -31,7 +31,7 @@ from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import PhysicalPlan, sources
-from cql.query import Query
+from cql.query.query import Query
 
 QUERY = """SELECT srcIP, destIP, count(*) AS n FROM M [RANGE 1000000000, SLIDE 1000000000, WA ts]
            GROUP BY srcIP, destIP"""

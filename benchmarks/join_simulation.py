@@ -29,7 +29,7 @@ from cql.executor.operators.stage.operator import Workspace
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.physical import walk
 from cql.planner.nodes.physical_in_order_join import WindowJoinExec
-from cql.query import Query
+from cql.query.query import Query
 
 Seconds = npt.NDArray[np.float64]
 #: Rows of output at a time.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cql.errors import CqlError
     from cql.functions.declare import function
     from cql.functions.declare_aggregate import aggregate
-    from cql.query import Query
+    from cql.query.query import Query
     from cql.session import Session, connect
 
 __version__ = "0.1.0"
@@ -30,7 +30,7 @@ __all__ = [
 _HOMES = {
     "CqlError": "cql.errors",
     "Punctuation": "cql.base.model",
-    "Query": "cql.query",
+    "Query": "cql.query.query",
     "Session": "cql.session",
     "aggregate": "cql.functions.declare_aggregate",
     "connect": "cql.session",

@@ -30,10 +30,10 @@ from cql.errors import CqlError, RunError, SettingError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cql.query import Query
-    from cql.result import Result
+    from cql.query.query import Query
+    from cql.query.query_set import StatementSet
+    from cql.query.result import Result
     from cql.session import Session
-    from cql.statement_set import StatementSet
 
     Item: TypeAlias = Query | StatementSet | Result
 
@@ -349,7 +349,7 @@ def _value(text: str) -> int | float | str | bool | None:
 
 
 def _explain(item: Item, session: Session, errors: Console, mode: str) -> None:
-    from cql.result import Result
+    from cql.query.result import Result
 
     if not isinstance(item, Result):
         click.echo(item.explain(mode))
@@ -357,9 +357,9 @@ def _explain(item: Item, session: Session, errors: Console, mode: str) -> None:
 
 def _present(item: Item, session: Session, errors: Console, format: str) -> None:
     from cql import render
+    from cql.query.query_set import StatementSet
+    from cql.query.result import Result
     from cql.repl.screen import Screen
-    from cql.result import Result
-    from cql.statement_set import StatementSet
 
     out = render.console_for(sys.stdout)
     chosen = format

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from cql.errors import BindError, CqlError, did_you_mean
-from cql.query import Query
+from cql.query.query import Query
 from cql.render import duration_text
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cql.errors import BindError, NotSupportedError, did_you_mean
 from cql.names import SessionCatalog
 from cql.planner.nodes.catalog import PUSH
-from cql.result import Result, done
+from cql.query.result import Result, done
 
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st

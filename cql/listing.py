@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cql import render
 from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
-from cql.query import Query
-from cql.result import Result
+from cql.query.query import Query
+from cql.query.result import Result
 
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cql.base.model import Schema
     from cql.planner.nodes.physical import PhysicalPlan
-    from cql.query import Query
+    from cql.query.query import Query
 
 #: Rows of a query, and of a result (of SHOW, say), that are shown.
 ROWS = 20

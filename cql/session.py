@@ -48,11 +48,11 @@ from cql.executor.run.worker_scaling import cores
 from cql.hints import HINT, hinted, refuse_run_hints
 from cql.pushing import Pushing
 from cql.pyspark_names import pyspark_names
-from cql.query import Query, Recipe
-from cql.recipes import Origin, RunPlan, recipe, target
-from cql.result import Analysis, Result, done, explained
-from cql.run import Run
-from cql.statement_set import RunOfAll, StatementSet
+from cql.query.prepared import Origin, RunPlan, recipe, target
+from cql.query.query import Query, Recipe
+from cql.query.query_set import RunOfAll, StatementSet
+from cql.query.result import Analysis, Result, done, explained
+from cql.query.run import Run
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -411,8 +411,8 @@ class Session(Pushing):
         return done(f"{query.name} {'has stopped' if ended else 'is stopping'}")
 
     def _explain(self, bound: st.Explain, origin: Origin) -> Result | Analysis:
-        from cql.explanation import logical_text
         from cql.planner.nodes import statements as st
+        from cql.query.explanation import logical_text
 
         if bound.query is not None:
             if bound.mode == "analyze":

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT, TIMESTAMP
-from cql.query import Query, Recipe, Target
+from cql.query.query import Query, Recipe, Target
 
 SCHEMA = Schema((Field("a", BIGINT),))
 

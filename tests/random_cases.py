@@ -50,7 +50,7 @@ from cql.planner.nodes.catalog import Catalog, Relation, StreamSpec
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.logical import inputs as below
 from cql.planner.optimize.rules import optimize
-from cql.query import Query
+from cql.query.query import Query
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ import cql
 from cql.errors import RunError
 from cql.executor.run.run_report import Timing
 from cql.executor.runtimes.times import WorkerTime
-from cql.explanation import measured
+from cql.query.explanation import measured
 from cql.session import Session
 
 TEXT = QUERIES["window over a union"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 ROWS = pa.table({"ts": [1, 2, 3], "v": [1, 0, 3], "t": ["a", None, "b"]})

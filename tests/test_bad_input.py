@@ -22,7 +22,7 @@ from cql.errors import BindError, CatalogError, CqlError, RunError
 from cql.executor.codegen import module
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import CqlWarning, Session
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ import pytest
 import cql
 from cql.errors import NotSupportedError
 from cql.planner.nodes.physical import WidAggregateExec, walk
-from cql.query import Query
+from cql.query.query import Query
 
 
 def node_of(

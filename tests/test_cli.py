@@ -208,7 +208,7 @@ def test_an_unbounded_insert_keeps_the_script_alive(
     run = FakeRun(pa.record_batch({"n": [1]}), endless=True)
     runs.append(run)
     monkeypatch.setattr(
-        "cql.query.Query.await_termination", lambda *_: signal.raise_signal(signal.SIGINT)
+        "cql.query.query.Query.await_termination", lambda *_: signal.raise_signal(signal.SIGINT)
     )
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -17,7 +17,7 @@ import pytest
 
 import cql
 from cql import Query
-from cql.result import Result
+from cql.query.result import Result
 from cql.session import CqlWarning, Session
 
 MINUTE = "1 MINUTE"

@@ -15,7 +15,7 @@ import pytest
 import cql
 from cql.catalog import sinks
 from cql.errors import BindError, CatalogError, CqlError, NotSupportedError, ParseError, RunError
-from cql.result import Result
+from cql.query.result import Result
 
 FORMATS = ("parquet", "csv", "json", "arrow")
 NOON = dt.datetime(2024, 1, 1, 12, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ import pytest
 from fake_run import FakeRun, batch
 
 from cql.errors import RunError
-from cql.publisher import Publisher
+from cql.query.sink_writer import Publisher
 
 #: Forks in the middle of a run, once for each thing that the new process may do, and reads on.
 SCRIPT = """

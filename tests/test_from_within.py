@@ -14,7 +14,7 @@ from runtimes import apply, named
 
 from cql.catalog.sinks import MemorySink
 from cql.errors import CqlError, RunError
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 ROWS = 400

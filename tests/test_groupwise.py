@@ -18,7 +18,7 @@ from random_shapes import Shape, _numbered, _Writer
 
 from cql import Punctuation
 from cql.errors import BindError, PlanError, RunError
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import CqlWarning, Session
 
 WINDOW = "[RANGE 10 SLIDE 10]"

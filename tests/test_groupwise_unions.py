@@ -38,7 +38,7 @@ from cql.executor.kernels.morsel_layout import (
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.union import UnionOperator
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 

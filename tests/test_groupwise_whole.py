@@ -25,7 +25,7 @@ from test_window_joins import check_in_order
 
 from cql import Punctuation
 from cql.errors import PlanError
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 WITHIN = 40

@@ -12,7 +12,7 @@ import pytest
 from runtimes import RUNTIMES, apply, named
 
 from cql.errors import BindError, CqlError, NotSupportedError
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import CqlWarning, Session
 
 

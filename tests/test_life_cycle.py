@@ -32,7 +32,7 @@ from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.tables import MOST_WORKERS, depth
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 SHAPES = {

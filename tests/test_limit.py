@@ -22,7 +22,7 @@ from test_repl import Terminal
 import cql
 from cql.catalog.memory import iterables
 from cql.errors import CqlError, PlanError, RunError
-from cql.query import Query
+from cql.query.query import Query
 from cql.repl.screen import Screen
 
 ROWS = 40

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 COLUMNS = {

@@ -18,7 +18,7 @@ from cql.errors import BindError, CatalogError, NotSupportedError
 from cql.executor.protocols import Block, Offset, Reader
 from cql.executor.run.execution import Execution
 from cql.planner.nodes.catalog import Statistics
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import CqlWarning, Session
 
 SECOND = 1_000_000

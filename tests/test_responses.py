@@ -12,9 +12,9 @@ from runtimes import apply, named
 from test_progress import Clock, Script
 
 from cql.executor.run.execution import Execution
-from cql.explanation import measured
 from cql.planner.nodes.catalog import StreamSpec
-from cql.query import Query
+from cql.query.explanation import measured
+from cql.query.query import Query
 from cql.session import Session
 
 RUNTIMES: tuple[dict[str, Any], ...] = (

@@ -11,7 +11,7 @@ import pytest
 from runtimes import Settings, apply
 
 from cql.errors import BindError
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 ON = "a.k = b.k AND b.t BETWEEN a.t - 2 AND a.t + 1"

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from test_runtimes import stream
 
-from cql import recipes
 from cql.base.settings import Settings
 from cql.executor.graph.build import build
 from cql.executor.operators.stage.operator import PythonOperator, StageOperator, Workspace
@@ -20,6 +19,7 @@ from cql.planner.nodes.physical import Physical, RuntimeChoice
 from cql.planner.placement import cost as costs
 from cql.planner.placement.choose_runtime import LIGHT, choose_runtime
 from cql.planner.placement.cost import Cost, Keyed, cost
+from cql.query import prepared
 from cql.session import Session
 
 #: Some twenty functions of doubles: much to compute for a row.
@@ -179,7 +179,7 @@ def test_why(
 
 
 def test_explain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "cores", lambda: 2)
+    monkeypatch.setattr(prepared, "cores", lambda: 2)
     text = PLANS["heavy, counted"].format("many")
     explained = str(session.sql(f"EXPLAIN {text}")).split("\n")
     why = "2 workers, partitions by skew: about 140 ns a row, 1.8 times as fast"

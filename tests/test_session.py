@@ -29,8 +29,8 @@ from cql.errors import (
 )
 from cql.planner.nodes.catalog import Relation, TimeUnit
 from cql.planner.nodes.physical import PhysicalPlan
-from cql.query import Query
-from cql.result import Result
+from cql.query.query import Query
+from cql.query.result import Result
 from cql.session import CqlWarning, Session
 
 FLIGHTS = pa.table(

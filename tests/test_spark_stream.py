@@ -18,7 +18,7 @@ from cql.catalog.spark import session as spark_session
 from cql.catalog.spark.tables.stream import _StreamFeed
 from cql.errors import BindError, CatalogError
 from cql.executor.protocols import Reader, Source
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 pytestmark = pytest.mark.spark

@@ -23,7 +23,7 @@ from cql.errors import NotSupportedError, SettingError
 from cql.executor.protocols import Offset, Reader
 from cql.executor.run.execution import Execution
 from cql.planner.nodes.catalog import Statistics, StreamSpec
-from cql.query import Query
+from cql.query.query import Query
 
 
 @dataclass

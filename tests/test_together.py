@@ -13,11 +13,11 @@ from naive_compare import difference, storage_rows
 from runtimes import RUNTIMES
 
 from cql.errors import CqlError, NotSupportedError, ParseError, PlanError, RunError
-from cql.query import Query
+from cql.query.query import Query
+from cql.query.query_set import StatementSet
+from cql.query.result import Result
 from cql.repl.text import is_complete
-from cql.result import Result
 from cql.session import Session
-from cql.statement_set import StatementSet
 
 ROWS = 3_000
 COUNTS = "SELECT k, count(*) AS n, window_end FROM s [RANGE {r} SLIDE {s}{o}] GROUP BY k"

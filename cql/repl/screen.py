@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from cql import render
-from cql.query import Query
-from cql.statement_set import StatementSet
+from cql.query.query import Query
+from cql.query.query_set import StatementSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from cql.run import Progress
+    from cql.query.run import Progress
 
 #: Seconds between two looks at the query, and between Ctrl-C and giving up waiting for it.
 TICK = 0.1

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from rich.console import Console
 
-    from cql.query import Query
+    from cql.query.query import Query
+    from cql.query.query_set import StatementSet
+    from cql.query.result import Result
     from cql.repl.screen import Screen
-    from cql.result import Result
     from cql.session import Session
-    from cql.statement_set import StatementSet
 
 GREETING = f"cql {__version__}. Statements end with ; \\help for help, \\q or Ctrl-D to leave."
 PROMPT = "cql> "
@@ -184,7 +184,7 @@ class Shell:
                 self.console.print(f"time: {took}", style="dim")
 
     def _show(self, item: Query | StatementSet | Result, screen: Screen) -> None:
-        from cql.result import Result
+        from cql.query.result import Result
 
         if isinstance(item, Result):
             item._print_to(self.console)

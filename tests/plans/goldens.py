@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cql.query import Query
+from cql.query.query import Query
 from cql.session import Session
 
 FOLDER = Path(__file__).parent

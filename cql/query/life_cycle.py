@@ -12,7 +12,7 @@ from cql.base.reentrancy import is_inside
 from cql.base.settings import find_setting
 from cql.errors import CqlError, RunError
 from cql.pyspark_names import pyspark_names
-from cql.run import Run
+from cql.query.run import Run
 
 
 @pyspark_names

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from cql.base.settings import Settings
 from cql.errors import CqlError, Position
 from cql.executor.run.worker_scaling import cores
-from cql.query import Recipe, Target
-from cql.run import Run
+from cql.query.query import Recipe, Target
+from cql.query.run import Run
 
 if TYPE_CHECKING:
     from cql.base.model import Schema
@@ -48,10 +48,10 @@ def recipe(
 
     Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
     from cql.applied import OF_ALL, RULES, Planned, not_applied
-    from cql.explanation import explanation
     from cql.planner.lower import lower
     from cql.planner.nodes import physical
     from cql.planner.optimize import rules
+    from cql.query.explanation import explanation
 
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
     plan = lower.plan(

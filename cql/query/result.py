@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cql import render
 from cql.errors import CqlError
 from cql.pyspark_names import pyspark_names
-from cql.query import Explanation
+from cql.query.query import Explanation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cql.errors import Position
-    from cql.query import Query
+    from cql.query.query import Query
 
 
 @pyspark_names

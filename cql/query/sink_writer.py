@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cql.base.reentrancy import inside
 from cql.errors import RunError
-from cql.run import Run
+from cql.query.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa

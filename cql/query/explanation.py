@@ -16,7 +16,7 @@ from cql.planner.nodes import statements as st
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.optimize import rules
-from cql.run import Run
+from cql.query.run import Run
 
 if TYPE_CHECKING:
     from cql.executor.run.run_report import Timing

@@ -16,10 +16,10 @@ from cql.base.model import Schema
 from cql.base.reentrancy import inherited
 from cql.base.types import DataType
 from cql.errors import PlanError, RunError
-from cql.life_cycle import LifeCycle
-from cql.publisher import Publisher
 from cql.pyspark_names import pyspark_names
-from cql.run import Progress, Run
+from cql.query.life_cycle import LifeCycle
+from cql.query.run import Progress, Run
+from cql.query.sink_writer import Publisher
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -244,7 +244,7 @@ class Query(LifeCycle):
         cast)."""
         import pyarrow as pa
 
-        from cql.arrow_stream import reader
+        from cql.query.arrow_stream import reader
 
         if self._target is not None:
             if not self.bounded:
