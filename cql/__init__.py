@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cql.functions.declare import function
     from cql.functions.declare_aggregate import aggregate
     from cql.query.query import Query
-    from cql.session import Session, connect
+    from cql.session.session import Session, connect
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,9 +31,9 @@ _HOMES = {
     "CqlError": "cql.errors",
     "Punctuation": "cql.base.model",
     "Query": "cql.query.query",
-    "Session": "cql.session",
+    "Session": "cql.session.session",
     "aggregate": "cql.functions.declare_aggregate",
-    "connect": "cql.session",
+    "connect": "cql.session.session",
     "function": "cql.functions.declare",
 }
 

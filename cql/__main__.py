@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cql.query.query import Query
     from cql.query.query_set import StatementSet
     from cql.query.result import Result
-    from cql.session import Session
+    from cql.session.session import Session
 
     Item: TypeAlias = Query | StatementSet | Result
 
@@ -316,7 +316,7 @@ def _nowhere() -> IO[str]:
 
 def _connect(settings: tuple[str, ...], functions: tuple[str, ...], errors: Console) -> Session:
     from cql.base.settings import parse_assignment
-    from cql.session import connect
+    from cql.session.session import connect
 
     session = connect(**dict(parse_assignment(s) for s in settings))
     for source in functions:
@@ -426,7 +426,7 @@ def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
         Settings.of(**values)
 
         def connect() -> Session:
-            from cql.session import connect as open_session
+            from cql.session.session import connect as open_session
 
             session = open_session(**values)
             for source in functions:

@@ -49,7 +49,7 @@ from cql.planner.bind.statement import bind
 from cql.planner.lower.lower import plan
 from cql.planner.nodes.physical import Physical, PhysicalPlan, sources
 from cql.planner.nodes.statements import Query
-from cql.session import Session
+from cql.session.session import Session
 
 NO_LIMIT = 1 << 40
 

@@ -337,7 +337,7 @@ def _length(stream: Stream, units: int) -> Any:
 
 def run_engine(case: Case) -> tuple[pa.Table, int, int, int]:
     """Rows, late pairs, bad rows, and stragglers that were left out."""
-    from cql.session import CqlWarning
+    from cql.session.session import CqlWarning
 
     blocks = blocks_of_eight() if case.piecewise else nullcontext()
     forgetful = patch.object(compaction, "LEAST", 0)  # compacted as often as can be

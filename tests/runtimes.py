@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from cql.session import Session
+from cql.session.session import Session
 
 Settings = dict[str, Any]
 Choice = TypeVar("Choice")

@@ -17,7 +17,7 @@ from cql.errors import RunError
 from cql.executor.run.run_report import Timing
 from cql.executor.runtimes.times import WorkerTime
 from cql.query.explanation import measured
-from cql.session import Session
+from cql.session.session import Session
 
 TEXT = QUERIES["window over a union"]
 ALL = (*ONE_THREAD, "ordered")

@@ -14,7 +14,7 @@ import pytest
 
 from cql.base.uninterruptible import apart
 from cql.executor.codegen import module
-from cql.session import Session
+from cql.session.session import Session
 
 NUMBERS = pa.table({"t": [1, 2, 3], "k": [1, 0, -1]})
 

@@ -12,9 +12,9 @@ import pytest
 from setting_plans import BASES, QUERIES, explained, session, values_of
 
 import cql
-from cql.applied import OF_ALL, OF_RUN, RULES
 from cql.base.settings import SETTINGS
 from cql.errors import CqlError
+from cql.session.applied import OF_ALL, OF_RUN, RULES
 
 TOLD = "not applied here: "
 #: What EXPLAIN shows nothing of, though it is obeyed: limits, what a session shows, how kernels are

@@ -15,7 +15,7 @@ from runtimes import RUNTIMES, Settings, named
 
 import cql
 from cql import Query
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 WHERE: list[Settings] = [
     {"runtime": "depth_first"},

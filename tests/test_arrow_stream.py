@@ -14,7 +14,7 @@ import pytest
 
 import cql
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = pa.table({"ts": [1, 2, 3], "v": [1, 0, 3], "t": ["a", None, "b"]})
 

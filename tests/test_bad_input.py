@@ -23,7 +23,7 @@ from cql.executor.codegen import module
 from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.run.execution import Execution
 from cql.query.query import Query
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = pa.table(

@@ -29,7 +29,7 @@ from cql.catalog.sources import DeclaredSource, TableSource
 from cql.errors import CatalogError
 from cql.executor.ledgers import bad_rows
 from cql.executor.protocols import BLOCK_ROWS, Block, Source
-from cql.session import Session
+from cql.session.session import Session
 
 SCHEMA = Schema((Field("n", BIGINT), Field("s", STRING), Field("t", TIMESTAMP)))
 #: Lines and what is wrong with them (None: nothing).

@@ -22,7 +22,7 @@ import cql.__main__ as command
 from cql import __version__
 from cql.base.settings import Settings
 from cql.repl.screen import has_no_reader
-from cql.session import Session
+from cql.session.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUP = "CREATE TABLE t (n BIGINT, s STRING);"
@@ -36,7 +36,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def connect(**settings: Any) -> Session:
         return Session(False, settings=Settings.of(**settings), run=lambda *_: queue.pop(0))
 
-    monkeypatch.setattr("cql.session.connect", connect)
+    monkeypatch.setattr("cql.session.session.connect", connect)
     return queue
 
 
@@ -305,9 +305,9 @@ def test_an_interrupt_anywhere(
     places = {
         "read": "cql.repl.shell.read_script",
         "connect": "cql.__main__._connect",
-        "close": "cql.session.Session.close",
+        "close": "cql.session.session.Session.close",
     }
-    place = places.get(where, "cql.session.Session._statements")
+    place = places.get(where, "cql.session.session.Session._statements")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patched:

@@ -31,7 +31,7 @@ from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec
 from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.statements import Query as Bound
-from cql.session import Session
+from cql.session.session import Session
 
 COLUMNS = "t bigint, k string, i int, x string"
 BLOCK = 100

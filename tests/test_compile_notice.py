@@ -81,7 +81,7 @@ def test_what_fails_to_compile_is_over_with_its_statement(clock: Clock) -> None:
 
 def test_where_it_goes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     watch = CompileWatch()
-    monkeypatch.setattr("cql.session.WATCH", watch)
+    monkeypatch.setattr("cql.session.session.WATCH", watch)
     with cql.connect(spark=False) as session:
         session.sql("SHOW SETTINGS")
         watch.tell(NOTICE)

@@ -11,7 +11,7 @@ import pytest
 import cql
 from cql import Query
 from cql.errors import BindError, NotSupportedError
-from cql.session import Session
+from cql.session.session import Session
 
 CLOSE = " EMIT ON WINDOW CLOSE"
 A = [(1, 1), (5, 1), (3, 2), (9, 1), (30, 2), (2, 1)]  # the last one is late

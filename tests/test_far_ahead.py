@@ -18,7 +18,7 @@ import pytest
 import cql
 from cql import Query
 from cql.query.result import Result
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 MINUTE = "1 MINUTE"
 COUNT = "SELECT count(*) AS n FROM s [RANGE {0} SLIDE {0}]"

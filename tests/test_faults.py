@@ -17,7 +17,7 @@ from test_runtimes import stream
 
 from cql.errors import CatalogError, RunError
 from cql.executor.runtimes.tables import Sections
-from cql.session import Session
+from cql.session.session import Session
 
 
 class FaultError(Exception):

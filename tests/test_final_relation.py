@@ -14,7 +14,7 @@ from cql.executor.ledgers import final_relation
 from cql.executor.ledgers.final_relation import FinalRelation
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.logical import SortKey
-from cql.session import Session
+from cql.session.session import Session
 
 SCHEMA = pa.schema(
     [("_time", pa.int64()), ("_weight", pa.int64()), ("s", pa.string()), ("x", pa.float64())]

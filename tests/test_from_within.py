@@ -15,7 +15,7 @@ from runtimes import apply, named
 from cql.catalog.sinks import MemorySink
 from cql.errors import CqlError, RunError
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = 400
 #: One runtime of each kind: with workers, functions run on threads other than the reader's.

@@ -19,7 +19,7 @@ from random_shapes import Shape, _numbered, _Writer
 from cql import Punctuation
 from cql.errors import BindError, PlanError, RunError
 from cql.query.query import Query
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 WINDOW = "[RANGE 10 SLIDE 10]"
 COUNT = f"SELECT p, count(*) AS n, window_end AS e FROM s {WINDOW} GROUP BY p"

@@ -39,7 +39,7 @@ from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.morsel import Unit
 from cql.executor.operators.flow.union import UnionOperator
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 
 @pytest.fixture

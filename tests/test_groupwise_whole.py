@@ -26,7 +26,7 @@ from test_window_joins import check_in_order
 from cql import Punctuation
 from cql.errors import PlanError
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 WITHIN = 40
 NAMES = ("t", "p", "k", "i")

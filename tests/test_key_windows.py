@@ -13,7 +13,7 @@ from runtimes import RUNTIMES, apply, named
 
 from cql.errors import BindError, CqlError, NotSupportedError
 from cql.query.query import Query
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from cql.executor.codegen.expressions.lookup import choice, membership
 from cql.executor.codegen.expressions.parts import divide
 from cql.executor.jit import compiler_process
 from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, walk
-from cql.session import Session
+from cql.session.session import Session
 
 N = 60
 ROWS = {

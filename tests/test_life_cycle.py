@@ -33,7 +33,7 @@ from cql.executor.runtimes.paths import depth_first_ranks
 from cql.executor.runtimes.protocol import Failure
 from cql.executor.runtimes.tables import MOST_WORKERS, depth
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 SHAPES = {
     "many keys": JOINED["many keys"],

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 COLUMNS = {
     "t": pa.int64(),

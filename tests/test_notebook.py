@@ -11,7 +11,7 @@ import pytest
 
 import cql
 from cql import notebook
-from cql.session import Session
+from cql.session.session import Session
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from cql.errors import RunError
 from cql.executor.kernels.ordered import worker
 from cql.executor.runtimes.ordered import Ordered
 from cql.executor.runtimes.tables import Sections
-from cql.session import Session
+from cql.session.session import Session
 
 JOINED = {
     "joined": """

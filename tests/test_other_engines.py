@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cql.errors import CqlError
-from cql.session import Session
+from cql.session.session import Session
 
 Rows = list[tuple[Any, ...]]
 TIME = pa.timestamp("us", "UTC")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cql.errors import BindError, CqlError, NotSupportedError, PlanError
-from cql.session import Session
+from cql.session.session import Session
 
 GROUPED = "SELECT k, v, count(*) AS n FROM a [RANGE 20 SLIDE 10 WA ts] GROUP BY k, v"
 JOINED = "SELECT a.v, b.v AS w FROM a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + 5"

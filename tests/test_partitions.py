@@ -14,7 +14,7 @@ from cql.catalog import blocks
 from cql.executor.run import execution
 from cql.executor.strings import compaction
 from cql.executor.strings.dictionary import Dictionary
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = 4_000
 STEADY = 23

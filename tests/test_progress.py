@@ -19,7 +19,7 @@ from cql.executor.protocols import Block, Offset, Reader
 from cql.executor.run.execution import Execution
 from cql.planner.nodes.catalog import Statistics
 from cql.query.query import Query
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 SECOND = 1_000_000
 DAY = 86_400

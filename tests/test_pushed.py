@@ -16,7 +16,7 @@ from runtimes import RUNTIMES, apply, named
 import cql
 from cql.catalog.memory.pushed import PushedSource, _Feed
 from cql.errors import BindError, CatalogError, CqlError, RunError
-from cql.session import CqlWarning
+from cql.session.session import CqlWarning
 
 DECLARED = "CREATE STREAM s (k INT, ts TIMESTAMP) ORDERED BY ts"
 SMALL = "CREATE STREAM s (k INT, ts TIMESTAMP) USING push OPTIONS (buffer '4') ORDERED BY ts"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from cql.executor.kernels.lib.python_calls import ERROR, python_function
-from cql.session import Session
+from cql.session.session import Session
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("now"), SystemExit(3), ValueError("no")])

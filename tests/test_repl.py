@@ -33,7 +33,7 @@ from cql.repl.lexer import CqlLexer
 from cql.repl.screen import Feed, Screen, Stopped, status_line
 from cql.repl.shell import Shell, make_prompt
 from cql.repl.text import is_complete, tokens
-from cql.session import Session
+from cql.session.session import Session
 
 FLIGHTS = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", "UTC")), "origin": ["JFK", "LGA"]})
 

@@ -15,7 +15,7 @@ from cql.executor.run.execution import Execution
 from cql.planner.nodes.catalog import StreamSpec
 from cql.query.explanation import measured
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 RUNTIMES: tuple[dict[str, Any], ...] = (
     {"runtime": "depth_first"},

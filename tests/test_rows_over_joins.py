@@ -12,7 +12,7 @@ from runtimes import Settings, apply
 
 from cql.errors import BindError
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 ON = "a.k = b.k AND b.t BETWEEN a.t - 2 AND a.t + 1"
 PAIRS = f"SELECT a.t AS t, b.t AS u, a.v AS v, b.v AS w FROM a JOIN b ON {ON}"

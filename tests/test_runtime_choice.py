@@ -20,7 +20,7 @@ from cql.planner.placement import cost as costs
 from cql.planner.placement.choose_runtime import LIGHT, choose_runtime
 from cql.planner.placement.cost import Cost, Keyed, cost
 from cql.query import prepared
-from cql.session import Session
+from cql.session.session import Session
 
 #: Some twenty functions of doubles: much to compute for a row.
 HEAVY = " + ".join(f"sin(value + {k}) * exp(value * {k}) + pow(value, {k}.5)" for k in range(7))

@@ -16,7 +16,7 @@ from runtimes import ONE_THREAD, ORDERED, RUNTIMES, Settings, apply, named, shar
 from test_window_operators import OPERATORS
 
 import cql
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = 300
 QUERIES = {

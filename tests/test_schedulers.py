@@ -34,7 +34,7 @@ from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
 from cql.executor.runtimes.queued import ADMITTED, Queued
-from cql.session import Session
+from cql.session.session import Session
 
 SCHEMA = Schema((Field("n", BIGINT, False),))
 ROOM = 8

@@ -31,7 +31,7 @@ from cql.planner.nodes.catalog import Relation, TimeUnit
 from cql.planner.nodes.physical import PhysicalPlan
 from cql.query.query import Query
 from cql.query.result import Result
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 FLIGHTS = pa.table(
     {
@@ -358,11 +358,13 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
         started.append(True)
         return spark
 
-    monkeypatch.setattr("cql.names._starter", lambda given: None if given is False else start)
+    monkeypatch.setattr(
+        "cql.session.names._starter", lambda given: None if given is False else start
+    )
     # What Spark would know is not asked of the machine's own warehouse.
-    monkeypatch.setattr("cql.names.is_unknown", lambda name: spark.find(name) is None)
-    monkeypatch.setattr("cql.names.registered", spark.names)
-    monkeypatch.setattr("cql.names.SessionCatalog.close", lambda self: None)
+    monkeypatch.setattr("cql.session.names.is_unknown", lambda name: spark.find(name) is None)
+    monkeypatch.setattr("cql.session.names.registered", spark.names)
+    monkeypatch.setattr("cql.session.names.SessionCatalog.close", lambda self: None)
     with Session(run=engine) as session:
         session.sql("CREATE TABLE here (n BIGINT); DROP TABLE IF EXISTS gone; SHOW TABLES")
         for unknown in ("SELECT n FROM remote", "INSERT INTO remote SELECT n FROM here"):
@@ -383,9 +385,9 @@ def test_which_names_are_spark(monkeypatch: pytest.MonkeyPatch, engine: Engine) 
 
 def test_the_last_session_ends_the_local_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
-    monkeypatch.setattr("cql.names._starter", lambda _: SparkStandIn)
-    monkeypatch.setattr("cql.names._sharing", weakref.WeakSet())  # other tests' sessions
-    monkeypatch.setattr("cql.names.is_unknown", lambda name: False)
+    monkeypatch.setattr("cql.session.names._starter", lambda _: SparkStandIn)
+    monkeypatch.setattr("cql.session.names._sharing", weakref.WeakSet())  # other tests' sessions
+    monkeypatch.setattr("cql.session.names.is_unknown", lambda name: False)
     monkeypatch.setattr("cql.catalog.spark.session.stop", lambda: ended.append(True))
     one, two, idle = Session(), Session(), Session()
     for session in (one, two):

@@ -10,7 +10,7 @@ import pytest
 
 import cql
 from cql.errors import CqlError
-from cql.session import Session
+from cql.session.session import Session
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from cql.executor.run.partition_sizing import partitions
 from cql.planner.placement.cost import Cost
-from cql.session import Session
+from cql.session.session import Session
 
 
 @pytest.mark.parametrize(

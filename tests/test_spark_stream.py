@@ -19,7 +19,7 @@ from cql.catalog.spark.tables.stream import _StreamFeed
 from cql.errors import BindError, CatalogError
 from cql.executor.protocols import Reader, Source
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 pytestmark = pytest.mark.spark
 

@@ -332,7 +332,7 @@ def test_an_unknown_or_hostile_name_starts_no_jvm(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(spark_session, "start", start)
     monkeypatch.setattr(known_tables, "spark_is_up", lambda: False)
     monkeypatch.setattr(known_tables, "names", lambda: [("default", "flights")])
-    monkeypatch.setattr("cql.names.registered", lambda: [("default", "flights")])
+    monkeypatch.setattr("cql.session.names.registered", lambda: [("default", "flights")])
     session = cql.connect()
     for name in ("default.flihgts", "`${env:HOME}`.x", "`a; DROP TABLE b`.`c`", "nowhere.t"):
         for text in (f"SELECT * FROM {name}", f"INSERT INTO {name} SELECT 1", f"DESCRIBE {name}"):

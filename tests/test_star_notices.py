@@ -11,7 +11,7 @@ import pytest
 
 import cql
 from cql.errors import BindError
-from cql.session import CqlWarning, Session
+from cql.session.session import CqlWarning, Session
 
 
 @pytest.fixture

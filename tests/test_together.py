@@ -17,7 +17,7 @@ from cql.query.query import Query
 from cql.query.query_set import StatementSet
 from cql.query.result import Result
 from cql.repl.text import is_complete
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = 3_000
 COUNTS = "SELECT k, count(*) AS n, window_end FROM s [RANGE {r} SLIDE {s}{o}] GROUP BY k"

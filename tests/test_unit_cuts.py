@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cql.planner.placement.morsel_sensitivity import depends_on_units
-from cql.session import Session
+from cql.session.session import Session
 
 ROWS = 12_000  # more than a unit has, several times
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cql
-from cql.session import Session
+from cql.session.session import Session
 
 WINDOW = "window(ts, '2 seconds')"
 TUMBLE = "TUMBLE(ts, INTERVAL '2' SECOND)"

@@ -11,8 +11,8 @@ from typing import Self
 from cql.base.reentrancy import is_inside
 from cql.base.settings import find_setting
 from cql.errors import CqlError, RunError
-from cql.pyspark_names import pyspark_names
 from cql.query.run import Run
+from cql.session.pyspark_names import pyspark_names
 
 
 @pyspark_names

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from cql.base.model import Schema
     from cql.base.types import DataType
     from cql.executor.protocols import Sink
-    from cql.names import SessionCatalog
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.catalog import TableFiles
     from cql.planner.nodes.physical import PhysicalPlan
+    from cql.session.names import SessionCatalog
 
 Name: TypeAlias = tuple[str, ...]
 RunPlan: TypeAlias = "Callable[[PhysicalPlan, Settings], Run]"
@@ -47,11 +47,11 @@ def recipe(
     """``inserts``: its rows go into a table.
 
     Raises the planner's refusals, PlanError for a hint that the plan cannot obey."""
-    from cql.applied import OF_ALL, RULES, Planned, not_applied
     from cql.planner.lower import lower
     from cql.planner.nodes import physical
     from cql.planner.optimize import rules
     from cql.query.explanation import explanation
+    from cql.session.applied import OF_ALL, RULES, Planned, not_applied
 
     logical = rules.optimize(bound.plan, join_order=origin.settings.join_order)
     plan = lower.plan(

@@ -16,10 +16,10 @@ from cql.base.model import Schema
 from cql.base.reentrancy import inherited
 from cql.base.types import DataType
 from cql.errors import PlanError, RunError
-from cql.pyspark_names import pyspark_names
 from cql.query.life_cycle import LifeCycle
 from cql.query.run import Progress, Run
 from cql.query.sink_writer import Publisher
+from cql.session.pyspark_names import pyspark_names
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from cql.base.reentrancy import inherited
 from cql.errors import NotSupportedError, PlanError, RunError
-from cql.pyspark_names import pyspark_names
 from cql.query.query import EXPLAIN_MODES, Explanation, Query
 from cql.query.result import Result
 from cql.query.run import Run
 from cql.query.sink_writer import Publisher
+from cql.session.pyspark_names import pyspark_names
 
 if TYPE_CHECKING:
     import pyarrow as pa

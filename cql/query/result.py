@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cql import render
 from cql.errors import CqlError
-from cql.pyspark_names import pyspark_names
 from cql.query.query import Explanation
+from cql.session.pyspark_names import pyspark_names
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cql.query.query_set import StatementSet
     from cql.query.result import Result
     from cql.repl.screen import Screen
-    from cql.session import Session
+    from cql.session.session import Session
 
 GREETING = f"cql {__version__}. Statements end with ; \\help for help, \\q or Ctrl-D to leave."
 PROMPT = "cql> "

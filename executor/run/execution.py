@@ -68,7 +68,7 @@ class Execution:
     """Runs a physical plan once, or those of several queries ``Together``. ``results`` is the only
     thing that moves it.
 
-    ``settings`` is read for what a run has once (``cql.applied.OF_RUN``).
+    ``settings`` is read for what a run has once (``cql.session.applied.OF_RUN``).
     ``clock`` gives seconds that only go forward. ``observer`` looks at what the ordered runtime
     does, if that drives it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cql.query.query import Query
-from cql.session import Session
+from cql.session.session import Session
 
 FOLDER = Path(__file__).parent
 #: The plans do not depend on the machine.

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.errors import BindError, NotSupportedError, did_you_mean
-from cql.names import SessionCatalog
 from cql.planner.nodes.catalog import PUSH
 from cql.query.result import Result, done
+from cql.session.names import SessionCatalog
 
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st

@@ -14,7 +14,7 @@ from cql.query.result import Result
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.catalog import Progress, Relation, StreamSpec
-    from cql.session import Session
+    from cql.session.session import Session
 
 Row = tuple[Any, ...]
 

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from cql.base.model import Punctuation
-from cql.declare import as_columns, is_spark_frame, parts_of
 from cql.errors import BindError, did_you_mean
+from cql.session.declare import as_columns, is_spark_frame, parts_of
 
 if TYPE_CHECKING:
     from cql.catalog.memory.pushed import PushedSource
-    from cql.names import SessionCatalog
+    from cql.session.names import SessionCatalog
 
 
 class Pushing(ABC):

@@ -42,7 +42,7 @@ def hinted(tree: exp.Expression, settings: Settings) -> Settings:
 
 def refuse_run_hints(tree: exp.Expression, settings: Settings) -> None:
     """Raises for a hint of one of several queries that would hold for all of them."""
-    from cql.applied import OF_RUN
+    from cql.session.applied import OF_RUN
 
     wanted = hinted(tree, settings)
     name = next((n for n in wanted if n in OF_RUN and wanted[n] != settings[n]), None)

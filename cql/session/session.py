@@ -23,17 +23,6 @@ from cql.base.foreign import error_text
 from cql.base.lru import Memo
 from cql.base.settings import Settings, find_setting
 from cql.base.uninterruptible import load_module
-from cql.declare import (
-    Clauses,
-    Names,
-    Slack,
-    as_columns,
-    declare,
-    is_spark_frame,
-    over_frame,
-    parts_of,
-    quoted,
-)
 from cql.errors import (
     BindError,
     CqlError,
@@ -45,14 +34,25 @@ from cql.errors import (
     unreachable,
 )
 from cql.executor.run.worker_scaling import cores
-from cql.hints import HINT, hinted, refuse_run_hints
-from cql.pushing import Pushing
-from cql.pyspark_names import pyspark_names
 from cql.query.prepared import Origin, RunPlan, recipe, target
 from cql.query.query import Query, Recipe
 from cql.query.query_set import RunOfAll, StatementSet
 from cql.query.result import Analysis, Result, done, explained
 from cql.query.run import Run
+from cql.session.declare import (
+    Clauses,
+    Names,
+    Slack,
+    as_columns,
+    declare,
+    is_spark_frame,
+    over_frame,
+    parts_of,
+    quoted,
+)
+from cql.session.hints import HINT, hinted, refuse_run_hints
+from cql.session.pushing import Pushing
+from cql.session.pyspark_names import pyspark_names
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -99,7 +99,7 @@ class Session(Pushing):
     def __init__(
         self, spark: Any = None, *, settings: Settings | None = None, run: RunPlan | None = None
     ) -> None:
-        from cql.definitions import Definitions
+        from cql.session.definitions import Definitions
 
         self._definitions = Definitions(spark)
         self._catalog = self._definitions.catalog
@@ -172,10 +172,10 @@ class Session(Pushing):
     def _set_of(
         self, trees: Sequence[exp.Expression], text: str, parameters: Mapping[str, Any]
     ) -> StatementSet:
-        from cql.applied import OF_ALL, Planned, not_applied
         from cql.dialect import position_of
         from cql.planner import explain
         from cql.planner.placement.multi_query import together
+        from cql.session.applied import OF_ALL, Planned, not_applied
 
         queries: list[Query] = []
         made: set[str] = set()
@@ -289,13 +289,13 @@ class Session(Pushing):
             case st.Explain():
                 return self._explain(bound, origin)
             case st.Show():
-                from cql import listing
+                from cql.session import listing
 
                 return listing.show(self, bound)
             case st.Use():
                 return done(f"the database is {self._catalog.use(bound.name, bound.pos)}")
             case st.Describe():
-                from cql import listing
+                from cql.session import listing
 
                 return listing.describe(self, bound)
             case st.StopQuery():
@@ -617,7 +617,7 @@ class Session(Pushing):
         self._settings = self._settings.with_(name, value)
 
     def _set(self, bound: st.Set) -> Result:
-        from cql import listing
+        from cql.session import listing
 
         if bound.name is None:
             return listing.settings(self._settings, None)
