@@ -176,7 +176,7 @@ def explain(
 @cli.command()
 def warm() -> None:
     """Compile the library of kernels, so that no first query waits for it."""
-    from cql import render
+    from cql.show import render
 
     console = render.console_for(sys.stderr)
 
@@ -192,10 +192,10 @@ def warm() -> None:
 @cli.command()
 def demo() -> None:
     """The main job: flights and weather, from Spark tables into Spark tables."""
-    from cql import render
+    from cql.show import render
 
     def work() -> int:
-        from cql.demo import main as play
+        from cql.show.demo import main as play
 
         play()
         return OK
@@ -235,7 +235,7 @@ def _each(
     show: Callable[[Item, Session, Console], None],
 ) -> int:
     """``show`` of what each statement gives."""
-    from cql import render
+    from cql.show import render
 
     errors = render.console_for(sys.stderr)
 
@@ -278,8 +278,8 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _guarded(work: Callable[[], int], errors: Console, text: str | None, came: list[int]) -> int:
-    from cql import render
     from cql.repl.screen import Stopped
+    from cql.show import render
 
     try:
         try:
@@ -356,10 +356,10 @@ def _explain(item: Item, session: Session, errors: Console, mode: str) -> None:
 
 
 def _present(item: Item, session: Session, errors: Console, format: str) -> None:
-    from cql import render
     from cql.query.query_set import StatementSet
     from cql.query.result import Result
     from cql.repl.screen import Screen
+    from cql.show import render
 
     out = render.console_for(sys.stdout)
     chosen = format
@@ -385,7 +385,7 @@ def _present(item: Item, session: Session, errors: Console, format: str) -> None
 
 
 def _write(table: Any, format: str) -> None:
-    from cql import render
+    from cql.show import render
 
     render.write_rows(table.to_batches(), table.column_names, format, sys.stdout)
 
@@ -402,8 +402,8 @@ def _await_background(session: Session, errors: Console) -> None:
 
 
 def _with_file(file: Path, work: Callable[[str], int]) -> int:
-    from cql import render
     from cql.repl.shell import read_script
+    from cql.show import render
 
     try:
         text = sys.stdin.read() if str(file) == "-" else read_script(file)
@@ -414,9 +414,9 @@ def _with_file(file: Path, work: Callable[[str], int]) -> int:
 
 
 def _shell(settings: tuple[str, ...], functions: tuple[str, ...]) -> int:
-    from cql import render
     from cql.base.settings import Settings, parse_assignment
     from cql.repl.shell import Shell
+    from cql.show import render
 
     console = render.console_for(sys.stdout)
 

@@ -146,8 +146,8 @@ class Runner:
 
     def statements(self, text: str) -> str:
         """What the shell shows for ``text``, in the session of the page."""
-        from cql import render
         from cql.repl.shell import Shell
+        from cql.show import render
 
         out = io.StringIO()
         Shell(lambda: self.names["session"], render.console_for(out)).handle(text)
@@ -253,7 +253,7 @@ def shell_commands() -> str:
 
 
 def help_topics() -> str:
-    from cql import help
+    from cql.show import help
 
     rows = ["| topic | subject |", "|---|---|"]
     return "\n".join([*rows, *(f"| `{t}` | {help.page(t).summary} |" for t in help.topics())])

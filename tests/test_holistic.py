@@ -16,8 +16,8 @@ from naive_compare import difference, storage_rows
 from random_data import Stream, random_stream, to_table
 
 import cql
-from cql import render
 from cql.errors import BindError, CqlError, NotSupportedError, RunError
+from cql.show import render
 
 ROWS = pa.table(
     {

@@ -13,7 +13,7 @@ HEAVY = ("numba", "llvmlite", "pyspark", "py4j", "pyarrow", "pandas", "polars", 
 
 IMPORT = "import cql"
 
-SETTINGS = "import cql.base.settings, cql.errors, cql.help"
+SETTINGS = "import cql.base.settings, cql.errors, cql.show.help"
 
 #: Draws the prompt on a terminal that is a pipe; loading begins only behind it.
 PROMPT = """
@@ -23,7 +23,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 import sys
-from cql import render
+from cql.show import render
 from cql.__main__ import cli
 from cql.repl.shell import Shell, make_prompt
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import cql
-from cql import notebook
 from cql.session.session import Session
+from cql.show import notebook
 
 
 @pytest.fixture

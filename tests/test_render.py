@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pytest
 
-from cql import render
 from cql.base.types import BIGINT, DATE, TIMESTAMP
 from cql.errors import CqlError, Position, RunError
+from cql.show import render
 
 TABLE = pa.table(
     {

@@ -22,7 +22,6 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from pygments.token import Comment, Error, Keyword, Name, Number, String, Token
 
-from cql import help, render
 from cql.base.settings import SETTINGS
 from cql.errors import CqlError, RunError
 from cql.planner.lower.lower import refuse
@@ -34,6 +33,7 @@ from cql.repl.screen import Feed, Screen, Stopped, status_line
 from cql.repl.shell import Shell, make_prompt
 from cql.repl.text import is_complete, tokens
 from cql.session.session import Session
+from cql.show import help, render
 
 FLIGHTS = pa.table({"ts": pa.array([0, 1], pa.timestamp("us", "UTC")), "origin": ["JFK", "LGA"]})
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cql import render
 from cql.base.settings import Settings
 from cql.functions import notes
 from cql.planner import explain
@@ -17,6 +16,7 @@ from cql.planner.nodes.logical import Logical
 from cql.planner.nodes.physical import PhysicalPlan
 from cql.planner.optimize import rules
 from cql.query.run import Run
+from cql.show import render
 
 if TYPE_CHECKING:
     from cql.executor.run.run_report import Timing

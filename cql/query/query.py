@@ -148,7 +148,7 @@ class Query(LifeCycle):
         """For notebooks: the columns and, of a SELECT that ends by itself over tables, files or
         Arrow data, its first 20 rows, computed apart from its runs and given up after 2 seconds.
         No other query is run for it."""
-        from cql import notebook
+        from cql.show import notebook
 
         if self._target is not None:
             how = "an INSERT into " + self._target.name
@@ -290,7 +290,7 @@ class Query(LifeCycle):
         how many rows it wrote."""
         import sys
 
-        from cql import render
+        from cql.show import render
 
         console = render.console_for(sys.stdout)
         if self._target is not None:
@@ -460,7 +460,7 @@ class Query(LifeCycle):
 
     def summary(self) -> str:
         """The latest run in a line: rows, time, late and bad rows."""
-        from cql import render
+        from cql.show import render
 
         progress = self.progress()
         verb = f" inserted into {self._target.name}" if self._target else ""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cql import render
 from cql.errors import CqlError
 from cql.query.query import Explanation
 from cql.session.pyspark_names import pyspark_names
+from cql.show import render
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """For notebooks: at most 100 rows."""
-        from cql import notebook
+        from cql.show import notebook
 
         if self.text is not None or self.message is not None:
             return notebook.text_html(str(self))

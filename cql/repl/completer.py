@@ -9,10 +9,10 @@ from typing import Protocol
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from cql import help
 from cql.base.settings import SETTINGS
 from cql.repl import words
 from cql.repl.text import Piece, Token, significant, tokens
+from cql.show import help
 
 COMMANDS = {
     "\\help": "this help, or a topic",

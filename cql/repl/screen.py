@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from cql import render
 from cql.query.query import Query
 from cql.query.query_set import StatementSet
+from cql.show import render
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cql import __version__, help, render
+from cql import __version__
 from cql.errors import CqlError, did_you_mean
 from cql.repl.completer import COMMANDS
+from cql.show import help, render
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from cql.errors import BindError, CqlError, did_you_mean
 from cql.query.query import Query
-from cql.render import duration_text
+from cql.show.render import duration_text
 
 if TYPE_CHECKING:
     from cql.base.model import Schema

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cql import render
 from cql.base.settings import SETTINGS, Settings
 from cql.errors import BindError, CatalogError, PlanError, did_you_mean
 from cql.query.query import Query
 from cql.query.result import Result
+from cql.show import render
 
 if TYPE_CHECKING:
     from cql.planner.nodes import statements as st

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cql import render
 from cql.errors import CqlError
+from cql.show import render
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -45,9 +45,9 @@ ORDER BY mean_delay DESC LIMIT 3"""
 def main() -> None:
     """Runs the job and prints each step; the tables are made anew each time."""
     import cql
-    from cql import render
     from cql.catalog import demo
     from cql.catalog.spark import session as spark_session
+    from cql.show import render
 
     console = render.console_for(sys.stdout)
     console.print("starting Spark …", style="dim")
