@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,27 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Lowest first. A module imports its own layer and those before it.
 LAYERS = (
-    (
-        "cql.base.uninterruptible",
-        "cql.base.compile_notice",
-        "cql.base.recursion",
-        "cql.errors",
-        "cql.base.foreign",
-        "cql.base.reentrancy",
-        "cql.base.lru",
-        "cql.base.types",
-        "cql.base.model",
-        "cql.base.zones",
-        "cql.base.window",
-        "cql.base.slack",
-        "cql.base.settings",
-        "cql.base.call_timeout",
-    ),
+    ("cql.base", "cql.errors"),
     ("cql.dialect",),
     ("cql.planner",),
     ("cql.executor",),
     ("cql.catalog",),
-    ("cql",),  # session, query and what they show: every other module
+    ("cql.functions", "cql.query", "cql.session", "cql.show"),
     ("cql.repl", "cql.__main__", "cql.command"),
 )
 
@@ -249,3 +235,9 @@ def test_the_reference_is_independent_of_the_engine() -> None:
             name = found.module
             if _within(name, "cql.executor") or _within(name, "cql.planner"):
                 assert any(_within(name, a) for a in allowed), f"{path.name} imports {name}"
+
+
+def test_a_room_is_seen_at_a_glance() -> None:
+    """At most 16 files in a folder."""
+    files = Counter(m.path.parent.relative_to(ROOT) for m in MODULES)
+    assert max(files.values()) <= 16, files.most_common(3)
