@@ -495,7 +495,7 @@ class Session(Pushing):
         """Makes a Python function (or a class that is an aggregate: ``cql.aggregate``) known to the
         queries that follow, as ``name``; one of that name is replaced, and queries that were made
         before keep the one that they have. The rest: see ``cql.function``."""
-        from cql.functions import declare as declared
+        from cql.functions.declare import declare as declared
 
         self._register(declared(function, name, args, returns, null_handling, parallel))
 
