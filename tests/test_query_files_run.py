@@ -105,13 +105,13 @@ def test_query_file_runs_or_is_refused(path: Path, seed: int) -> None:
             if isinstance(bound, st.Insert):
                 result = session.sql(f"SELECT * FROM {'.'.join(bound.target)}").to_arrow()
             if "EMIT CHANGES" in text:
-                changes = naive.relations(data).changes(query._plan)
+                changes = naive.relations(data).changes(query.plan)
                 want = [(now, weight, *row) for now, row, weight in changes]
                 found = naive_compare.difference(want, naive_compare.storage_rows(result))
                 assert found is None, found
                 return
-            answer = naive.evaluate(query._plan, data)
-            naive_compare.assert_same(answer, result, query._plan)
+            answer = naive.evaluate(query.plan, data)
+            naive_compare.assert_same(answer, result, query.plan)
             return
         with pytest.raises(NotSupportedError) as refused:
             session.sql(text)
