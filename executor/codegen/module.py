@@ -34,37 +34,39 @@ from numba import cfunc, float32, float64, int8, int16, int32, int64, uint64
 
 '''
 
-#: What generated text may call, by the file under ``kernels`` that has it.
+#: What generated text may call, by the module that has it.
 LIBRARY = {
-    "atomics": "fetch_add_relaxed",
-    "calendar": (
+    "kernels.lib.atomics": "fetch_add_relaxed",
+    "kernels.lib.calendar": (
         "add_months_days add_months_micros day_of dayofweek_of dayofyear_of last_day_of"
         " make_date_days month_of quarter_of trunc_months trunc_week week_of weekday_of"
         " whole_months year_of"
     ),
-    "clock": "nanoseconds",
-    "hashing": "hash_end hash_next hash_start",
-    "intrinsics": (
+    "kernels.lib.clock": "nanoseconds",
+    "kernels.lib.hashing": "hash_end hash_next hash_start",
+    "kernels.lib.intrinsics": (
         "add_flagged likely mul_flagged mul_high sub_flagged unlikely unsigned_mul_high"
     ),
-    "join": "search_lists",
-    "memory": "bits_of_f64 call_function call_operator f64_of_bits key_bits prefetch",
-    "passing": "send",
-    "pipeline": "KernelCompiler",
-    "scalar": (
+    "kernels.joins.oop_join": "search_lists",
+    "kernels.lib.memory": "bits_of_f64 call_function call_operator f64_of_bits key_bits prefetch",
+    "kernels.drive.passing": "send",
+    "jit.pipeline": "KernelCompiler",
+    "kernels.lib.scalar": (
         "cube_root decimal_quotient divide divide_half_up log_base mean_half_up modulo"
         " positive_fmod positive_modulo real_eq real_le real_lt real_modulo real_to_decimal"
         " round_real round_units shift_left sign_of whole"
     ),
-    "splitting": "split_rows",
-    "views": (
+    "kernels.ordered.hash_split": "split_rows",
+    "kernels.lib.views": (
         "as_f32 as_f64 as_i16 as_i32 as_i8 as_u8 field_f32 field_f64 field_i16 field_i32 field_i64"
         " field_i8 field_u8 packed_f32 packed_f64 packed_i16 packed_i32 packed_i64 packed_i8"
         " packed_u8 ring words"
     ),
-    "window_join": "finish_unit load_of look_at_clock note_arrivals note_cost note_progress",
-    "windows": "tag_of",
-    "zones": "zone_day zone_start",
+    "kernels.joins.in_order_join": (
+        "finish_unit load_of look_at_clock note_arrivals note_cost note_progress"
+    ),
+    "kernels.windows.region_table": "tag_of",
+    "kernels.lib.zones": "zone_day zone_start",
 }
 
 OPERATOR = """\
@@ -88,7 +90,7 @@ def module_text(body: str) -> str:
     its machine code."""
     used = set(body.translate(_BETWEEN_WORDS).split())
     lines = [
-        f"from cql.executor.kernels.{file} import {', '.join(names)}\n"
+        f"from cql.executor.{file} import {', '.join(names)}\n"
         for file, known in LIBRARY.items()
         if (names := [name for name in known.split() if name in used])
     ]
