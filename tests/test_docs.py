@@ -262,3 +262,13 @@ def test_links_lead_somewhere(page: Page) -> None:
         assert path.exists(), target
         if anchor:
             assert anchor in anchors(path.read_text("utf-8")), target
+
+
+#: In backticks, as the pages write them.
+PATHS = re.compile(r"`((?:cql|planner|executor|catalog|tests|benchmarks|queries)/[\w./]*)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_folders_and_files_that_a_page_names_exist(page: Page) -> None:
+    for name in PATHS.findall(page.text):
+        assert (ROOT / name).exists(), name
