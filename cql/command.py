@@ -18,11 +18,11 @@ def main() -> None:
     )  # shells ignore it behind &
     if usual:
         signal.signal(signal.SIGINT, _leave)
-    from cql import __main__ as commands
+    from cql.repl import cli
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    commands.main()
+    cli.main()
 
 
 def _leave(number: int, frame: Any) -> None:

@@ -14,6 +14,8 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import NoReturn
 
+from cql.base.foreign import error_text
+
 _LONGEST = 2000
 #: Characters of a name that a hint offers: three of them are shown whole.
 _LONGEST_NAME = 200
@@ -98,8 +100,6 @@ def short_traceback(error: BaseException) -> list[str]:
     there (functions and generators of the user's), and the message. Frames of this package, of
     the libraries below it and of IPython are left out; ``__traceback__`` keeps them."""
     import traceback
-
-    from cql.base.foreign import error_text
 
     lines: list[str] = []
     cause = error.__cause__

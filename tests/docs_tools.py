@@ -185,7 +185,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 def _invoke(words: list[str]) -> str:
     from click.testing import CliRunner
 
-    from cql.__main__ import cli
+    from cql.repl.cli import cli
 
     assert words[0] == "cql", f"only cql runs in a sh block, not {words[0]}"
     return str(CliRunner().invoke(cli, words[1:]).output)

@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_run import FakeRun
 
-import cql.__main__ as command
 from cql import __version__
 from cql.base.settings import Settings
+from cql.repl import cli as command
 from cql.repl.screen import has_no_reader
 from cql.session.session import Session
 
@@ -304,7 +304,7 @@ def test_an_interrupt_anywhere(
     monkeypatch.setattr("cql.repl.shell.read_script", lambda _: "SHOW SETTINGS")
     places = {
         "read": "cql.repl.shell.read_script",
-        "connect": "cql.__main__._connect",
+        "connect": "cql.repl.cli._connect",
         "close": "cql.session.session.Session.close",
     }
     place = places.get(where, "cql.session.session.Session._statements")

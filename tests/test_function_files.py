@@ -48,7 +48,7 @@ def test_a_module_of_functions(tmp_path: Path) -> None:
 def test_the_command_line_takes_functions(tmp_path: Path) -> None:
     from click.testing import CliRunner
 
-    from cql.__main__ import cli
+    from cql.repl.cli import cli
 
     path = tmp_path / "mine.py"
     path.write_text(MODULE)

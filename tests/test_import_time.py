@@ -24,7 +24,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 import sys
 from cql.show import render
-from cql.__main__ import cli
+from cql.repl.cli import cli
 from cql.repl.shell import Shell, make_prompt
 
 class Seen(Shell):
@@ -57,7 +57,7 @@ def test_nothing_heavy_is_loaded(code: str) -> None:
 
 def test_the_help_of_the_command_loads_little() -> None:
     code = "import sys; sys.argv = ['cql', '--help']\n"
-    code += "from cql.__main__ import cli\ncli(['--help'], standalone_mode=False)\n"
+    code += "from cql.repl.cli import cli\ncli(['--help'], standalone_mode=False)\n"
     code += (
         f"print('loaded', *sorted(set(sys.modules) & set({(*HEAVY, 'rich', 'prompt_toolkit')!r})))"
     )

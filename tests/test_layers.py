@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -241,3 +242,16 @@ def test_a_room_is_seen_at_a_glance() -> None:
     """At most 16 files in a folder."""
     files = Counter(m.path.parent.relative_to(ROOT) for m in MODULES)
     assert max(files.values()) <= 16, files.most_common(3)
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    """Not even one within a function. A package is the face of its modules: ``cql.dialect`` imports
+    them, and they import each other through it."""
+    needs: dict[str, set[str]] = {m.name: set() for m in MODULES}
+    for module in MODULES:
+        for found in module.imports:
+            target = found.module if found.module in NAMES else found.module.rpartition(".")[0]
+            if target in needs and not found.type_only and not _within(module.name, target):
+                needs[module.name].add(target)
+    order = TopologicalSorter(needs)
+    order.prepare()  # raises CycleError, which names the modules

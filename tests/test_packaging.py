@@ -105,7 +105,7 @@ def test_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
         "import sys; sys.path[:0] = [sys.argv[1]]; sys.argv[1:] = ['-c', 'SHOW SETTINGS'];"
         "import cql, importlib.util;"
         "assert cql.__file__.startswith(sys.path[0]), cql.__file__;"
-        "from cql.__main__ import cli; cli()"
+        "from cql.repl.cli import cli; cli()"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],

@@ -31,7 +31,7 @@ from operator_tools import (
 import cql
 from cql.dialect import parse_one
 from cql.errors import CqlError
-from cql.executor.operators.windows.sessions import SessionOperator
+from cql.executor.operators.stage.session_windows import SessionOperator
 from cql.planner.bind.context import Context
 from cql.planner.bind.statement import bind
 from cql.planner.nodes.catalog import Catalog, Progress, Relation, StreamSpec

@@ -14,7 +14,7 @@ import stream_queries
 from click.testing import CliRunner
 from naive_compare import difference
 
-import cql.__main__ as command
+from cql.repl import cli as command
 
 FOLDER = stream_queries.FOLDER
 FILES = sorted(FOLDER.glob("*.cql"))

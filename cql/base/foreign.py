@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cql.errors import CqlError
-
 #: Characters of a message that an exception or an object takes at most.
 _LONGEST = 200
+#: Where our errors are defined: each has a message and perhaps a hint.
+_OURS = "cql.errors"
 _NAME = type.__dict__["__name__"]
 
 
@@ -31,16 +31,20 @@ def object_text(value: object, longest: int = 60) -> str:
 def error_text(error: BaseException) -> str:
     """An exception in one line: its type, and its own text if it has one. A hint of ours is kept
     whole."""
-    ours = type(error).__module__ == CqlError.__module__ and isinstance(error, CqlError)
+    ours = type(error).__module__ == _OURS
     text = " ".join((_text(_message if ours else str, error) or "").split())
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-    hint = error.hint if isinstance(error, CqlError) and ours else None
-    text = text if hint is None else f"{text} ({hint})"
+    hint = _text(_hint, error) if ours else None
+    text = f"{text} ({hint})" if hint else text
     return f"{type_name(error)}: {text}" if text else type_name(error)
 
 
 def _message(error: Any) -> str:
     return str(error.message)
+
+
+def _hint(error: Any) -> str:
+    return str(error.hint or "")
 
 
 def _text(make: Callable[[object], str], value: object) -> str | None:

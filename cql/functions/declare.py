@@ -19,50 +19,36 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import re
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cql.base import types as t
 from cql.base.foreign import error_text, object_text
 from cql.base.reentrancy import OneAtATime
-from cql.base.types import DataType
 from cql.errors import BindError, CatalogError, CqlError
+from cql.functions.checks import (
+    USAGE,
+    Type,
+    annotated,
+    check_null_handling,
+    check_spelling,
+    checked_name,
+    data_type,
+    signature,
+)
+from cql.functions.declare_aggregate import declare_aggregate, is_definition
 
 if TYPE_CHECKING:
     from cql.planner.functions.user_aggregates import UserAggregate
     from cql.planner.functions.user_functions import UserFunction
 
     Declared: TypeAlias = UserFunction | UserAggregate
-#: A type: an SQL type's name, a Python type, or a DataType.
-Type: TypeAlias = "str | type | DataType"
 #: What ``connect(functions=…)`` takes.
 Functions: TypeAlias = "Iterable[Any] | Mapping[str, Any] | ModuleType | str | Path"
-
-_PYTHON_TYPES: dict[str, DataType] = {
-    "bool": t.BOOLEAN,
-    "int": t.BIGINT,
-    "float": t.DOUBLE,
-    "str": t.STRING,
-    "bytes": t.BINARY,
-    "date": t.DATE,
-    "datetime": t.TIMESTAMP,
-    "timedelta": t.INTERVAL,
-    "bool_": t.BOOLEAN,
-    "int8": t.TINYINT,
-    "int16": t.SMALLINT,
-    "int32": t.INT,
-    "int64": t.BIGINT,
-    "float32": t.FLOAT,
-    "float64": t.DOUBLE,
-}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_USAGE = 'as in @cql.function("double", args=["bigint", "double"])'
 
 
 def function(
@@ -101,7 +87,6 @@ def declare(
     parallel: bool | None = None,
 ) -> Declared:
     """The declaration of the Python function ``made``, or of an aggregate; see ``function``."""
-    from cql.functions.declare_aggregate import declare_aggregate, is_definition
     from cql.planner.functions.user_functions import UserFunction
 
     if is_definition(made):
@@ -109,7 +94,7 @@ def declare(
     if type(made) is UserFunction:
         made = made.function
     if not callable(made):
-        raise BindError(f"a function is needed, not {object_text(made)}", hint=_USAGE)
+        raise BindError(f"a function is needed, not {object_text(made)}", hint=USAGE)
     called = checked_name(name if name is not None else _own_name(made))
     check_null_handling(null_handling)
     if _gives_no_value(made):
@@ -153,139 +138,6 @@ def _own_name(made: object) -> str:
         return str.__str__(getattr(made, "__name__", ""))
     except Exception:
         return ""
-
-
-_HELP_NULL = "'default': a NULL argument gives NULL without a call; 'call' hands None over"
-
-
-def check_null_handling(given: str) -> None:
-    if given not in ("default", "call"):
-        raise BindError(f"null_handling is 'default' or 'call', not {given!r:.40}", hint=_HELP_NULL)
-
-
-def checked_name(name: str) -> str:
-    """``name``, if a function can be called that."""
-    from cql.planner.bind.expressions.expression import is_reserved
-    from cql.planner.functions.aggregates import is_aggregate
-    from cql.planner.functions.registry import is_taken
-
-    if _NAME.fullmatch(name) is None:
-        shown = "a lambda" if name == "<lambda>" else f"{name[:60]!r}"
-        raise BindError(f"{shown} is no name of a function", hint="give it one: name='my_function'")
-    if is_taken(name) or is_aggregate(name) or is_reserved(name):
-        raise BindError(
-            f"{name} is a function of the engine", hint=f"choose another: name='my_{name.lower()}'"
-        )
-    return name
-
-
-def check_spelling(name: str, count: int) -> None:
-    """Refuses names that the grammar reads in a way of its own (keywords, mostly)."""
-    from sqlglot import exp
-
-    from cql.dialect import parse_one
-
-    inner = ", ".join(f"a{k}" for k in range(count))
-    try:
-        (found,) = parse_one(f"SELECT {name}({inner})").expressions
-        plain = isinstance(found, exp.Anonymous) and found.name.lower() == name.lower()
-    except CqlError:
-        plain = False
-    if not plain:
-        raise BindError(
-            f"{name} is a word of the language", hint=f"choose another: name='my_{name.lower()}'"
-        )
-
-
-def signature(
-    name: str, made: Callable[..., Any], count: int | None
-) -> tuple[list[str], Mapping[str, Any]]:
-    """Names of the parameters that SQL passes, and the annotations; ``count`` is how many types
-    were given."""
-    try:
-        parameters = list(inspect.signature(made).parameters.values())
-    except Exception:  # some functions written in C do not tell, and objects of users may raise
-        parameters = []
-        if count is None:
-            raise BindError(
-                f"the arguments of {name} are not known", hint=f"give their types, {_USAGE}"
-            ) from None
-        return [f"a{k}" for k in range(1, count + 1)], {}
-    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    needed = [p for p in plain if p.default is p.empty]
-    if count is None:
-        if rest:
-            raise BindError(f"{name} takes any number of arguments", hint=f"give types, {_USAGE}")
-        taken = [p for p in plain if p.default is p.empty or p.annotation is not p.empty]
-        count = len(taken)
-    names = [p.name for p in plain[:count]]
-    names += [f"a{k}" for k in range(len(names) + 1, count + 1)]
-    keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if keyword:
-        raise BindError(f"{name} needs {keyword[0]} by keyword; SQL passes arguments by position")
-    if count < len(needed) or (count > len(plain) and not rest):
-        raise BindError(
-            f"{name} takes {len(plain)} argument{'' if len(plain) == 1 else 's'},"
-            f" and {count} type{' is' if count == 1 else 's are'} given"
-        )
-    return names, _annotations(made)
-
-
-def _annotations(made: Callable[..., Any]) -> Mapping[str, Any]:
-    plain: Any = made if inspect.isroutine(made) else type(made).__call__
-    try:
-        return typing.get_type_hints(plain)
-    except Exception:  # it evaluates texts, such as "decimal(10,2)", which may raise anything
-        return dict(getattr(plain, "__annotations__", {}))
-
-
-def annotated(name: str, what: str, annotation: Any) -> DataType:
-    if annotation is None:
-        raise BindError(f"the type of {what} of {name} is not known", hint=f"give types, {_USAGE}")
-    if typing.get_origin(annotation) in (typing.Union, UnionType):
-        inner = [a for a in typing.get_args(annotation) if a is not type(None)]
-        annotation = inner[0] if len(inner) == 1 else annotation
-    if isinstance(annotation, str):  # under ``from __future__ import annotations``
-        annotation = annotation.strip("'\"")
-        word = annotation.removesuffix("| None").strip().rpartition(".")[2]
-        if word in _PYTHON_TYPES:
-            return _PYTHON_TYPES[word]
-    return data_type(annotation, f"{what} of {name}")
-
-
-def data_type(given: Any, what: str) -> DataType:
-    """The type that a user names; ``what`` it is of, for the error."""
-    if isinstance(given, DataType):
-        return given
-    if given is Decimal:
-        raise BindError(f"the type of {what} needs its digits", hint='write "decimal(18,2)"')
-    if isinstance(given, type):
-        known = given.__module__ in ("builtins", "datetime", "numpy")
-        if known and given.__name__ in _PYTHON_TYPES:
-            return _PYTHON_TYPES[given.__name__]
-    elif isinstance(given, str):
-        return _sql_type(given, what)
-    raise BindError(
-        f"the type of {what} is no type of a column: {given!r:.60}",
-        hint='an SQL type as text ("bigint", "decimal(10,2)"), or bool, int, float, str, bytes,'
-        " date, datetime, timedelta",
-    )
-
-
-def _sql_type(text: str, what: str) -> DataType:
-    from cql.dialect import parse_one
-    from cql.planner.bind.expressions import literals
-
-    try:
-        (cast,) = parse_one(f"SELECT CAST(a AS {text})").expressions
-        return literals.data_type(cast.args["to"], None)
-    except (CqlError, KeyError, ValueError):
-        raise BindError(
-            f"{text[:60]!r} is no type (of {what})",
-            hint="boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), date,"
-            " timestamp, timestamp_ntz, interval, string or binary",
-        ) from None
 
 
 # -- several at once ---------------------------------------------------------------------------

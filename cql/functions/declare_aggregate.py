@@ -31,9 +31,17 @@ from cql.base.foreign import object_text
 from cql.base.reentrancy import OneAtATime
 from cql.base.types import DataType
 from cql.errors import BindError
+from cql.functions.checks import (
+    Type,
+    annotated,
+    check_null_handling,
+    check_spelling,
+    checked_name,
+    data_type,
+    signature,
+)
 
 if TYPE_CHECKING:
-    from cql.functions.declare import Type
     from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
     from cql.planner.nodes.expr import Value
 
@@ -88,7 +96,6 @@ def declare_aggregate(
     parallel: bool | None,
 ) -> UserAggregate:
     """The declaration of the class ``made``; see ``aggregate``."""
-    from cql.functions.declare import check_null_handling, check_spelling, checked_name
     from cql.planner.functions.user_aggregates import UserAggregate, UserMethod
 
     if isinstance(made, UserAggregate):
@@ -204,7 +211,6 @@ def _arguments(
     label: str, update: Callable[..., Any] | None, args: Sequence[Type] | None
 ) -> tuple[list[str], list[DataType]]:
     """Names and types of what SQL passes: all that ``update`` takes but the state."""
-    from cql.functions.declare import annotated, data_type, signature
 
     assert update is not None
     count = None if args is None else len(args) + 1
@@ -218,7 +224,6 @@ def _arguments(
 
 
 def _result(label: str, final: Callable[..., Any] | None, returns: Type | None) -> DataType:
-    from cql.functions.declare import annotated, data_type, signature
 
     assert final is not None
     if returns is not None:

@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
     from cql.base.model import Schema
     from cql.executor.run.execution import Execution
-    from cql.functions.declare import Declared, Functions, Type
+    from cql.functions.checks import Type
+    from cql.functions.declare import Declared, Functions
     from cql.planner.bind.context import Context
     from cql.planner.nodes import statements as st
     from cql.planner.nodes.expr import Literal

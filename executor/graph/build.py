@@ -582,17 +582,17 @@ def _kind_of(spec: StageSpec) -> type[StageOperator]:
     if spec.aggregate is None or window is None:
         return StageOperator
     if window.kind is WindowKind.SESSION:
-        load_module("cql.executor.operators.windows.sessions")
-        from cql.executor.operators.windows.sessions import SessionOperator
+        load_module("cql.executor.operators.stage.session_windows")
+        from cql.executor.operators.stage.session_windows import SessionOperator
 
         return SessionOperator
     if spec.aggregate.by is not None:
-        load_module("cql.executor.operators.windows.partitioned_watermark")
-        from cql.executor.operators.windows.partitioned_watermark import GroupwiseOperator
+        load_module("cql.executor.operators.stage.partitioned_windows")
+        from cql.executor.operators.stage.partitioned_windows import GroupwiseOperator
 
         return GroupwiseOperator
     if spec.aggregate.operator is WindowOperator.TWO_LEVEL:
-        from cql.executor.operators.windows.two_level import TwoLevelOperator
+        from cql.executor.operators.stage.two_level_windows import TwoLevelOperator
 
         return TwoLevelOperator
     return StageOperator

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from cql.errors import RunError
 LARGE = 1_200
 #: Seconds between two looks at whether the kernel is still wanted.
 _TICK = 0.05
-_PROGRAM = "import sys; from cql.executor import compiler_process as p; p.serve(sys.argv[1])"
+_PROGRAM = "import sys; from cql.executor.jit.compiler_child import serve; serve(sys.argv[1])"
 
 
 class StoppedError(Exception):
@@ -63,17 +62,3 @@ def compile_apart(path: Path, stop: Callable[[], bool]) -> None:
             f"the compiler of this query was ended by signal {-child.returncode}",
             hint="if memory ran out: write it as several queries, or with fewer columns",
         )
-
-
-def serve(path: str) -> None:
-    """What that process does."""
-    from cql.executor.codegen.module import compile_file
-
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    compile_file(Path(path))
-    os._exit(0)  # what is cached is on disk
-
-
-def _end_with_parent() -> None:
-    os.read(0, 1)
-    os._exit(1)

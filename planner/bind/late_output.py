@@ -9,10 +9,9 @@ from cql.base.window import WindowKind
 from cql.dialect import nodes
 from cql.planner.bind.context import Binder
 from cql.planner.bind.relations.from_clause import name_of
-from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs
+from cql.planner.nodes.logical import Aggregate, Join, Logical, Windowed, inputs, with_inputs
 from cql.planner.nodes.statements import LateTarget, Name
 from cql.planner.optimize.progress import progressing
-from cql.planner.optimize.rules import with_inputs
 
 
 def late_target(binder: Binder, clause: nodes.LateOutput, into: Name | None) -> LateTarget:

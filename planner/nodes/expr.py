@@ -7,11 +7,11 @@ takes: ``bind`` inserts every cast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from cql.base.types import DataType
+from cql.base.types import BOOLEAN, DataType
 from cql.errors import Position
 from cql.planner.nodes.rewrite import replace
 
@@ -142,3 +142,19 @@ def substitute(expr: Expr, columns: tuple[Expr, ...]) -> Expr:
     if isinstance(expr, Column):
         return columns[expr.index]
     return rebuild(expr, lambda e: substitute(e, columns))
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The operands of AND, left to right."""
+    if isinstance(condition, Call) and condition.fn == "and":
+        return [part for arg in condition.args for part in conjuncts(arg)]
+    return [condition]
+
+
+def conjunction(parts: Sequence[Expr]) -> Expr:
+    """The parts, of which there is at least one, joined by AND."""
+    result = parts[0]
+    for part in parts[1:]:
+        nullable = result.nullable or part.nullable
+        result = Call("and", (result, part), BOOLEAN, nullable, result.pos)
+    return result

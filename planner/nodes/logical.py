@@ -6,6 +6,7 @@ relation-to-stream) exist all the same: their queries bind, and the planner refu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +16,7 @@ from cql.base.window import Window
 from cql.errors import Position
 from cql.planner.nodes.catalog import Progress, Relation
 from cql.planner.nodes.expr import Expr, Literal
+from cql.planner.nodes.rewrite import replace
 
 if TYPE_CHECKING:
     from cql.planner.functions.user_aggregates import UserAggregate
@@ -519,3 +521,18 @@ def expressions(node: Logical) -> tuple[Expr, ...]:
             return node.keys
         case _:
             return ()
+
+
+def with_inputs(node: Logical, fn: Callable[[Logical], Logical]) -> Logical:
+    """``node`` with ``fn`` applied to each of its inputs."""
+    match node:
+        case Scan() | Values() | Unsupported():
+            return node
+        case Union():
+            return replace(node, inputs=tuple(fn(i) for i in node.inputs))
+        case Join() | SetOperation():
+            return replace(node, left=fn(node.left), right=fn(node.right))
+        case SubqueryJoin():
+            return replace(node, input=fn(node.input), query=fn(node.query))
+        case _:
+            return replace(node, input=fn(node.input))

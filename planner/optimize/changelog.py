@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from cql.base.types import BIGINT, DataType
 from cql.base.window import Window, WindowKind
-from cql.planner.nodes.expr import Column, Expr, substitute
+from cql.planner.nodes.expr import Column, Expr, conjuncts, substitute
 from cql.planner.nodes.logical import (
     ASOF,
     KEY_WINDOW,
@@ -39,7 +39,6 @@ from cql.planner.optimize.progress import (
     looks_up,
     progressing,
 )
-from cql.planner.optimize.rules import conjuncts
 
 _OF_RELATIONS = (
     WindowKind.RANGE,

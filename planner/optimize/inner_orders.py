@@ -22,11 +22,11 @@ from cql.planner.nodes.logical import (
     Union,
     Unnest,
     Windowed,
+    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.progress import looks_up, progressing
-from cql.planner.optimize.rules import with_inputs
 
 
 def drop_inner_orders(plan: Logical) -> Logical:

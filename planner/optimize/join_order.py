@@ -19,7 +19,16 @@ from typing import TypeAlias, TypeGuard
 from cql.base.window import WindowKind
 from cql.planner.bind.scope import column_of
 from cql.planner.functions import registry
-from cql.planner.nodes.expr import Call, Column, Expr, Literal, columns_of, rebuild
+from cql.planner.nodes.expr import (
+    Call,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    conjunction,
+    conjuncts,
+    rebuild,
+)
 from cql.planner.nodes.logical import (
     Aggregate,
     Filter,
@@ -31,12 +40,12 @@ from cql.planner.nodes.logical import (
     Windowed,
     inputs,
     is_inner,
+    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import Sides, Terms, compares_equal, take_apart
 from cql.planner.optimize.progress import is_bounded, is_table, progressing
-from cql.planner.optimize.rules import conjunction, conjuncts, with_inputs
 
 #: Rows of an input of which nothing is known, and the share of them within a window of RANGE.
 _ROWS, _LIVE = 100_000.0, 0.01

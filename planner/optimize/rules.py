@@ -23,6 +23,8 @@ from cql.planner.nodes.expr import (
     Expr,
     Literal,
     columns_of,
+    conjunction,
+    conjuncts,
     rebuild,
     substitute,
 )
@@ -38,19 +40,19 @@ from cql.planner.nodes.logical import (
     Project,
     RowNumber,
     Scan,
-    SetOperation,
     Sort,
     SubqueryJoin,
     Union,
     Unnest,
-    Unsupported,
-    Values,
     Windowed,
     inputs,
     is_inner,
+    with_inputs,
 )
 from cql.planner.nodes.rewrite import replace
+from cql.planner.optimize.inner_orders import drop_inner_orders
 from cql.planner.optimize.join_condition import Sides, differences, is_timed
+from cql.planner.optimize.join_order import order_joins
 from cql.planner.optimize.progress import closing_key, is_table, looks_up, progressing
 from cql.planner.optimize.pruning import prune_columns
 
@@ -66,29 +68,11 @@ _NODES, _DEPTH = 1_000, 200
 
 def optimize(plan: Logical, *, join_order: str = "auto") -> Logical:
     """``plan`` after all rules; ``join_order`` is the setting of that name."""
-    from cql.planner.optimize.inner_orders import drop_inner_orders
-    from cql.planner.optimize.join_order import order_joins  # they read this file
-
     ordered = (order_joins, merge_projections, drop_identities) if join_order == "auto" else ()
     with deep_stack():
         for rule in (drop_inner_orders, *RULES, *ordered):
             plan = rule(plan)
     return plan
-
-
-def with_inputs(node: Logical, fn: Rule) -> Logical:
-    """``node`` with ``fn`` applied to each of its inputs."""
-    match node:
-        case Scan() | Values() | Unsupported():
-            return node
-        case Union():
-            return replace(node, inputs=tuple(fn(i) for i in node.inputs))
-        case Join() | SetOperation():
-            return replace(node, left=fn(node.left), right=fn(node.right))
-        case SubqueryJoin():
-            return replace(node, input=fn(node.input), query=fn(node.query))
-        case _:
-            return replace(node, input=fn(node.input))
 
 
 # ------------------------------------------------------------------ constants
@@ -134,21 +118,6 @@ def _folded(call: AggregateCall) -> AggregateCall:
 
 
 # ------------------------------------------------------------------ filters
-
-
-def conjuncts(condition: Expr) -> list[Expr]:
-    """The operands of AND, left to right."""
-    if isinstance(condition, Call) and condition.fn == "and":
-        return [part for arg in condition.args for part in conjuncts(arg)]
-    return [condition]
-
-
-def conjunction(parts: Sequence[Expr]) -> Expr:
-    result = parts[0]
-    for part in parts[1:]:
-        nullable = result.nullable or part.nullable
-        result = Call("and", (result, part), BOOLEAN, nullable, result.pos)
-    return result
 
 
 def _separable(first: Sequence[Expr], then: Sequence[Expr]) -> bool:

@@ -7,53 +7,20 @@ argument is not NULL and whose FILTER holds; ``loose`` states can have seen no s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from cql.base.types import DataType, Kind
 from cql.errors import NotSupportedError
 from cql.executor.codegen.expressions.emit import Code
+from cql.executor.operators.aggregates.code import AggregateCode, argument
+from cql.executor.operators.aggregates.udaf import user_aggregate_code
 from cql.planner.nodes.logical import AggregateCall
-
-if TYPE_CHECKING:
-    from cql.executor.operators.aggregates.udaf import OwnCode
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateCode:
-    """``columns``: state columns (name, dtype). ``init`` and ``update`` are lines; ``update`` reads
-    the arguments (see ``argument``), ``T`` (window attribute), ``Q`` (arrival order) and
-    ``{leave}`` (leaves the kernel: the query fails). ``final`` gives lines and the result.
-    ``merge`` adds what entry ``m`` holds to ``g``; empty where a state cannot be merged.
-    ``sees_null``: of which arguments NULL is a value (the row counts, and ``<argument>_ok`` tells);
-    ``ranked``: the argument whose rank is read."""
-
-    columns: tuple[tuple[str, str], ...]
-    init: tuple[str, ...]
-    update: tuple[str, ...]
-    final_lines: tuple[str, ...]
-    result: Code
-    merge: tuple[str, ...] = ()
-    fatal: str | None = None  # message of the error behind {leave}
-    ranked: int | None = None
-    ordered: bool = field(default=False)  # reads T and Q
-    sees_null: frozenset[int] = frozenset()
-    codes: tuple[str, ...] = ()  # state columns that hold codes of the dictionary
-    retract: tuple[str, ...] = ()  # undoes an update; empty where none can
-    subtract: tuple[str, ...] = ()  # undoes a merge; empty where none can
-    own: OwnCode | None = None  # of an aggregate of the user's
-
-
-def argument(k: int, n: int) -> str:
-    """The name of argument ``n`` of the ``k``-th call in the row's code."""
-    return f"arg{k}" if n == 0 else f"arg{k}_{n}"
 
 
 def aggregate_code(call: AggregateCall, k: int, loose: bool) -> AggregateCode:
     """Code of the ``k``-th call. Of a DISTINCT one, the state is updated for new values only."""
     if call.function is not None:
-        from cql.executor.operators.aggregates.udaf import user_aggregate_code
-
         return user_aggregate_code(call, k)
     builder = _BUILDERS.get(call.fn)
     if builder is None:

@@ -19,7 +19,7 @@ from cql.executor.codegen.key_packing import WORD, key_expression
 from cql.executor.kernels.lib import treap as chains
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import NEVER
-from cql.executor.operators.aggregates.functions import AggregateCode, argument
+from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import (
     Array,
     Entries,
@@ -34,7 +34,7 @@ from cql.planner.nodes.logical import AggregateCall
 
 if TYPE_CHECKING:
     from cql.executor.operators.stage.operator import CodeColumn
-    from cql.executor.operators.windows.sessions import SessionOperator
+    from cql.executor.operators.stage.session_windows import SessionOperator
 
 
 def columns(logs: Sequence[Log], anew: Sequence[int]) -> list[tuple[str, str]]:

@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Again, Called, Code, ErrorSite, of_word, word
 from cql.executor.codegen.expressions.udf import flat
-from cql.executor.operators.aggregates.functions import AggregateCode, argument
-from cql.planner.functions.user_aggregates import UserMethod
+from cql.executor.operators.aggregates.code import AggregateCode, OwnCode, argument
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.logical import AggregateCall
-
-
-@dataclass(frozen=True, slots=True)
-class OwnCode:
-    """What an aggregate of the user's needs in a kernel: ``prefix`` of its names, its methods by
-    their roles, how many words their arguments and their results take."""
-
-    prefix: str
-    methods: tuple[tuple[str, UserMethod], ...]
-    arguments: int
-    results: int
 
 
 def user_aggregate_code(call: AggregateCall, k: int) -> AggregateCode:

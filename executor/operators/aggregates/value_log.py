@@ -16,7 +16,7 @@ import numpy as np
 from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import Code
 from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.operators.aggregates.functions import AggregateCode, argument
+from cql.executor.operators.aggregates.code import AggregateCode, argument
 from cql.executor.operators.aggregates.holistic import Array, Entries, results
 from cql.executor.operators.stage.spec import Table
 from cql.planner.nodes.expr import Expr

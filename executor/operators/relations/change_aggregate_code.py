@@ -27,7 +27,8 @@ from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_cache import once
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.operators.aggregates.changelog_values import ValueLog, value_logs
-from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
+from cql.executor.operators.aggregates.code import AggregateCode, argument
+from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.planner.nodes.expr import Column
 from cql.planner.nodes.physical import ChangeAggregateExec

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from cql.base.types import DataType, Kind
 from cql.executor.codegen.kernel_builder import NEED_ROOM
-from cql.executor.operators.aggregates.functions import argument
+from cql.executor.operators.aggregates.code import argument
 from cql.executor.operators.stage.spec import Table
 from cql.executor.operators.windows.group_table import REGION
 from cql.executor.operators.windows.panes import PaneTerminal

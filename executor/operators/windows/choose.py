@@ -13,6 +13,7 @@ from cql.executor.operators.windows.cumulate import CumulateTerminal
 from cql.executor.operators.windows.panes import PaneTerminal
 from cql.executor.operators.windows.shared_panes import SharedPaneTerminal
 from cql.executor.operators.windows.subtract_on_evict import SubtractTerminal
+from cql.executor.operators.windows.two_level import TwoLevelTerminal
 from cql.executor.operators.windows.two_stacks import TwoStacksTerminal
 from cql.executor.operators.windows.wid import AggregateTerminal
 from cql.planner.nodes.physical import SharedPanesExec, WidAggregateExec, WindowOperator
@@ -31,8 +32,7 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
     if isinstance(node, SharedPanesExec):
         return SharedPaneTerminal
     kind = None if node.window is None else node.window.kind
-    # Those beside their running operators are imported here: those import ``native``, which imports
-    # this.
+    # Those whose own kernels not every query needs are imported, and so compiled, here.
     if kind is WindowKind.SESSION:
         from cql.executor.operators.windows.sessions import SessionTerminal
 
@@ -46,8 +46,6 @@ def _terminal_of(node: WidAggregateExec) -> type[AggregateTerminal]:
 
         return GroupwiseTerminal
     if node.operator is WindowOperator.TWO_LEVEL:
-        from cql.executor.operators.windows.two_level import TwoLevelTerminal
-
         return TwoLevelTerminal
     terminals: dict[WindowOperator, type[AggregateTerminal]] = {
         WindowOperator.WID: AggregateTerminal,

@@ -26,7 +26,8 @@ from cql.executor.kernels.windows.region_table import (
     SMALLEST_CLASS,
     TABLE,
 )
-from cql.executor.operators.aggregates.functions import AggregateCode, aggregate_code, argument
+from cql.executor.operators.aggregates.code import AggregateCode, argument
+from cql.executor.operators.aggregates.functions import aggregate_code
 from cql.executor.operators.aggregates.udaf import declare_own, own_lines
 from cql.executor.operators.aggregates.value_log import Log, append, holistic_code, logs_of
 from cql.executor.operators.stage.row_sink import RowTerminal

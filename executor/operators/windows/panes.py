@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cql.executor.codegen.key_packing import WORD, key_value
-from cql.executor.operators.aggregates.functions import argument
+from cql.executor.operators.aggregates.code import argument
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import REGION

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from cql.executor.codegen.kernel_builder import NEED_RESULTS, NEED_ROOM
 from cql.executor.codegen.key_packing import key_value
 from cql.executor.codegen.morsel_io import read_punctuation
@@ -18,10 +16,7 @@ from cql.executor.kernels.morsel_layout import (
     ROWS,
     SEQUENCE,
 )
-from cql.executor.kernels.windows import partitioned_watermark
 from cql.executor.kernels.windows.partitioned_watermark import ASKED
-from cql.executor.operators.aggregates.value_log import write
-from cql.executor.operators.stage.operator import StageOperator
 from cql.executor.operators.stage.spec import Table, columns_at
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.wid import AggregateTerminal
@@ -31,46 +26,6 @@ from cql.planner.nodes.expr import substitute
 VALUES = "v"
 #: Of each window: how many entries of what is kept beside the groups are those of groups that left.
 MARKED = "marked"
-
-
-class GroupwiseOperator(StageOperator):
-    """A running stage; the functions of ``kernels.windows.partitioned_watermark`` are
-    at hand."""
-
-    def _bind_arrays(self) -> None:
-        StageOperator._bind_arrays(self)
-        for name in partitioned_watermark.CALLED:
-            self._set(name, getattr(partitioned_watermark, name).address)
-
-    def _slots_open(self, slots: int) -> None:
-        StageOperator._slots_open(self, slots)
-        for table in self.code.tables[1:-1]:
-            self._resize(MARKED + table.suffix, slots, np.dtype(np.int64))
-
-    def _finish(self, slot: int) -> None:
-        """Of ``~slot``, the groups of the value that is asked for."""
-        whole, slot = slot >= 0, max(slot, ~slot)
-        desc, none = self.descriptor.ctypes.data, np.empty(0, np.int64)
-        if whole:
-            groups = np.arange(self.state["counts"][slot])
-        else:
-            groups = np.empty(partitioned_watermark.groups_asked(desc, slot, none), np.int64)
-            partitioned_watermark.groups_asked(desc, slot, groups)
-        to, aggregate = self.state["bases"][slot] + groups, self.spec.aggregate
-        assert aggregate is not None
-        for number, log in enumerate(
-            self.code.logs, len(self.code.tables) - 1 - len(self.code.logs)
-        ):
-            n = partitioned_watermark.kept_of(desc, slot, number, groups, none, none)
-            owner, places = np.empty(n, np.int64), np.empty(n, np.int64)
-            partitioned_watermark.kept_of(desc, slot, number, groups, owner, places)
-            write(self, aggregate, log, groups.size, owner, [places], to, self.workspace)
-        if whole:
-            self._set("finished", 1)
-        else:
-            self.column("done")[to] = 1
-        if self.needs_refresh:  # results may be new codes
-            self.refresh()
 
 
 @dataclass(slots=True)

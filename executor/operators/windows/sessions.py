@@ -22,30 +22,19 @@ no row is late there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from cql.errors import NotSupportedError
-from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
+from cql.executor.codegen.kernel_builder import NEED_ROOM
 from cql.executor.codegen.key_packing import pack_keys
 from cql.executor.kernels.lib.views import FIELDS
-from cql.executor.kernels.morsel_layout import DETAIL, END_OF_INPUT, INFINITY, NEVER, ROWS, SEQUENCE
+from cql.executor.kernels.morsel_layout import END_OF_INPUT, INFINITY, ROWS, SEQUENCE
 from cql.executor.kernels.windows import sessions
-from cql.executor.morsel.morsel import Unit, Words
 from cql.executor.operators.aggregates import session_values
 from cql.executor.operators.aggregates.functions import aggregate_code
-from cql.executor.operators.aggregates.session_values import SessionLogs
 from cql.executor.operators.aggregates.udaf import declare_own
 from cql.executor.operators.aggregates.value_log import holistic_code, logs_of
-from cql.executor.operators.stage.operator import (
-    INITIAL_ENTRIES,
-    CodeColumn,
-    StageOperator,
-    map_constants,
-)
 from cql.executor.operators.stage.scope import StageScope
 from cql.executor.operators.stage.spec import Asks, Table, window_column_type
 from cql.executor.operators.stage.watermark_mapping import Origin, origins
@@ -304,76 +293,3 @@ class SessionTerminal(AggregateTerminal):
         bounds = (1, 2)
         start = {first + k: Origin(f"punct_w{k}", 0, Column(0, "", kind, False)) for k in bounds}
         return origins(self.writer.spec.post, start)
-
-
-class SessionOperator(StageOperator):
-    """A running stage that ends in sessions: its state is their records, index and heap, and the
-    logs of values."""
-
-    def _allocate_windows(self) -> None:
-        self._logs = SessionLogs(self)
-        self._logs.allocate(INITIAL_ENTRIES)
-        self._resize_records(INITIAL_ENTRIES)
-        for name in ("watermark", "promised"):
-            self._set(name, NEVER)
-        for name in ("closing", "free"):
-            self._set(name, -1)
-
-    def _resize_records(self, entries: int) -> None:
-        width = len(self._table("").columns)
-        self._resize_slab("records", width * entries, np.dtype(np.int64))
-        self._resize("heap", 2 * entries, np.dtype(np.int64))
-        self._resize("index", sessions.PLACES * entries, np.dtype(np.int32))
-        self._entries[""] = entries
-
-    def _bind_arrays(self) -> None:
-        super()._bind_arrays()
-        self._logs.bind()
-        for name in ("open_session", "next_session", "close_session"):
-            self._set(name, getattr(sessions, name).address)
-        names = [name for name, _ in self._table("").columns]
-        self._set("null_word", names.index("nulls") if "nulls" in names else 0)
-
-    def provide(self, unit: Unit) -> None:
-        detail = int(unit.words[DETAIL])
-        if detail & NEED_KIND == NEED_RESULTS:
-            self._finish_sessions()
-        elif detail & NEED_KIND != NEED_ROOM:
-            super().provide(unit)
-        elif detail > NEED_ROOM:
-            self._logs.grow(detail - NEED_ROOM - 1)
-            self._bind_arrays()
-        else:
-            self._resize_records(2 * self._entries[""])
-            self._bind_arrays()
-            sessions.index_again(self.descriptor.ctypes.data)
-
-    def _finish_sessions(self) -> None:
-        """What the sessions need that the watermark closes, before they leave."""
-        assert self.spec.aggregate is not None
-        assert self.spec.aggregate.window is not None
-        watermark, records = self.scalars()["watermark"], self.open_records()
-        ends = self.column("s_last")[records] + (self.spec.aggregate.window.gap or 0)
-        self._logs.finish(records[ends < watermark])
-        self._set("results_to", watermark)
-        self._bind_arrays()
-        if self.needs_refresh:  # results may be new codes
-            self.refresh()
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        map_constants(self.code.kernel, self.descriptor, change)
-        self._logs.map_codes(change)
-        records = self.open_records()
-        for _, name, shift in self.code.codes:
-            column = self.column(name)
-            values = column[records]
-            old = (values >> shift).astype(np.int32)
-            column[records] = values + ((change(old).astype(np.int64) - old) << shift)
-        if self.code.codes:
-            sessions.index_again(self.descriptor.ctypes.data)
-
-    def open_records(self) -> Words:
-        """The records of the sessions that are open."""
-        records: Words = self.state["heap"][1 : 2 * self.scalars()["open"] : 2]
-        kept: Words = records[self.column("s_older")[records] != sessions.JOINED]
-        return kept

@@ -26,14 +26,9 @@ Which partial aggregates are merged with which depends on the order of the rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from cql.executor.kernels.morsel_layout import INFINITY, NEVER, ROWS
-from cql.executor.morsel.morsel import Words
-from cql.executor.operators.stage.operator import CodeColumn, StageOperator
+from cql.executor.kernels.morsel_layout import INFINITY, ROWS
 from cql.executor.operators.windows.bounds import Spans
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 from cql.executor.operators.windows.wid import AggregateTerminal
@@ -313,34 +308,3 @@ _STATE = (
     "urgent",  # windows before it have to leave, if they are closed
     "emptying",  # whether the low level is to be emptied before the next row
 )
-
-
-class TwoLevelOperator(StageOperator):
-    """A running stage that ends in two levels."""
-
-    def _counting(self) -> tuple[Words, dict[str, int]]:
-        descriptor, slots = super()._counting()
-        return descriptor, {**slots, LONGEST: self._slots[LONGEST]}
-
-    def _allocate_windows(self) -> None:
-        super()._allocate_windows()
-        assert self.spec.aggregate is not None
-        assert self.spec.aggregate.flush is not None
-        size = places_of(self.spec.aggregate.flush)
-        (table,) = self.code.tables
-        self._resize_entries(table, 2 * max(size, self._entries[""]))
-        self.state["top"][0] = size
-        self._resize("low", PLACE * size, np.dtype(np.int64))
-        self.state["low"][::PLACE] = NEVER
-        for name in ("closed_below", "due", "newest", "urgent"):
-            self._set(name, NEVER)
-        self._set("flush_at", size)
-
-    def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        super().map_codes(change)
-        if self.code.codes:
-            self._set("emptying", 1)
-
-    def _entries_of(self, slots: Words, suffix: str) -> Words:
-        low = np.flatnonzero(self.state["low"][::PLACE] != NEVER)
-        return np.concatenate([low, super()._entries_of(slots, suffix)])

@@ -20,7 +20,18 @@ from cql.errors import Position
 from cql.planner.bind.context import Binder
 from cql.planner.bind.scope import OUTER, Asked, Extra, Grouped, column_of
 from cql.planner.functions import registry
-from cql.planner.nodes.expr import Call, Case, Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.expr import (
+    Call,
+    Case,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    conjunction,
+    conjuncts,
+    rebuild,
+    walk,
+)
 from cql.planner.nodes.logical import (
     Aggregate,
     AggregateCall,
@@ -34,7 +45,6 @@ from cql.planner.nodes.logical import (
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.progress import is_constant
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 #: What takes a plan and tells where it reads the row around it.
 Apart = Callable[[Logical], Logical]

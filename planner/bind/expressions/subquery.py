@@ -17,7 +17,16 @@ from cql.planner.bind.context import Binder, Bound
 from cql.planner.bind.expressions.correlated import grouped
 from cql.planner.bind.scope import OUTER, Asked, around, column_of
 from cql.planner.functions import coercion, registry
-from cql.planner.nodes.expr import Column, Expr, Literal, columns_of, rebuild, walk
+from cql.planner.nodes.expr import (
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    conjunction,
+    conjuncts,
+    rebuild,
+    walk,
+)
 from cql.planner.nodes.logical import (
     Aggregate,
     Filter,
@@ -28,7 +37,6 @@ from cql.planner.nodes.logical import (
 )
 from cql.planner.optimize.changelog import as_relation
 from cql.planner.optimize.join_condition import Pair, compares_equal, null_safe_pairs
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 
 def scalar(binder: Binder, bound: Bound, node: exp.Expr) -> Asked:

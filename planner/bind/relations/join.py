@@ -15,12 +15,11 @@ from cql.planner.bind.context import Binder, Env, fold
 from cql.planner.bind.expressions.expression import ExprBinder
 from cql.planner.bind.scope import QueryWindow, Scope, ScopeColumn, Source, column_of
 from cql.planner.functions import registry
-from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of
+from cql.planner.nodes.expr import Case, Column, Expr, Literal, columns_of, conjunction, conjuncts
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Unnest, Values
 from cql.planner.optimize.changelog import is_relation
 from cql.planner.optimize.join_condition import compares_equal
 from cql.planner.optimize.progress import is_table, progressing
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from cql.planner.functions import registry
 from cql.planner.lower.joins.hints import length, names_of
 from cql.planner.lower.joins.pair_columns import with_columns, without_stragglers
 from cql.planner.lower.watermark import progressing
-from cql.planner.nodes.expr import Expr, Literal, children
+from cql.planner.nodes.expr import Expr, Literal, children, conjunction, conjuncts
 from cql.planner.nodes.logical import Join, Logical
 from cql.planner.nodes.physical import FilterExec, Physical, bounded, read_ahead, sources
 from cql.planner.nodes.physical_join import AsofJoinExec
@@ -19,7 +19,6 @@ from cql.planner.nodes.show import show, show_of
 from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, differences, equalities
 from cql.planner.optimize.progress import is_table
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 _EXAMPLE = "ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts"

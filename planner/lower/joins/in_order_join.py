@@ -24,7 +24,7 @@ from cql.planner.lower.joins.pair_columns import (
     without_stragglers,
 )
 from cql.planner.lower.ordering import in_order
-from cql.planner.nodes.expr import Column, Expr, columns_of, rebuild
+from cql.planner.nodes.expr import Column, Expr, columns_of, conjunction, rebuild
 from cql.planner.nodes.logical import Filter, Join, Logical, Project
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -37,7 +37,6 @@ from cql.planner.nodes.physical_in_order_join import Distance, WindowJoinExec
 from cql.planner.nodes.physical_join import BandExec
 from cql.planner.nodes.show import labels
 from cql.planner.optimize.join_condition import NO_BOUND, Band
-from cql.planner.optimize.rules import conjunction
 
 
 def window_join_of(node: Join, lower: Lower, settings: Mapping[str, Any]) -> Physical:

@@ -16,7 +16,7 @@ from cql.planner.lower.joins.relation_join import holds_rows
 from cql.planner.lower.ordering import MICROSECONDS
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.catalog import TimeUnit
-from cql.planner.nodes.expr import Call, Column, Expr, columns_of, rebuild
+from cql.planner.nodes.expr import Call, Column, Expr, columns_of, conjuncts, rebuild
 from cql.planner.nodes.logical import Join, Logical, Scan, inputs, is_inner
 from cql.planner.nodes.physical import Physical
 from cql.planner.nodes.rewrite import replace
@@ -32,7 +32,6 @@ from cql.planner.optimize.join_condition import (
 )
 from cql.planner.optimize.progress import looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.optimize.rules import conjuncts
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 #: (input, an expression over its columns).

@@ -8,14 +8,13 @@ from typing import TypeAlias
 
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
-from cql.planner.nodes.expr import Column, Expr, rebuild
+from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts, rebuild
 from cql.planner.nodes.logical import Filter, Join, Logical, Project, Scan, Values
 from cql.planner.nodes.physical import FilterExec, Physical, read_ahead, sources
 from cql.planner.nodes.physical_join import TableJoinExec
 from cql.planner.nodes.rewrite import replace
 from cql.planner.optimize.join_condition import Sides, take_apart
 from cql.planner.optimize.progress import is_table
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 Lower: TypeAlias = Callable[[Logical], Physical]
 

@@ -19,7 +19,7 @@ from cql.planner.lower.joins.pair_condition import Below
 from cql.planner.lower.joins.time_bounds import followers
 from cql.planner.lower.ordering import in_order
 from cql.planner.lower.watermark import progressing
-from cql.planner.nodes.expr import Column, Expr
+from cql.planner.nodes.expr import Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, Windowed, is_inner
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -34,7 +34,6 @@ from cql.planner.nodes.show import labels, show_of
 from cql.planner.optimize.join_condition import NO_BOUND, Band, Sides, Terms, take_apart
 from cql.planner.optimize.progress import end_of_pair, looks_up
 from cql.planner.optimize.progress import progressing as logical_progress
-from cql.planner.optimize.rules import conjunction, conjuncts
 from cql.planner.placement import partitioning
 
 Lower: TypeAlias = Callable[[Logical], Physical]

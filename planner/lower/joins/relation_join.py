@@ -9,7 +9,7 @@ from cql.base.window import WindowKind
 from cql.errors import NotSupportedError, PlanError, Position
 from cql.planner.lower.joins.pair_columns import with_columns
 from cql.planner.lower.joins.pair_condition import Below
-from cql.planner.nodes.expr import Call, Column, Expr
+from cql.planner.nodes.expr import Call, Column, Expr, conjunction, conjuncts
 from cql.planner.nodes.logical import ASOF, Filter, Join, Logical, Project, SubqueryJoin, Windowed
 from cql.planner.nodes.physical import (
     FilterExec,
@@ -22,7 +22,6 @@ from cql.planner.nodes.physical import (
 from cql.planner.nodes.physical_join import RelationJoinExec
 from cql.planner.optimize.join_condition import Sides, by_one_side, take_apart
 from cql.planner.optimize.progress import looks_up, progressing
-from cql.planner.optimize.rules import conjunction, conjuncts
 
 
 def relation_join(node: Join, left: Physical, right: Physical, grows: Sequence[bool]) -> Physical:

@@ -1,0 +1,171 @@
+"""What a declaration of a function says, checked: its name, its types, its NULLs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from types import UnionType
+from typing import Any, TypeAlias
+
+from cql.base import types as t
+from cql.base.types import DataType
+from cql.errors import BindError, CqlError
+
+#: A type: an SQL type's name, a Python type, or a DataType.
+Type: TypeAlias = "str | type | DataType"
+
+_PYTHON_TYPES: dict[str, DataType] = {
+    "bool": t.BOOLEAN,
+    "int": t.BIGINT,
+    "float": t.DOUBLE,
+    "str": t.STRING,
+    "bytes": t.BINARY,
+    "date": t.DATE,
+    "datetime": t.TIMESTAMP,
+    "timedelta": t.INTERVAL,
+    "bool_": t.BOOLEAN,
+    "int8": t.TINYINT,
+    "int16": t.SMALLINT,
+    "int32": t.INT,
+    "int64": t.BIGINT,
+    "float32": t.FLOAT,
+    "float64": t.DOUBLE,
+}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+USAGE = 'as in @cql.function("double", args=["bigint", "double"])'
+
+
+_HELP_NULL = "'default': a NULL argument gives NULL without a call; 'call' hands None over"
+
+
+def check_null_handling(given: str) -> None:
+    if given not in ("default", "call"):
+        raise BindError(f"null_handling is 'default' or 'call', not {given!r:.40}", hint=_HELP_NULL)
+
+
+def checked_name(name: str) -> str:
+    """``name``, if a function can be called that."""
+    from cql.planner.bind.expressions.expression import is_reserved
+    from cql.planner.functions.aggregates import is_aggregate
+    from cql.planner.functions.registry import is_taken
+
+    if _NAME.fullmatch(name) is None:
+        shown = "a lambda" if name == "<lambda>" else f"{name[:60]!r}"
+        raise BindError(f"{shown} is no name of a function", hint="give it one: name='my_function'")
+    if is_taken(name) or is_aggregate(name) or is_reserved(name):
+        raise BindError(
+            f"{name} is a function of the engine", hint=f"choose another: name='my_{name.lower()}'"
+        )
+    return name
+
+
+def check_spelling(name: str, count: int) -> None:
+    """Refuses names that the grammar reads in a way of its own (keywords, mostly)."""
+    from sqlglot import exp
+
+    from cql.dialect import parse_one
+
+    inner = ", ".join(f"a{k}" for k in range(count))
+    try:
+        (found,) = parse_one(f"SELECT {name}({inner})").expressions
+        plain = isinstance(found, exp.Anonymous) and found.name.lower() == name.lower()
+    except CqlError:
+        plain = False
+    if not plain:
+        raise BindError(
+            f"{name} is a word of the language", hint=f"choose another: name='my_{name.lower()}'"
+        )
+
+
+def signature(
+    name: str, made: Callable[..., Any], count: int | None
+) -> tuple[list[str], Mapping[str, Any]]:
+    """Names of the parameters that SQL passes, and the annotations; ``count`` is how many types
+    were given."""
+    try:
+        parameters = list(inspect.signature(made).parameters.values())
+    except Exception:  # some functions written in C do not tell, and objects of users may raise
+        parameters = []
+        if count is None:
+            raise BindError(
+                f"the arguments of {name} are not known", hint=f"give their types, {USAGE}"
+            ) from None
+        return [f"a{k}" for k in range(1, count + 1)], {}
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    needed = [p for p in plain if p.default is p.empty]
+    if count is None:
+        if rest:
+            raise BindError(f"{name} takes any number of arguments", hint=f"give types, {USAGE}")
+        taken = [p for p in plain if p.default is p.empty or p.annotation is not p.empty]
+        count = len(taken)
+    names = [p.name for p in plain[:count]]
+    names += [f"a{k}" for k in range(len(names) + 1, count + 1)]
+    keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if keyword:
+        raise BindError(f"{name} needs {keyword[0]} by keyword; SQL passes arguments by position")
+    if count < len(needed) or (count > len(plain) and not rest):
+        raise BindError(
+            f"{name} takes {len(plain)} argument{'' if len(plain) == 1 else 's'},"
+            f" and {count} type{' is' if count == 1 else 's are'} given"
+        )
+    return names, _annotations(made)
+
+
+def _annotations(made: Callable[..., Any]) -> Mapping[str, Any]:
+    plain: Any = made if inspect.isroutine(made) else type(made).__call__
+    try:
+        return typing.get_type_hints(plain)
+    except Exception:  # it evaluates texts, such as "decimal(10,2)", which may raise anything
+        return dict(getattr(plain, "__annotations__", {}))
+
+
+def annotated(name: str, what: str, annotation: Any) -> DataType:
+    if annotation is None:
+        raise BindError(f"the type of {what} of {name} is not known", hint=f"give types, {USAGE}")
+    if typing.get_origin(annotation) in (typing.Union, UnionType):
+        inner = [a for a in typing.get_args(annotation) if a is not type(None)]
+        annotation = inner[0] if len(inner) == 1 else annotation
+    if isinstance(annotation, str):  # under ``from __future__ import annotations``
+        annotation = annotation.strip("'\"")
+        word = annotation.removesuffix("| None").strip().rpartition(".")[2]
+        if word in _PYTHON_TYPES:
+            return _PYTHON_TYPES[word]
+    return data_type(annotation, f"{what} of {name}")
+
+
+def data_type(given: Any, what: str) -> DataType:
+    """The type that a user names; ``what`` it is of, for the error."""
+    if isinstance(given, DataType):
+        return given
+    if given is Decimal:
+        raise BindError(f"the type of {what} needs its digits", hint='write "decimal(18,2)"')
+    if isinstance(given, type):
+        known = given.__module__ in ("builtins", "datetime", "numpy")
+        if known and given.__name__ in _PYTHON_TYPES:
+            return _PYTHON_TYPES[given.__name__]
+    elif isinstance(given, str):
+        return _sql_type(given, what)
+    raise BindError(
+        f"the type of {what} is no type of a column: {given!r:.60}",
+        hint='an SQL type as text ("bigint", "decimal(10,2)"), or bool, int, float, str, bytes,'
+        " date, datetime, timedelta",
+    )
+
+
+def _sql_type(text: str, what: str) -> DataType:
+    from cql.dialect import parse_one
+    from cql.planner.bind.expressions import literals
+
+    try:
+        (cast,) = parse_one(f"SELECT CAST(a AS {text})").expressions
+        return literals.data_type(cast.args["to"], None)
+    except (CqlError, KeyError, ValueError):
+        raise BindError(
+            f"{text[:60]!r} is no type (of {what})",
+            hint="boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), date,"
+            " timestamp, timestamp_ntz, interval, string or binary",
+        ) from None
