@@ -212,11 +212,12 @@ def comparable(output: str) -> str:
 def settings_table(experiments: bool = False) -> str:
     from cql.base.settings import SETTINGS
 
-    rows = ["| setting | default | takes | what it does |", "|---|---|---|---|"]
+    rows = ["| setting | default | what it does |", "|---|---|---|"]
     for s in SETTINGS.values():
         if s.experiment == experiments:
             later = f" (later: {', '.join(s.later)})" if s.later else ""
-            rows.append(f"| `{s.name}` | `{s.format(s.default)}` | {s.takes()}{later} | {s.help} |")
+            text = f"{s.help} **Takes** {s.takes()}{later}."
+            rows.append(f"| `{s.name}` | `{s.format(s.default)}` | {text} |")
     return "\n".join(rows)
 
 
