@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from operator_tools import column_data, column_mask, records
 
 from cql.base.model import Schema
@@ -19,6 +18,7 @@ from cql.base.window import Window, WindowKind
 from cql.base.zones import DAY, days_of
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Graph
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import call_operator
 from cql.executor.kernels.morsel_layout import (
     CAPACITY,

@@ -164,7 +164,7 @@ class Harness:
 
     def write(self, jobs: Sequence[Job]) -> str:
         """One function per ``CHUNK`` jobs; arrays come as addresses, named by their slot."""
-        text = ["from numba import njit"]
+        text = ["from cql.executor.jit.decorators import njit"]
         for first in range(0, len(jobs), CHUNK):
             self.lines, self.depth = [], 1
             for k in range(first, min(first + CHUNK, len(jobs))):

@@ -110,13 +110,11 @@ def test_a_notice_that_fails_does_not_end_what_compiles(clock: Clock) -> None:
 def test_numba_tells_of_what_is_in_no_cache(tmp_path: Path, switch: str) -> None:
     """A process that compiles one kernel and finds it again: told of the first alone."""
     (tmp_path / "kernel.py").write_text(
-        "import numba\n"
         "from cql.base import compile_notice\n"
-        "from cql.executor.jit.disk_cache import make_tolerant\n"
-        "make_tolerant()\n"
+        "from cql.executor.jit.decorators import njit\n"
         "compile_notice.WATCH.tell = print\n"
         "compile_notice.WATCH._spent = 10.0\n"
-        "@numba.njit('int64(int64)', cache=True)\n"
+        "@njit('int64(int64)', cache=True)\n"
         "def kernel(x):\n"
         "    return x + 1\n"
         "print(kernel(1))\n"

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from bind_fixtures import World
 from expression_harness import Failed, Kernel, same, twin
-from numba import njit
 
 from cql.base.types import (
     BIGINT,
@@ -42,6 +41,7 @@ from cql.executor.codegen.expressions.calls import COMPILED
 from cql.executor.codegen.expressions.division import magic
 from cql.executor.codegen.expressions.emit import DictionaryTable, host_sites
 from cql.executor.codegen.expressions.text import is_text_node
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import mul_high, unsigned_mul_high
 from cql.executor.kernels.lib.scalar import (
     decimal_quotient,

@@ -36,7 +36,7 @@ def test_a_change_in_any_kernel_file_makes_entries_old() -> None:
 
     assert key_index.find_groups._cache._cache_file._source_stamp[-1] == kernels_digest()
     folder = Path(key_index.__file__).parent.parent
-    known = ("cql.executor.jit.disk_cache", "cql.executor.jit.compile_speed")
+    known = ("cql.executor.jit.decorators", "cql.executor.jit.compile_speed")
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cql."):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from numba import cfunc
 from operator_tools import column_data, runtime_of, workspace_of
 from runtimes import ONE_THREAD, RUNTIMES, Settings, apply, named
 
@@ -18,6 +17,7 @@ import cql
 from cql.base.model import Field, Schema
 from cql.base.types import BIGINT
 from cql.executor.graph.graph import SINK, Edge, Graph
+from cql.executor.jit.decorators import cfunc
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import (

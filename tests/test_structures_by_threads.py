@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib import mpmc_queue
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,

@@ -1,4 +1,4 @@
-"""numba's cache on disk, made to bear what disks do.
+"""numba's cache on disk for our functions, made to bear what disks do.
 
 numba reads a damaged entry as far as it goes and then raises whatever that gives, raises when an
 entry cannot be written (a full disk), and refuses to import a function with ``cache=True`` when no
@@ -16,47 +16,29 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba.core import caching, config
+from numba.core import caching
 
 from cql.base.compile_notice import WATCH
 
-_MARK = "_cql_tolerant"
 KERNELS = "cql.executor.kernels"
-
-
-def make_tolerant() -> None:
-    """Changes numba's cache for this process, once."""
-    if not hasattr(caching.Cache, _MARK):
-        setattr(caching.Cache, _MARK, True)
-        caching.Cache.__init__ = _stamped(caching.Cache.__init__)
-        caching.Cache.load_overload = _forgiving_load(caching.Cache.load_overload)
-        caching.Cache.save_overload = _forgiving_save(caching.Cache.save_overload)
-    try:
-        caching.FunctionCache(make_tolerant)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        config.CACHE_DIR = str(temporary_folder())
+#: The files of this folder that make machine code.
+COMPILERS = ("compile_speed.py", "decorators.py", "pipeline.py")
 
 
 @cache
 def kernels_digest() -> str:
-    """Hash of every kernel file: they import constants and functions from each other alone."""
-    files = sorted((Path(__file__).parent.parent / "kernels").rglob("*.py"))
+    """Hash of every kernel file (they import constants and functions from each other alone) and of
+    those that compile them."""
+    here = Path(__file__).parent
+    files = [
+        *sorted((here.parent / "kernels").rglob("*.py")),
+        *(here / name for name in COMPILERS),
+    ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-def _stamped(begin: Callable[..., None]) -> Callable[..., None]:
-    def stamped(cache: Any, py_func: Any) -> None:
-        begin(cache, py_func)
-        if py_func.__module__.startswith(KERNELS):
-            file = cache._cache_file
-            file._source_stamp = (*file._source_stamp, kernels_digest())
-
-    return stamped
 
 
 def temporary_folder() -> Path:
@@ -71,31 +53,52 @@ def temporary_folder() -> Path:
     return folder
 
 
-def _forgiving_load(load: Callable[..., Any]) -> Callable[..., Any]:
-    def load_overload(cache: Any, sig: Any, target_context: Any) -> Any:
+_folder_without_any = cache(temporary_folder)
+
+
+class _TemporaryLocator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
+    """For when neither the package's folder nor the user's can be written."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(_folder_without_any() / self.get_suitable_cache_subpath(self._py_file))
+
+
+class _Files(caching.CompileResultCacheImpl):
+    _locator_classes = (*caching.CompileResultCacheImpl._locator_classes, _TemporaryLocator)
+
+
+class KernelCache(caching.FunctionCache):
+    """What is compiled and in no cache is timed by ``cql.base.compile_notice.WATCH``."""
+
+    _impl_class = _Files
+
+    def __init__(self, py_func: Any) -> None:
+        super().__init__(py_func)
+        if py_func.__module__.startswith(KERNELS):
+            file = self._cache_file
+            file._source_stamp = (*file._source_stamp, kernels_digest())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            found = load(cache, sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception:  # unpickling damaged bytes can raise anything
             with contextlib.suppress(OSError):
-                cache.flush()
+                self.flush()
             found = None
         if found is None:
             WATCH.begins()
         return found
 
-    return load_overload
-
-
-def _forgiving_save(save: Callable[..., Any]) -> Callable[..., Any]:
-    def save_overload(cache: Any, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Any, data: Any) -> None:
         WATCH.ends()
         try:
-            save(cache, sig, data)
+            super().save_overload(sig, data)
         except OSError:
             return
         except Exception:  # the index that is there is damaged: begin a new one
             with contextlib.suppress(OSError):
-                cache.flush()
-                save(cache, sig, data)
-
-    return save_overload
+                self.flush()
+                super().save_overload(sig, data)

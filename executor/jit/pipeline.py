@@ -1,21 +1,27 @@
-"""How numba compiles a generated kernel: as it does by itself, but no variable is ever deleted.
+"""How numba compiles our functions: with its passes, of which some run on our quick analyses, and a
+generated kernel without deletions of variables.
 
-numba deletes a variable wherever it can die, to count references down. A kernel holds no counted
-reference, and it has as many ways out of its loops as there are places where a row can fail: every
-array would be deleted at each of them, and compiling 100 columns would take minutes.
+numba deletes a variable wherever it can die, to count references down. A generated kernel holds no
+counted reference, and it has as many ways out of its loops as there are places where a row can
+fail: every array would be deleted at each of them, and compiling 100 columns would take minutes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from numba.core import typed_passes, untyped_passes
+from numba.core import ir_utils, postproc, typed_passes, untyped_passes
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, register_pass
+
+from cql.executor.jit.compile_speed import live_variables, static_single_assignment, with_globals
 
 _NOT_NEEDED = frozenset(
     (
         typed_passes.IRLegalization,  # inserts the deletions
-        typed_passes.AnnotateTypes,  # comments the IR for a reader
         # Rewrites of what no kernel holds: closures, array expressions, literal loops.
         untyped_passes.InlineClosureLikes,
         untyped_passes.RewriteSemanticConstants,
@@ -32,9 +38,114 @@ _NOT_NEEDED = frozenset(
 )
 
 
-class KernelCompiler(CompilerBase):
+class _Lifetimes(postproc.VariableLifetime):
+    @property
+    def livemap(self) -> Any:
+        known = self.__dict__.get("_live")
+        if known is None:
+            usedefs = self.usedefs
+            known = live_variables(self.cfg, self._blocks, usedefs.usemap, usedefs.defmap)
+            self.__dict__["_live"] = known
+        return known
+
+
+class _PostProcessor(postproc.PostProcessor):
+    run = with_globals(postproc.PostProcessor.run, VariableLifetime=_Lifetimes)
+
+
+class _Passes(PassManager):
+    """numba's, which runs the post-processor after each pass."""
+
+    _runPass = global_compiler_lock(  # noqa: N815
+        with_globals(PassManager._runPass.__wrapped__, PostProcessor=_PostProcessor)
+    )
+
+
+_POSTPROC = SimpleNamespace(PostProcessor=_PostProcessor)
+
+
+def _quick(replaced: Any, **names: Any) -> Any:
+    """A pass of numba that finds other things under ``names``."""
+    run = with_globals(replaced.run_pass, **names)
+    return _registered(replaced, {"run_pass": run})
+
+
+def _registered(replaced: Any, methods: dict[str, Any]) -> Any:
+    made = type(replaced.__name__, (replaced,), {**methods, "__module__": __name__})
+    return register_pass(mutates_CFG=True, analysis_only=False)(made)
+
+
+def _inline(
+    self: Any, state: Any, work_list: Any, block: Any, i: int, call: Any, worker: Any
+) -> Any:
+    """What is inlined goes through the quick passes, too."""
+    worker._compiler_pipeline = _untyped_passes
+    inline = untyped_passes.InlineInlinables._do_work
+    return inline(self, state, work_list, block, i, call, worker)
+
+
+_QUICK: dict[Any, Any] = {
+    untyped_passes.IRProcessing: _quick(untyped_passes.IRProcessing, postproc=_POSTPROC),
+    untyped_passes.InlineClosureLikes: _quick(
+        untyped_passes.InlineClosureLikes, postproc=_POSTPROC
+    ),
+    untyped_passes.InlineInlinables: _registered(
+        untyped_passes.InlineInlinables,
+        {
+            "run_pass": with_globals(untyped_passes.InlineInlinables.run_pass, postproc=_POSTPROC),
+            "_do_work": _inline,
+        },
+    ),
+    untyped_passes.ReconstructSSA: _quick(
+        untyped_passes.ReconstructSSA,
+        postproc=_POSTPROC,
+        reconstruct_ssa=static_single_assignment,
+    ),
+    typed_passes.PreLowerStripPhis: _quick(typed_passes.PreLowerStripPhis, postproc=_POSTPROC),
+    typed_passes.NopythonRewrites: _quick(typed_passes.NopythonRewrites, postproc=_POSTPROC),
+    typed_passes.IRLegalization: _quick(
+        typed_passes.IRLegalization,
+        check_and_legalize_ir=with_globals(ir_utils.check_and_legalize_ir, postproc=_POSTPROC),
+    ),
+}
+
+
+def _made_quick(built: Any) -> Any:
+    made = _Passes(built.pipeline_name)
+    made.passes = [
+        (_QUICK.get(step, step), about)
+        for step, about in built.passes
+        if step is not typed_passes.AnnotateTypes  # comments the IR for a reader
+    ]
+    made.finalize()
+    return made
+
+
+def _untyped_passes(state: Any) -> Any:
+    return _made_quick(DefaultPassBuilder.define_untyped_pipeline(state))
+
+
+def passes(state: Any, change: Callable[[Any], None] = lambda built: None) -> list[Any]:
+    """numba's passes, with the quick ones in their places, as a compiler's ``define_pipelines``
+    returns them. ``change`` gets numba's list before that."""
+    built = DefaultPassBuilder.define_nopython_pipeline(state)
+    change(built)
+    return [_made_quick(built)]
+
+
+class LibraryCompiler(CompilerBase):
+    """Functions of the library."""
+
     def define_pipelines(self) -> list[Any]:
-        built = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        built.passes = [p for p in built.passes if p[0] not in _NOT_NEEDED]
-        built.finalize()
-        return [built]
+        return passes(self.state)
+
+
+class KernelCompiler(CompilerBase):
+    """Generated kernels."""
+
+    def define_pipelines(self) -> list[Any]:
+        return passes(self.state, _without_deletions)
+
+
+def _without_deletions(built: Any) -> None:
+    built.passes = [step for step in built.passes if step[0] not in _NOT_NEEDED]

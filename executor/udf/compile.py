@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from numba import cfunc, njit, types
+from numba import types
 from numba.core import ir
 from numba.core.analysis import compute_cfg_from_blocks
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
@@ -39,6 +39,8 @@ from cql.base.types import DataType, Kind
 from cql.base.uninterruptible import apart
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.expressions.udf import flat
+from cql.executor.jit.decorators import cfunc, njit
+from cql.executor.jit.pipeline import passes
 from cql.executor.kernels.lib.memory import bits_of_f64, words
 from cql.executor.kernels.lib.python_calls import ERROR, call_python, python_function
 from cql.executor.udf import arithmetic, loop_limit
@@ -529,10 +531,9 @@ class _Rewriter:
 
 class _UserCompiler(CompilerBase):
     def define_pipelines(self) -> list[Any]:
-        built = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        built.add_pass_after(_PythonArithmetic, InlineClosureLikes)
-        built.finalize()
-        return [built]
+        return passes(
+            self.state, lambda built: built.add_pass_after(_PythonArithmetic, InlineClosureLikes)
+        )
 
     def compile_extra(self, func: Any) -> Any:
         _compiling.functions.append(func)

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from cql.base.call_timeout import Limit
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.clock import nanoseconds
 
 #: Between two looks at the clock; a power of two.

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import append_rows
 from cql.executor.kernels.ingest.input_scheduler import OPERATOR, UNIT, record, take
 from cql.executor.kernels.ingest.input_scheduler import PORT as TO_PORT

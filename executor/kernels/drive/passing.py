@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import copy_bytes, words
 from cql.executor.kernels.morsel_layout import (
     EPOCH,

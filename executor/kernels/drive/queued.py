@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at, nanoseconds
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words

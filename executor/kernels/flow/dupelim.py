@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, njit
-
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.key_index import FLAGS, find_groups
 from cql.executor.kernels.lib.memory import (

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.drive.passing import pass_rows, send
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.ingest.value_numbers import value_at

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.cutter import MOST_TOLD
 from cql.executor.kernels.ingest.value_numbers import enter, place_of
 from cql.executor.kernels.lib.memory import as_i32, words

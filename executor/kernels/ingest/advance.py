@@ -8,8 +8,7 @@ time goes on where it was, and nothing waits any more (the caller says so).
 
 from __future__ import annotations
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, njit
-
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.drive.passing import pass_rows, send
 from cql.executor.kernels.ingest.advance import (
     FIRST_WAS_FAR,

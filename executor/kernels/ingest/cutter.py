@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.ingest.advance import GOES_ON, WAITS, advance, begin, within
 from cql.executor.kernels.lib.intrinsics import leading_zeros

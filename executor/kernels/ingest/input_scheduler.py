@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.advance import within
 from cql.executor.kernels.ingest.cutter import (
     ADVANCE,

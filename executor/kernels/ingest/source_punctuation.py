@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, njit, uint64
+from numba import int64, uint64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.cutter import MARK
 from cql.executor.kernels.ingest.value_numbers import value_at
 from cql.executor.kernels.lib.intrinsics import trailing_zeros

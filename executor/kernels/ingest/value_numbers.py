@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.cutter import (
     KEY,
     NEXT_TOLD,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 _WORDS = "int64[::1]"
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import bits_of_f64, f64_of_bits, words

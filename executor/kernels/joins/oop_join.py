@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import prefetch
 from cql.executor.kernels.lib.views import as_i32, ring, words

@@ -6,8 +6,9 @@ Howard Hinnant's algorithms: a year starts in March, so that the leap day is its
 
 from __future__ import annotations
 
-from numba import int64, njit
+from numba import int64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import add_flagged, mul_flagged
 
 _DAY = 86_400_000_000

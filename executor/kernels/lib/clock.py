@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import punctuation_in
 from cql.executor.kernels.lib.memory import words
 

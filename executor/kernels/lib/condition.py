@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.atomics import fence, fetch_add, load_acquire, load_relaxed
 from cql.executor.kernels.lib.clock import in_a_while
 from cql.executor.kernels.lib.memory import words

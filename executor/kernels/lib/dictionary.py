@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int64, njit, uint64
+from numba import int64, uint64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_u8, load_word
 
 #: Short texts that came lately, by their bytes: most columns hold few different ones.

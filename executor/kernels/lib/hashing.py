@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from numba import int64, njit, uint64
+from numba import int64, uint64
+
+from cql.executor.jit.decorators import njit
 
 
 @njit(inline="always")

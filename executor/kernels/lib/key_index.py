@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import prefetch
 

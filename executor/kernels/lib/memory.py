@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
+
+from cql.executor.jit.decorators import njit
 
 _I64 = ir.IntType(64)
 

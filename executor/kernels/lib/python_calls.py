@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import cfunc, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from cql.executor.jit.decorators import cfunc
 
 #: What a function returns that has raised.
 ERROR = 2

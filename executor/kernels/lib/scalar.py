@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import float32, float64, int64, njit, uint64
+from numba import float32, float64, int64, uint64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.intrinsics import quotient, remainder
 
 _TWO52 = 4503599627370496.0

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from cql.executor.jit.decorators import njit
 
 FREE, USED, LIVE, RANDOM = range(4)
 #: Words of a node of a treap.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from numba import njit, types, uint64
+from numba import types, uint64
 from numba.core import cgutils
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
@@ -21,6 +21,7 @@ from numba.extending import (
 )
 
 from cql.executor.jit.compile_speed import is_plain
+from cql.executor.jit.decorators import njit
 
 
 class View(types.Type):

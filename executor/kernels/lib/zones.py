@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 
 @njit(nogil=True, error_model="numpy")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_i32, as_u8
 from cql.executor.kernels.morsel_layout import HEADER, ROWS
 from cql.executor.kernels.order.sort_keys import (

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, njit
-
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.drive.passing import send
 from cql.executor.kernels.lib.memory import as_i32, as_u8, integer_at, words
 from cql.executor.kernels.morsel_layout import (

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.ingest.cutter import BLOCK, CUTTER, FIRST, NEXT, ROOM
 from cql.executor.kernels.ingest.input_scheduler import (
     AHEAD,

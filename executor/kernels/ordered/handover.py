@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import append_rows, punctuation_in
 from cql.executor.kernels.lib.atomics import (
     exchange,

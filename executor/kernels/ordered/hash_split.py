@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from numba import int64, njit, uint64
+from numba import int64, uint64
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import as_i16, as_i32, words
 from cql.executor.kernels.morsel_layout import (
     HEADER,

@@ -3,8 +3,7 @@ one, in the order of units, is through with all that came of it."""
 
 from __future__ import annotations
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.clock import nanoseconds
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered.tables import MARKED, MARKED_FROM, MARKED_TO, MARKS, PLAN

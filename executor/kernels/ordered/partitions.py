@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     exchange,

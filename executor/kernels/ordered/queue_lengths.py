@@ -3,8 +3,7 @@ takes a slice."""
 
 from __future__ import annotations
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.ordered.handover import waiting
 from cql.executor.kernels.ordered.partitions import fragments_waiting

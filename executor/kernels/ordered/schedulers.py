@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 WAITING = 0  # inputs, I of equation 2
 WORKERS = 1  # that are at it, w

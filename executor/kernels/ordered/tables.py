@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.condition import BED
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.lib.mpmc_queue import APART, RING

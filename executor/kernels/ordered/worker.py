@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.depth_first import clear_output, start_unit
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 DISTINCT, EXCEPT, INTERSECT, EXCEPT_ALL, INTERSECT_ALL = 0, 1, 2, 3, 4
 

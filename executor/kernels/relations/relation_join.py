@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.memory import call_operator, prefetch, words
 
 #: Of each row of a side: copies after and before the instant, the id of its key (-1: NULL, which

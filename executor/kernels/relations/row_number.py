@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.treap import COUNT, DEPTH, LEFT, RIGHT, TOTAL, VALUE, settle
 from cql.executor.kernels.relations.changelog import order_of
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from cql.executor.jit.decorators import njit
 from cql.executor.kernels.lib.treap import FIRST, NEXT, SEQUENCE, TIME, count_chains, free_node
 
 #: Runs of so many entries are sorted by insertion.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 EXISTS, IN, SINGLE = 0, 1, 2
 FALSE, TRUE, NULL = 0, 1, 2  # answers of EXISTS and IN; of SINGLE: value id + 1, 0 for NULL

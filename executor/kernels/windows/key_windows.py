@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from cql.executor.jit.decorators import njit
 
 #: Where a run that lacked room goes on: the row (or the key, at the end of the input); the next
 #: row of the window that is leaving, -1 if none is; its first number; how many windows have left;

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc
-
+from cql.executor.jit.decorators import cfunc
 from cql.executor.kernels.drive.passing import pass_rows
 from cql.executor.kernels.lib.memory import words
 from cql.executor.kernels.morsel_layout import (

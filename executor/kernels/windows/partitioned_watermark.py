@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, njit
-
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
 from cql.executor.kernels.morsel_layout import INFINITY

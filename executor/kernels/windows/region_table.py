@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import cfunc, int64, njit, uint64
+from numba import int64, uint64
 
+from cql.executor.jit.decorators import cfunc, njit
 from cql.executor.kernels.lib.hashing import hash_end, hash_next, hash_start
 from cql.executor.kernels.lib.memory import as_i32, words
 
