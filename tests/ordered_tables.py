@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from interleave import Model
 
+from cql.executor.kernels import morsel_layout as of_unit
 from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.handover import PORT_BITS, push
 from cql.executor.kernels.ordered.reorder import SLOT
 from cql.executor.kernels.ordered.tables import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
-from cql.executor.morsel import morsel as of_unit
 
 #: Words of a unit, with three columns.
 UNIT = of_unit.HEADER + 6
