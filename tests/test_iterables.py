@@ -160,7 +160,7 @@ def test_blocking_generator_does_not_block_next() -> None:
         rows += block.batch.to_pylist()
     assert rows == [{"a": 2}, {"a": 3}]
     reader.close()
-    assert closed.wait(10)
+    assert closed.wait(60)
 
 
 def test_live_iterable_stays_bounded_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_over_endless_input_its_table_is_there_from_the_start(session: Session, 
 
     def numbers() -> Iterator[dict[str, Any]]:
         yield from ({"t": t, "k": 1} for t in (1, 30))
-        go.wait(30)
+        go.wait(240)
 
     session.create_stream("s", numbers, ordered_by="t", bounded=False)
     session.sql("CREATE TABLE counts (n BIGINT)")

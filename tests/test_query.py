@@ -165,7 +165,7 @@ def test_insert_in_the_background() -> None:
 def test_a_stopped_bounded_insert_leaves_nothing() -> None:
     run, sink = FakeRun(batch(1), endless=True), FakeSink()
     query = make_query(run, sink).start()
-    assert run.waiting.wait(10)
+    assert run.waiting.wait(60)
     assert not query.await_termination(0)
     assert query.stop()
     assert (query.status, sink.epochs, sink.aborted) == ("stopped", [], 1)
@@ -174,7 +174,7 @@ def test_a_stopped_bounded_insert_leaves_nothing() -> None:
 def test_an_unbounded_insert_publishes_while_nothing_comes() -> None:
     run, sink = FakeRun(batch(1), batch(2), endless=True), FakeSink()
     query = make_query(run, sink, bounded=False, epoch=0.001).start()
-    assert sink.committed.wait(10)
+    assert sink.committed.wait(60)
     assert query.is_active
     assert query.stop()
     assert query.status == "stopped"
@@ -186,7 +186,7 @@ def test_an_unbounded_insert_publishes_while_nothing_comes() -> None:
 def test_an_unbounded_insert_publishes_what_it_has_when_stopped() -> None:
     run, sink = FakeRun(batch(1), endless=True), FakeSink()
     query = make_query(run, sink, bounded=False, epoch=3600).start()
-    assert run.waiting.wait(10)
+    assert run.waiting.wait(60)
     assert query.stop()
     assert sink.epochs == [[1]]
 
@@ -210,7 +210,7 @@ def test_a_sink_that_fails_at_an_epoch_fails_the_query() -> None:
 
     run, sink = FakeRun(batch(1), endless=True), Broken()
     query = make_query(run, sink, bounded=False, epoch=0.001).start()
-    assert sink.committed.wait(10)
+    assert sink.committed.wait(60)
     query.stop()
     with pytest.raises(RunError, match="disk full"):
         query.await_termination(10)

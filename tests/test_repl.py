@@ -338,7 +338,7 @@ def interrupt_when(event: threading.Event) -> threading.Thread:
     """Ctrl-C, once ``event`` is set."""
 
     def work() -> None:
-        assert event.wait(30)
+        assert event.wait(240)
         signal.raise_signal(signal.SIGINT)
 
     thread = threading.Thread(target=work)
@@ -397,7 +397,7 @@ def test_an_interrupted_insert_leaves_nothing(terminal: Terminal) -> None:
 def test_a_feed_that_nobody_reads_ends() -> None:
     run = FakeRun(*(batch(i) for i in range(1000)), endless=True)
     feed = Feed(make_query(run, bounded=False)).start()
-    assert run.started.wait(10)
+    assert run.started.wait(60)
     assert feed.stop()
     assert run.closed
 

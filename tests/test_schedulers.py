@@ -321,7 +321,7 @@ def test_nothing_waits_for_the_next_input(runtime: Settings) -> None:
 
     def live() -> Iterator[pa.Table]:
         yield pa.table({"ts": np.arange(5), "v": np.arange(5)})
-        in_time.append(seen.wait(20))
+        in_time.append(seen.wait(240))
 
     with Session(False) as session:
         session.create_stream("live", live(), ordered_by="ts", bounded=False)

@@ -270,7 +270,7 @@ def test_an_unbounded_insert_runs_in_the_background(session: Session, engine: En
     engine.endless = True
     engine.batches = (pa.record_batch({"n": [1, 2]}),)
     query = select(session, "INSERT INTO t SELECT 1 AS n FROM ticks")
-    assert engine.runs[0].waiting.wait(10)
+    assert engine.runs[0].waiting.wait(60)
     assert query.is_active
     shown = rows(session.sql("SHOW QUERIES"))
     assert shown[0]["query"] == query.name

@@ -330,7 +330,7 @@ def test_in_the_background() -> None:
     def numbers() -> Iterator[dict[str, Any]]:
         for n in range(100):
             yield {"ts": n, "k": "k"}
-        turn.wait(30)
+        turn.wait(240)
         yield {"ts": 1000, "k": "k"}
 
     with Session(False) as session:
@@ -355,7 +355,7 @@ def test_one_that_stops_stops_all(tables: Session) -> None:
         for n in range(100):
             yield {"ts": n, "k": "k"}
         read.set()
-        go.wait(30)
+        go.wait(240)
         yield {"ts": 1000, "k": "k"}
 
     tables.create_stream("s", numbers, ordered_by="ts", replace=True)
