@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from cql.errors import BindError, NotSupportedError, Position, did_you_mean
 from cql.planner.functions.aggregates import AGGREGATES, BITS, later
+from cql.planner.functions.builtin import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.functions.char_padding import forget_length
 from cql.planner.functions.coercion import cast, common_type, unify
 from cql.planner.functions.folding import KNOWN_BY_NAME, can_fail, fold, monotone, only_overflows
-from cql.planner.functions.library import ALIASES, CONDITIONAL, MATH, TEXT, TIME
 from cql.planner.functions.operators import OPERATORS, case, raw_comparison
 from cql.planner.functions.signature import Signature
 from cql.planner.nodes.expr import Expr
