@@ -24,7 +24,7 @@ from cql.base.types import SMALLINT
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.morsel_layout import ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import StageOperator, Workspace
 from cql.executor.operators.stage.spec import StageSpec
 from cql.executor.run.execution import Execution
@@ -66,7 +66,7 @@ class Engine:
     operators: int
     workspace: Workspace = field(init=False)
     graph: Graph = field(init=False)
-    source: Unit = field(init=False)
+    source: Morsel = field(init=False)
     runtime: Runtime = field(init=False)
     delivered: list[int] = field(default_factory=list)
     total: int = 0
@@ -76,7 +76,7 @@ class Engine:
         self.workspace = Workspace(Dictionary(), "on", self.rows, 1 << 40)
         ones = int(self.workspace.ones.ctypes.data)
         self.graph = _chain(self.operators, self.workspace)
-        self.source = Unit.allocate(SCHEMA, self.rows, ones=ones, stragglers=True)
+        self.source = Morsel.allocate(SCHEMA, self.rows, ones=ones, stragglers=True)
         data = self.source.data[0]
         assert data is not None
         data[:] = np.arange(self.rows, dtype=np.int64) % 30_000
@@ -92,7 +92,7 @@ class Engine:
             self.graph.inputs,
             self.scheduler,
             ones=ones,
-            unit_rows=self.rows,
+            morsel_rows=self.rows,
             slice_us=Settings().slice_us,
         )
 
@@ -114,8 +114,8 @@ class Engine:
         address, n = self._last
         return checksum(view_address(address, np.dtype(np.int16), n))
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        words = unit.words
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        words = morsel.words
         self.delivered.append(int(words[SERIAL]))
         self._last = int(words[data_word(0)]), int(words[ROWS])
         self.total += self._last[1]
@@ -134,8 +134,8 @@ def _chain(operators: int, workspace: Workspace) -> Graph:
         operator = StageOperator(f"pass#{k}", spec, workspace)
         owned = frozenset(range(len(SCHEMA))) - frozenset(operator.code.by_ref)
         graph.operators.append(operator)
-        graph.units.append(
-            Unit.allocate(SCHEMA, workspace.unit_rows, ones=ones, owned=owned, stragglers=True)
+        graph.morsels.append(
+            Morsel.allocate(SCHEMA, workspace.morsel_rows, ones=ones, owned=owned, stragglers=True)
         )
         graph.schemas.append(SCHEMA)
         graph.inputs.append((SCHEMA,))

@@ -25,7 +25,7 @@ from benchmarks.workloads import Answer, Column, checksum
 from cql.executor.graph.build import build
 from cql.executor.kernels.morsel_layout import PUNCTUATIONS, ROWS, SERIAL, data_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure
@@ -138,26 +138,26 @@ class Run:
         ones = int(workspace.ones.ctypes.data)
         runtime, (edge,) = DepthFirst(graph, self, ones=ones), graph.entries
         assert edge is not None
-        unit = Unit.allocate(sources(plan.root)[0].schema, READING, ones=ones, stragglers=True)
+        morsel = Morsel.allocate(sources(plan.root)[0].schema, READING, ones=ones, stragglers=True)
         names = sources(plan.root)[0].schema.names
         taken = []
         gc.disable()
         try:
             for serial, (start, end, columns) in enumerate(self._readings()):
                 for i, name in enumerate(names):
-                    data = unit.data[i]
+                    data = morsel.data[i]
                     assert data is not None
                     data[: len(columns[name])] = columns[name]
-                unit.words[[ROWS, SERIAL, PUNCTUATIONS]] = len(columns["ts"]), serial, 1
-                unit.punctuations[:3] = names.index("ts"), end, -1
+                morsel.words[[ROWS, SERIAL, PUNCTUATIONS]] = len(columns["ts"]), serial, 1
+                morsel.punctuations[:3] = names.index("ts"), end, -1
                 begun = thread_time_ns()
-                runtime.admit(unit, edge)
+                runtime.admit(morsel, edge)
                 taken.append((start, thread_time_ns() - begun))
         finally:
             gc.enable()
-        unit.words[[ROWS, SERIAL, PUNCTUATIONS]] = 0, serial + 1, 1
-        unit.punctuations[:3] = -1, np.iinfo(np.int64).max, -1
-        runtime.admit(unit, edge)
+        morsel.words[[ROWS, SERIAL, PUNCTUATIONS]] = 0, serial + 1, 1
+        morsel.punctuations[:3] = -1, np.iinfo(np.int64).max, -1
+        runtime.admit(morsel, edge)
         self.taken = np.array([ns for start, ns in taken if start >= WARM * WINDOW]) / 1e9
         self._check()
 
@@ -197,12 +197,12 @@ class Run:
             columns = {"ts": ts[:n], "srcIP": pair >> 8, "destIP": pair & 255}
             yield int(ts[0]), int(ts[n]), columns
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
         """Takes the results away, as a consumer would."""
-        n = int(unit.words[ROWS])
+        n = int(morsel.words[ROWS])
         if n:
             types = (np.int32, np.int32, np.int64)
-            words = (int(unit.words[data_word(i)]) for i in range(len(types)))
+            words = (int(morsel.words[data_word(i)]) for i in range(len(types)))
             self._results.append(
                 tuple(
                     view_address(w, np.dtype(t), n).copy()

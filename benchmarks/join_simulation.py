@@ -20,10 +20,10 @@ from numba import njit
 import cql
 from benchmarks.workloads import Column
 from cql.base.model import Schema
-from cql.executor.kernels.drive.depth_first import clear_output, start_unit
+from cql.executor.kernels.drive.depth_first import clear_output, start_morsel
 from cql.executor.kernels.lib.memory import call_operator, words
 from cql.executor.kernels.morsel_layout import DONE, HEADER, NEED, PUNCTUATIONS, ROWS, data_word
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.in_order_join import WindowJoinOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.executor.strings.dictionary import Dictionary
@@ -95,17 +95,17 @@ def simulate(
     """Runs them from the first arrival to the last."""
     node = joins[0].node
     ones = int(joins[0].workspace.ones.ctypes.data)
-    outs = [Unit.allocate(node.schema, _CAPACITY, ones=ones) for _ in joins]
+    outs = [Morsel.allocate(node.schema, _CAPACITY, ones=ones) for _ in joins]
     row = np.zeros((2, 2), np.int64)  # of each input: time, key
-    units = [
-        [_unit(child.schema, row[p], ones) for p, child in enumerate(node.inputs)] for _ in outs
+    morsels = [
+        [_morsel(child.schema, row[p], ones) for p, child in enumerate(node.inputs)] for _ in outs
     ]
     for join in joins:
         join.set("quantum", 1)
     names = (*(f"{word}{port}" for port in range(2) for word in ("gone", "done")), "probed")
     tables = (
         np.array([join.descriptor.ctypes.data for join in joins], np.int64),
-        np.array([[unit.address for unit in pair] for pair in units], np.int64),
+        np.array([[morsel.address for morsel in pair] for pair in morsels], np.int64),
         np.array([out.address for out in outs], np.int64),
         np.array([joins[0].slot(name) for name in names], np.int64),
         row,
@@ -134,22 +134,22 @@ def simulate(
             break
         query = int(control[_QUERY])
         if event == _NEEDS:
-            joins[query].provide(units[query][int(arrivals.port[control[_NEXT]])])
+            joins[query].provide(morsels[query][int(arrivals.port[control[_NEXT]])])
         else:
             results[query] += _rows(outs[query], node)
     mean = np.where(left == len(joins), response / len(joins) - arrivals.at, np.nan)
     return Simulated(mean, results, joins[0].counters(), float(clock[1]))
 
 
-def _unit(schema: Schema, row: Column, ones: int) -> Unit:
-    """A unit of one row, the values of which stand elsewhere."""
-    unit = Unit.allocate(schema, 1, ones=ones, owned=frozenset())
+def _morsel(schema: Schema, row: Column, ones: int) -> Morsel:
+    """A morsel of one row, the values of which stand elsewhere."""
+    morsel = Morsel.allocate(schema, 1, ones=ones, owned=frozenset())
     for i in range(len(row)):
-        unit.words[data_word(i)] = row[i:].ctypes.data
-    return unit
+        morsel.words[data_word(i)] = row[i:].ctypes.data
+    return morsel
 
 
-def _rows(out: Unit, node: WindowJoinExec) -> list[tuple[int, ...]]:
+def _rows(out: Morsel, node: WindowJoinExec) -> list[tuple[int, ...]]:
     n = int(out.words[ROWS])
     columns = [data[:n].tolist() for data in out.data if data is not None]
     assert len(columns) == len(node.schema)
@@ -166,7 +166,7 @@ _NEXT, _QUERY, _FULFILLED, _BEGUN, _TAKEN, _SHOWS, _WORDS = range(7)
 def _drive(
     address: int,
     descriptors: Any,
-    units: Any,
+    morsels: Any,
     outs: Any,
     slots: Any,
     row: Any,
@@ -195,9 +195,9 @@ def _drive(
             row[p, 0], row[p, 1] = ts[i], key[i]
             clock[0] = max(clock[0], at[i])
             for q in range(queries):
-                unit = words(units[q, p], width)
-                start_unit(unit, p, outs[q])
-                unit[ROWS], unit[PUNCTUATIONS] = 1, 0
+                morsel = words(morsels[q, p], width)
+                start_morsel(morsel, p, outs[q])
+                morsel[ROWS], morsel[PUNCTUATIONS] = 1, 0
                 clear_output(words(outs[q], width))
                 over[q] = False
             control[_BEGUN], control[_FULFILLED], control[_QUERY], control[_TAKEN] = 1, 0, 0, 0
@@ -214,7 +214,7 @@ def _drive(
             d = words(descriptors[q], slots.max() + 1)
             gone0, done0, gone1, done1 = d[slots[0]], d[slots[1]], d[slots[2]], d[slots[3]]
             probed = d[slots[4]]
-            code = call_operator(address, descriptors[q], units[q, p])
+            code = call_operator(address, descriptors[q], morsels[q, p])
             joined = d[slots[1]] - done0 + d[slots[3]] - done1
             before = clock[0]
             taken = costs[0] * (d[slots[4]] - probed) + costs[1] * joined

@@ -69,7 +69,7 @@ def _at_half_load(seconds: float) -> Figure:
             '"LP is the best heuristic for low-latency processing, followed closely by CT. It'
             ' achieves latencies as low as a few milliseconds" (§7.1)',
         ),
-        "percentile of units",
+        "percentile of morsels",
         PERCENTILES,
         "ms",
         series,
@@ -156,7 +156,7 @@ def _pushed(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
 
 
 def _processing(query: str, n: int, rate: int, settings: dict[str, Any]) -> Column:
-    """Milliseconds of units, from when a worker begins with one until its results have left."""
+    """Milliseconds of morsels, from when a worker begins with one until its results have left."""
     observed = Observed()
     _run(query, n, rate, settings, lambda _: None, observed)
     return observed.latencies() / 1e6

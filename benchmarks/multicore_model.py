@@ -27,11 +27,11 @@ class Section:
     """``cost`` are nanoseconds for an input, on average; they are drawn with that coefficient of
     ``variation`` (0: constant, 1: exponential). ``shares`` are those of partitions (partitioned
     sections only): an input belongs to one of them (a tuple), or, ``scattered``, has rows of all (a
-    unit of many rows), each of which takes ``fragment`` nanoseconds besides its share of the cost.
-    ``fetch`` is what it takes to get an input from a worker at distance 1: it grows with the size
-    of a tuple. ``host``: Python runs it, one section at a time in all (serial sections only).
+    morsel of many rows), each of which takes ``fragment`` nanoseconds besides its share of the
+    cost. ``fetch`` is what it takes to get an input from a worker at distance 1: it grows with the
+    size of a tuple. ``host``: Python runs it, one section at a time in all (serial sections only).
     ``shows``: its outputs show columns of its inputs, which stay for as long: a source has as many
-    units as ``places``, and a serial section as ``slots``."""
+    morsels as ``places``, and a serial section as ``slots``."""
 
     kind: int
     cost: float
@@ -51,15 +51,15 @@ class Machine:
     scheduler, ``take`` for an input and ``contend`` for each other worker at the section (they
     write the same words), ``send`` to hand an output downstream, ``lock`` to acquire a lock,
     ``handover`` from who leaves it to who waits for it, ``wake`` until a worker that found nothing
-    looks again. After ``looks`` in vain it sleeps, until somebody's slice ends, a unit comes or a
+    looks again. After ``looks`` in vain it sleeps, until somebody's slice ends, a morsel comes or a
     result is there; then it takes ``rouse``.
 
     ``places`` of a worklist and ``slots`` of a reorder buffer are the engine's if 0. ``retries``:
     as in figure 4, a worker takes inputs for which there is no slot, and tries to give their
-    outputs away until there is one; else they are not taken (``workers._take_input``). A unit comes
-    every ``interval`` nanoseconds (0: all are there). ``leader``: worker 0 alone admits units,
-    between two slices, as the engine does, and takes ``read`` to read each. Workers of a ``group``
-    are at distance 1 of each other (0: all are), others at ``far``."""
+    outputs away until there is one; else they are not taken (``workers._take_input``). A morsel
+    comes every ``interval`` nanoseconds (0: all are there). ``leader``: worker 0 alone admits
+    morsels, between two slices, as the engine does, and takes ``read`` to read each. Workers of a
+    ``group`` are at distance 1 of each other (0: all are), others at ``far``."""
 
     workers: int
     scheduler: str = "ct"
@@ -118,7 +118,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Times in nanoseconds. ``entered`` and ``left`` are those of the units that were admitted;
+    """Times in nanoseconds. ``entered`` and ``left`` are those of the morsels that were admitted;
     ``order`` says for each output of the last section from which input of that it came. Of each
     worker, how long it was ``busy`` in sections and how long it found nothing to do (``idle``)."""
 
@@ -132,7 +132,7 @@ class Simulated:
 
     @property
     def throughput(self) -> float:
-        """Units per second, "the ratio of number of tuples to the total time taken to process
+        """Morsels per second, "the ratio of number of tuples to the total time taken to process
         them" (§7)."""
         return 1e9 * self.left.size / self.time
 
@@ -147,7 +147,7 @@ class Simulated:
 
     @property
     def pace(self) -> float:
-        """Units per second, as the markers that count left."""
+        """Morsels per second, as the markers that count left."""
         left = self.left[self._counts]
         return 1e9 * (left.size - 1) / max(float(left[-1] - left[0]), 1.0)
 

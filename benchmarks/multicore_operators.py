@@ -185,7 +185,7 @@ def load_balancing(sizes: Sizes) -> Iterator[Figure]:
                     chain = _chain(one, STEP, range_shares(parts_for(worklist, n), sigma))
                     each = _work(chain, STEP)
                     machine = _machine(where, n, worklist=worklist)
-                    result = simulate(chain, machine, sizes.units * n)
+                    result = simulate(chain, machine, sizes.morsels * n)
                     simulated.append(result.pace * each / 1e9)
                 panel = found.setdefault((worklist, where), {})
                 if where == "engine":
@@ -236,7 +236,7 @@ def _balance_checks(
         Check(
             f"partitioned : hybrid, σ = 2, 16 workers, {where}", alike / even,
             "the paper: similar", alike / even >= 0.9,
-            "a queue runs dry while another one is long: only a few units for each worker are"
+            "a queue runs dry while another one is long: only a few morsels for each worker are"
             " inside, and N(0, 2) cut at 1 is not quite uniform",
         ),
     ]  # fmt: skip
@@ -259,7 +259,7 @@ def one_sided(sizes: Sizes) -> Figure:
             one, made = runs[worklist, 1], runs[worklist, most]
             shares = range_shares(2 * parts, sigma)[parts:]
             chain = _chain(one, STEP, shares)
-            result = simulate(chain, engine(most, worklist=worklist), sizes.units * most)
+            result = simulate(chain, engine(most, worklist=worklist), sizes.morsels * most)
             series.setdefault(f"{worklist}, measured", []).append(made.pace / one.pace)
             series.setdefault(f"{worklist}, simulated", []).append(
                 result.pace * _work(chain, STEP) / 1e9
@@ -325,7 +325,7 @@ def latency(sizes: Sizes) -> Iterator[Figure]:
                 for where in ("engine", "deep"):
                     chain = _chain(one, STEP, (1 / parts,) * parts)
                     machine = _machine(where, k, worklist=worklist)
-                    result = simulate(chain, machine, sizes.units * k, timed=1)
+                    result = simulate(chain, machine, sizes.morsels * k, timed=1)
                     panel = found.setdefault((worklist, where), {})
                     panel.setdefault(f"{k} workers, simulated", []).append(result.latency / cost)
     most = f"{cores()} workers, measured"
@@ -348,7 +348,7 @@ def latency(sizes: Sizes) -> Iterator[Figure]:
                 checks.append(Check(
                     f"partitioned : hybrid, {name}, {where}, at least", least,
                     "the paper: much higher", least >= 1.5,
-                    "few units for each worker are inside, so that no queue gets far ahead of the"
+                    "few morsels for each worker are inside, so that no queue gets far ahead of the"
                     " tuple that its outputs wait for",
                 ))  # fmt: skip
         yield Figure(
@@ -388,7 +388,7 @@ def light(sizes: Sizes) -> Iterator[Figure]:
     chain = _chain(one, step, variation=VARIATION)[:1]
     yield from _scaling(
         "multicore-12", f"Figure 12: a stateless operator of {cost / 1e3:.1f} µs a tuple",
-        _FIGURE_12, measured, chain, step, sizes.units, operator.right,
+        _FIGURE_12, measured, chain, step, sizes.morsels, operator.right,
         f"to take a tuple or to hand it on takes {step:.0f} ns, and what the lock holds is a tuple"
         " of many rows: hardly anybody waits for it",
     )  # fmt: skip
@@ -408,7 +408,7 @@ def selective(sizes: Sizes) -> Iterator[Figure]:
         f" and a partitioned one of {each / 1e3:.0f} µs"
     )
     yield from _scaling(
-        "multicore-13", title, _FIGURE_13, measured, chain, step, max(2, sizes.units // 10),
+        "multicore-13", title, _FIGURE_13, measured, chain, step, max(2, sizes.morsels // 10),
         operator.right,
         "worklists are short: who sends stops where there is no room downstream, and the next"
         f" worker goes on, so that nobody holds the lock for {SELECTIVITY} tuples; and to hand one"
@@ -423,7 +423,7 @@ def _scaling(
     measured: Mapping[str, Sequence[Run]],
     chain: Sequence[Section],
     step: float,
-    units: int,
+    morsels: int,
     right: bool,
     why: str,
 ) -> Iterator[Figure]:
@@ -442,7 +442,7 @@ def _scaling(
                 machine = engine(n, reorder=scheme, take=step, send=step)
                 if label == slow:
                     machine = Machine(n, reorder=scheme, take=step, send=SLOW_SEND, **DEEP)
-                found.append(simulate(chain, machine, units * DEGREES[-1]))
+                found.append(simulate(chain, machine, morsels * DEGREES[-1]))
             speedup[f"{scheme}, {label}"] = [
                 each.throughput / found[0].throughput for each in found
             ]
@@ -509,7 +509,7 @@ def near(sizes: Sizes) -> Iterator[Figure]:
         ]  # fmt: skip
         for scheduler in ("ct", "lp", NEAR):
             machine = Machine(16, scheduler, group=4, interval=total / 16, **DEEP)
-            found = simulate(chain, machine, sizes.units * 8)
+            found = simulate(chain, machine, sizes.morsels * 8)
             speedup.setdefault(scheduler, []).append(found.throughput * total / 1e9)
             late.setdefault(scheduler, []).append(found.latency / 1e6)
     title = (

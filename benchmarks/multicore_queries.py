@@ -4,7 +4,7 @@ tpcxbb``) under each heuristic, with each worklist, and with each reorder buffer
 Each is *measured* on the cores that there are; *simulated*, the engine's sections and settings with
 the costs that one worker has; and simulated *as in the paper*: the same costs, but sections of the
 kinds of table 1 (the stateful one at the end is light, or Q1 could not scale to 16 cores as it does
-there), units of one partition each, worklists that are never full, and a stream that is a little
+there), morsels of one partition each, worklists that are never full, and a stream that is a little
 faster than the machine.
 """
 
@@ -98,7 +98,7 @@ _FIGURE_14 = (
     ' present them here." (§7.3.3)'
 )
 _BOUNDED = (
-    "few units are inside (a worklist has as many places as the reorder buffer slots), so that no"
+    "few morsels are inside (a worklist has as many places as the reorder buffer slots), so that no"
     " heuristic can do much of one operator before the next; the paper's worklists grow"
 )
 _SAME = "the slowest operator, or the stream, bounds all of them alike"
@@ -106,13 +106,13 @@ _LEVEL = (
     "CT keeps all operators level, for it divides by what stands before each of them, while LP"
     " over-allots workers to late operators (§7.1)"
 )
-_SHARED_UNITS = (
-    "units have rows of all partitions here, so that both worklists find work, and a unit waits"
+_SHARED_MORSELS = (
+    "morsels have rows of all partitions here, so that both worklists find work, and a morsel waits"
     " for the slowest of its partitions under both"
 )
 _FEW_KEYED = "what is partitioned there is little of the work here"
-_LONG_UNITS = (
-    "what is sent is a unit of thousands of rows: the lock is held for 50 ns of the hundreds of"
+_LONG_MORSELS = (
+    "what is sent is a morsel of thousands of rows: the lock is held for 50 ns of the hundreds of"
     " microseconds that it takes, and nobody waits for it (figures 12 and 13: light tuples)"
 )
 
@@ -174,7 +174,7 @@ class Workload:
             else:
                 named = dict(zip(("scheduler", "worklist", "reorder"), chosen, strict=True))
                 machine = engine(n, read=self._reading(query, n), **named)
-            self._simulated[key] = simulate(chain, machine, self.sizes.units * n)
+            self._simulated[key] = simulate(chain, machine, self.sizes.morsels * n)
         return self._simulated[key]
 
     def chain(self, query: str, n: int, where: str, worklist: str = HYBRID) -> list[Section]:
@@ -209,11 +209,13 @@ class Workload:
             key=lambda told: told[0],
         )
         if serial < whole / DEGREES[-1]:
-            return "units of one partition wait for each other, and results for what is before them"
+            return (
+                "morsels of one partition wait for each other, and results for what is before them"
+            )
         alone = self.throughput(query, Settings(1), where)
         most = 1e3 * self.rows(query, DEGREES[-1], where) / serial
         return (
-            f"{serial / whole:.0%} of the work on a unit {what}: at the most {most:.3g}M rows/s,"
+            f"{serial / whole:.0%} of the work on a morsel {what}: at the most {most:.3g}M rows/s,"
             f" {most / alone:.1f} times one worker"
         )
 
@@ -221,22 +223,22 @@ class Workload:
         one, most = (self.measured(query, Settings(n)) for n in (1, degrees()[-1]))
         grown = sum(u.busy for u in most.uses) / sum(u.busy for u in one.uses)
         return (
-            f"all workers together are in sections for {grown:.2f} times as long as one: units are"
-            " split by key and merged again, which one worker does without; they share caches, and"
-            f" wait while another one runs Python; {self.bound(query, SIMULATED)}"
+            f"all workers together are in sections for {grown:.2f} times as long as one:"
+            " morsels are split by key and merged again, which one worker does without; they share"
+            f" caches, and wait while another one runs Python; {self.bound(query, SIMULATED)}"
         )
 
     def _few(self, query: str, n: int, where: str) -> Run:
-        """The run of one worker whose units are simulated."""
+        """The run of one worker whose morsels are simulated."""
         return self.measured(query, Settings(1), 0 if where != PAPER and n == 1 else FEW_PARTITIONS)
 
     def _reading(self, query: str, n: int) -> float:
-        """Nanoseconds for a unit that is simulated on ``n`` workers."""
+        """Nanoseconds for a morsel that is simulated on ``n`` workers."""
         one = self._few(query, n, SIMULATED)
         return one.reading / one.path[0].inputs
 
     def rows(self, query: str, n: int, where: str) -> float:
-        """Of a unit that is simulated on ``n`` workers, on average."""
+        """Of a morsel that is simulated on ``n`` workers, on average."""
         return self._length(query) / self._few(query, n, where).path[0].inputs
 
     def throughput(self, query: str, settings: Settings, where: str) -> float:
@@ -285,7 +287,7 @@ def _power(n: int) -> int:
 
 
 def works(chain: Sequence[Section]) -> list[float]:
-    """Nanoseconds for a unit of the stream, of each section."""
+    """Nanoseconds for a morsel of the stream, of each section."""
     found, many = [], 1.0
     for section in chain:
         found.append(many * (section.cost + section.fragment * len(section.shares)))
@@ -417,7 +419,7 @@ def worklists(workload: Workload) -> Iterator[Figure]:
             goal, says = (4, "all but Q15") if part == 0 else (3, "3 out of 5")
             check = Check(
                 f"queries in which hybrid is better, {name}, {where}", better, f"the paper: {says}",
-                better >= goal, _SHARED_UNITS if where != PAPER else _FEW_KEYED,
+                better >= goal, _SHARED_MORSELS if where != PAPER else _FEW_KEYED,
             )  # fmt: skip
             yield _bars(
                 f"multicore-11{'ab'[part]}", "Figure 11: worklists, with CT", name, _FIGURE_11,
@@ -440,7 +442,7 @@ def reorder(workload: Workload) -> Iterator[Figure]:
         better = sum(ratio > 1.02 for ratio in ratios)
         check = Check(
             f"queries in which non-blocking is better, {where}", better,
-            "the paper: consistently", better == len(QUERIES), _LONG_UNITS,
+            "the paper: consistently", better == len(QUERIES), _LONG_MORSELS,
         )  # fmt: skip
         yield _bars(
             "multicore-14", "Figure 14: reorder buffers, with CT", "peak throughput", _FIGURE_14,

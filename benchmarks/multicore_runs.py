@@ -35,10 +35,10 @@ from cql.executor.runtimes.tables import Sections, looks
 DEGREES = (1, 2, 4, 8, 12, 16)
 #: Partitions of an operator at most, and of the run that tells what few of them cost.
 MOST_PARTITIONS, FEW_PARTITIONS = 64, 8
-#: Units that are timed at most.
+#: Morsels that are timed at most.
 _MARKED = 1 << 17
 K = TypeVar("K")
-#: Which sections a unit is timed between.
+#: Which sections a morsel is timed between.
 Ends = Callable[[Sections], tuple[int, int]]
 
 
@@ -53,12 +53,12 @@ def degrees() -> list[int]:
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """``rows`` of each stream of TPCx-BB, ``seconds`` of work in a run of parametric operators,
-    ``units`` that are simulated for each worker, and how often (``times``) is measured, the first
+    ``morsels`` that are simulated for each worker, and how often (``times``) is measured, the first
     time included, which compiles."""
 
     rows: int = 1_000_000
     seconds: float = 0.5
-    units: int = 300
+    morsels: int = 300
     times: int = 5
 
     @classmethod
@@ -75,7 +75,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a section has done: units that it took and gave, and nanoseconds of workers. ``host``:
+    """What a section has done: morsels that it took and gave, and nanoseconds of workers. ``host``:
     Python runs it. ``borrows``: outputs show columns of inputs. ``parts``: the rows of each
     partition, ``fragments`` how many they came in."""
 
@@ -112,9 +112,9 @@ def uses_of(sections: Sections) -> list[Use]:
 
 
 def mark(sections: Sections, first: int, last: int, marks: Words) -> None:
-    """From now on, units (by serial number) are timed on their way from section ``first`` to where
-    they are through with section ``last``, in records of ``markers.MARK`` words. To be called
-    before the first unit."""
+    """From now on, morsels (by serial number) are timed on their way from section ``first`` to
+    where they are through with section ``last``, in records of ``markers.MARK`` words. To be called
+    before the first morsel."""
     plan = sections.plan
     plan[tables.MARKS], plan[tables.MARKED] = marks.ctypes.data, len(marks)
     plan[tables.MARKED_FROM] = sections.section(first).ctypes.data
@@ -123,8 +123,8 @@ def mark(sections: Sections, first: int, last: int, marks: Words) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``seconds`` from when the first unit was begun until the last one had left. Of the units in
-    the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
+    """``seconds`` from when the first morsel was begun until the last one had left. Of the morsels
+    in the 20th to 80th percentile of those that were marked, ``latency`` is the mean processing
     latency in nanoseconds, and ``pace`` how many left in a second (NaN: too few). ``path`` are the
     ``uses`` of the sections that the longest input comes to. ``reading``: nanoseconds, in all."""
 
@@ -158,8 +158,8 @@ def partitions(sections: Sections) -> tuple[int, int]:
 
 
 class Observed:
-    """Looks at a run under the ordered runtime: units are timed between the sections ``ends``, and
-    what it did is kept when it ends. ``path`` are the ``uses`` of the sections that the longest
+    """Looks at a run under the ordered runtime: morsels are timed between the sections ``ends``,
+    and what it did is kept when it ends. ``path`` are the ``uses`` of the sections that the longest
     input comes to."""
 
     def __init__(self, ends: Ends = whole) -> None:
@@ -187,12 +187,12 @@ class Observed:
         self.path = _path(sections, self.uses)
 
     def latencies(self) -> Words:
-        """Nanoseconds that each of the units in the 20th to 80th percentile took."""
+        """Nanoseconds that each of the morsels in the 20th to 80th percentile took."""
         counts = self.counting()
         return counts[:, markers.LEFT] - counts[:, markers.ENTERED]
 
     def counting(self) -> Words:
-        """The marks of these units, of those that went through."""
+        """The marks of these morsels, of those that went through."""
         through = self.marks[self.marks[:, markers.LEFT] > 0]
         return through[round(FIRST * len(through)) : max(round(LAST * len(through)), 1)]
 

@@ -8,8 +8,8 @@ nanoseconds here; the section that a worker takes is picked by the engine's own 
 there is atomic here. Draws depend on the seed and the number of an input alone: every runtime does
 the same work.
 
-A tuple is a unit of one row. Latency is the paper's *processing latency* (§2.1): from when the
-first section begins with a unit until all that came of it has left the last one.
+A tuple is a morsel of one row. Latency is the paper's *processing latency* (§2.1): from when the
+first section begins with a morsel until all that came of it has left the last one.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _SEEN = 16
 
 
 def simulate(
-    chain: Sequence[Section], machine: Machine, units: int, *, seed: int = 0, timed: int = 0
+    chain: Sequence[Section], machine: Machine, morsels: int, *, seed: int = 0, timed: int = 0
 ) -> Simulated:
-    """Runs so many units through the sections. They are timed from section ``timed`` on, before
+    """Runs so many morsels through the sections. They are timed from section ``timed`` on, before
     which each is one input. RuntimeError if no worker can go on: with ``retries`` all may hold
     outputs that have to wait for an input that nobody works on."""
-    return _Run(chain, machine, units, seed, timed).run()
+    return _Run(chain, machine, morsels, seed, timed).run()
 
 
 # -- what a run is made of -------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class _State:
         self.buffer: dict[int, tuple[int, int]] = {}  # by input: outputs that are left, their maker
         self.flag = _Lock()
         self.stuck: deque[int] = deque()  # workers that wait for a slot
-        self.marks: deque[tuple[int, int]] = deque()  # inputs before a marker, its unit
+        self.marks: deque[tuple[int, int]] = deque()  # inputs before a marker, its morsel
         self.allotted = 0
         self.count, self.recent = 0, 0.0
         self.totals = Totals()
@@ -99,12 +99,12 @@ class _State:
 
 class _Run:
     def __init__(
-        self, chain: Sequence[Section], machine: Machine, units: int, seed: int, timed: int
+        self, chain: Sequence[Section], machine: Machine, morsels: int, seed: int, timed: int
     ) -> None:
-        self.machine, self.units, self.timed = machine, units, timed
+        self.machine, self.morsels, self.timed = machine, morsels, timed
         self.states = [_State(s, k, machine, seed) for k, s in enumerate(chain)]
         self.now, self._ticket, self.admitted, self.done = 0.0, 0, 0, 0
-        self.released = 0  # units, of which nothing shows columns any more
+        self.released = 0  # morsels, of which nothing shows columns any more
         #: By section, the source (-1) included: behind which its outputs are not shown any more.
         self.until = {k: self._until(k) for k in range(-1, len(chain) - 1)}
         self.heap: list[tuple[float, int, int]] = []
@@ -112,7 +112,7 @@ class _Run:
         self.idle: deque[tuple[int, float]] = deque()  # who found nothing, since when
         self.spinning: deque[int] = deque()
         self.busy, self.idled = ([0.0] * machine.workers for _ in range(2))
-        self.entered, self.left = np.full((2, units), np.nan)
+        self.entered, self.left = np.full((2, morsels), np.nan)
         self.order: list[int] = []
         self.window_began = 0.0
         self.interpreter = _Lock()
@@ -132,7 +132,7 @@ class _Run:
             self._admit()
         for w in range(self.machine.workers):
             self._at(0.0, w)
-        while self.done < self.units:
+        while self.done < self.morsels:
             if not self.heap:
                 raise RuntimeError("no worker can go on")
             self.now, _, w = heappop(self.heap)
@@ -184,7 +184,7 @@ class _Run:
                 self._at(self.machine.wake, 0)
                 return
 
-    # -- units and markers -------------------------------------------------------------------------
+    # -- morsels and markers -----------------------------------------------------------------------
 
     def _source(self) -> Steps:
         while True:
@@ -194,8 +194,8 @@ class _Run:
             yield self.machine.interval
 
     def _admissible(self) -> int:
-        """Units that have come and that there is room for."""
-        first, come = self.states[0], self.units
+        """Morsels that have come and that there is room for."""
+        first, come = self.states[0], self.morsels
         if self.machine.interval:
             come = min(come, int(self.now / self.machine.interval + 1e-6) + 1)
         inside = self.admitted - self.released if first.section.shows else len(first.queue)
@@ -204,8 +204,8 @@ class _Run:
     def _admit(self, most: int | None = None) -> None:
         first, n = self.states[0], self._admissible()
         n = n if most is None else min(n, most)
-        for unit in range(self.admitted, self.admitted + n):
-            first.marks.append((unit + 1, unit))
+        for morsel in range(self.admitted, self.admitted + n):
+            first.marks.append((morsel + 1, morsel))
         first.queue.extend([-1] * n)
         first.given += n
         self.admitted += n
@@ -219,8 +219,8 @@ class _Run:
             self._admit()
 
     def _mark(self, token: int, k: int) -> None:
-        """The marker of a unit comes to section ``k``, behind what has been given to it; or it has
-        left. One of an output of section n is -1 - n: it goes as far as the output is shown."""
+        """The marker of a morsel comes to section ``k``, behind what has been given to it; or it
+        has left. One of an output of section n is -1 - n: it goes as far as the output is shown."""
         while k < len(self.states):
             s = self.states[k]
             if s.next < s.given:
@@ -340,7 +340,7 @@ class _Run:
         if s.section.kind == PARTITIONED:
             return s.unclaimed
         if s.section.kind == SERIAL:
-            can_give = self._room(s) > 0 and self._free_units(s) > 0
+            can_give = self._room(s) > 0 and self._free_morsels(s) > 0
             return len(s.queue) + (s.suspended is not None) if can_give else 0
         return len(s.queue) if self.machine.retries else min(len(s.queue), self._free(s))
 
@@ -400,7 +400,7 @@ class _Run:
         done = 0
         while True:
             if s.suspended is None:
-                if done >= budget or not s.queue or self._free_units(s) <= 0:
+                if done >= budget or not s.queue or self._free_morsels(s) <= 0:
                     return done
                 ticket, maker = s.taken, self._take(s)
                 self._enters(s, ticket)
@@ -412,7 +412,7 @@ class _Run:
                 s.totals.inputs += 1
                 s.suspended = s.draws.outputs(ticket)
             while s.suspended > 0:
-                n = min(s.suspended, self._room(s), self._free_units(s))
+                n = min(s.suspended, self._room(s), self._free_morsels(s))
                 if n <= 0:
                     return done
                 yield n * self.machine.send
@@ -452,8 +452,8 @@ class _Run:
     def _is_shown(self, s: _State) -> bool:
         return s.number + 1 < len(self.states) and self.states[s.number + 1].section.shows
 
-    def _free_units(self, s: _State) -> int:
-        """A serial section has as many output units as its buffer would have slots."""
+    def _free_morsels(self, s: _State) -> int:
+        """A serial section has as many output morsels as its buffer would have slots."""
         return s.slots - s.shown if self._is_shown(s) else s.slots
 
     # -- partitions (``kernels.ordered.partitions``) -----------------------------------------------
@@ -554,7 +554,7 @@ class _Run:
 
     def _room(self, s: _State) -> int:
         if s.number + 1 == len(self.states):
-            return self.units * 1000
+            return self.morsels * 1000
         below = self.states[s.number + 1]
         return below.places - len(below.queue)
 

@@ -1,8 +1,8 @@
 """The parametric operators of the ordered-multicore paper (§7.1) as queries: stateless and
 partitioned ones, of any cost, tuple size, selectivity and state.
 
-A *tuple* of the paper is here a unit, of as many rows as its cost takes: all of them have one key.
-"""
+A *tuple* of the paper is here a morsel, of as many rows as its cost takes: all of them have one
+key."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SELECT count(*) AS n FROM (SELECT ts, x FROM s WHERE {EXPENSIVE} > 0)
 #: Sections: split by key, the expensive one, the last projection.
 PARTITIONED_QUERY = f"""
 SELECT k, sum({EXPENSIVE}) AS y FROM s [RANGE 1 DAY SLIDE 1 DAY WA ts] GROUP BY k"""
-#: Each row is given to ``SELECTIVITY`` windows, and so becomes as many rows: a unit of as many rows
-#: becomes as many units of one row each, ``SELECTIVITY`` times. They have a key each.
+#: Each row is given to ``SELECTIVITY`` windows, and so becomes as many rows: a morsel of as many
+#: rows becomes as many morsels of one row each, ``SELECTIVITY`` times. They have a key each.
 SELECTIVITY = 50
 SELECTIVE_QUERY = f"""
 SELECT k, sum({EXPENSIVE}) AS y FROM (
@@ -46,13 +46,13 @@ SELECT k, sum({EXPENSIVE}) AS y FROM (
 
 
 def rows_for(cost: float) -> int:
-    """Rows of a unit that take about so many nanoseconds: a power of two, so that blocks of the
-    source are cut into whole units; and few enough for these not to be cut by what they take."""
+    """Rows of a morsel that take about so many nanoseconds: a power of two, so that blocks of the
+    source are cut into whole morsels; and few enough for these not to be cut by what they take."""
     return int(2 ** min(max(round(np.log2(cost / ROW_COST)), 0), 11))
 
 
 def tuples(keys: Column, rows: int, width: int = 0) -> Any:
-    """A table of units of so many rows, each of one of ``keys``: ``ts`` (the same of all, so that
+    """A table of morsels of so many rows, each of one of ``keys``: ``ts`` (the same of all, so that
     no window closes before the end), ``k``, ``x``, and ``width`` more columns."""
     import pyarrow as pa
 

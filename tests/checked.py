@@ -39,7 +39,7 @@ from cql.executor.kernels.morsel_layout import (
     STRAGGLERS,
 )
 from cql.executor.kernels.windows.region_table import find_slot
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import Operator, StageOperator
 from cql.executor.operators.stage.session_windows import SessionOperator
 from cql.executor.operators.windows.buffered import BUFFER
@@ -79,16 +79,16 @@ class ContractError(AssertionError):
 
 
 @njit("int64(int64, int64, int64)")
-def call_native(address: int, descriptor: int, unit: int) -> int:
-    return call_operator(address, descriptor, unit)
+def call_native(address: int, descriptor: int, morsel: int) -> int:
+    return call_operator(address, descriptor, morsel)
 
 
-# -- one stream of units ---------------------------------------------------------------------------
+# -- one stream of morsels -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class StreamCheck:
-    """The units that one operator (or source) gives; it may promise on ``attributes``."""
+    """The morsels that one operator (or source) gives; it may promise on ``attributes``."""
 
     what: str
     schema: Schema
@@ -97,18 +97,18 @@ class StreamCheck:
     ended: bool = False
     promised: dict[int, int] = field(default_factory=dict)
 
-    def see(self, unit: Unit) -> None:
-        n = int(unit.words[ROWS])
-        late = records(unit, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
-        promises = records(unit, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+    def see(self, morsel: Morsel) -> None:
+        n = int(morsel.words[ROWS])
+        late = records(morsel, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+        promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
         self._need(not (self.ended and (n or len(promises))), "something comes after the end")
-        self._need(n <= unit.words[CAPACITY], f"{n} rows in a unit of {unit.words[CAPACITY]}")
-        serial = int(unit.words[SERIAL])
+        self._need(n <= morsel.words[CAPACITY], f"{n} rows in a morsel of {morsel.words[CAPACITY]}")
+        serial = int(morsel.words[SERIAL])
         self._need(serial >= self.serial, f"serial {serial} goes back")
         self.serial = serial
-        self._masks(unit)
-        self._stragglers(unit, late, n)
-        self._rows(unit, {int(r[0]) for r in late})
+        self._masks(morsel)
+        self._stragglers(morsel, late, n)
+        self._rows(morsel, {int(r[0]) for r in late})
         for attribute, value, second, *_ in promises.tolist():
             self._promise(attribute, value, second)
 
@@ -116,31 +116,33 @@ class StreamCheck:
         if not holds:
             raise ContractError(f"{self.what}: {message}")
 
-    def _masks(self, unit: Unit) -> None:
+    def _masks(self, morsel: Morsel) -> None:
         for i, f in enumerate(self.schema):
             if f.nullable:
-                self._need(bool((column_mask(unit, i) <= 1).all()), f"mask of {f.name} is not 0/1")
+                self._need(
+                    bool((column_mask(morsel, i) <= 1).all()), f"mask of {f.name} is not 0/1"
+                )
             if f.type.storage == "bool":
                 self._need(
-                    bool((column_data(unit, i, self.schema) <= 1).all()), f"{f.name} is not 0/1"
+                    bool((column_data(morsel, i, self.schema) <= 1).all()), f"{f.name} is not 0/1"
                 )
 
-    def _stragglers(self, unit: Unit, late: Any, n: int) -> None:
+    def _stragglers(self, morsel: Morsel, late: Any, n: int) -> None:
         rows = late[:, 0]
         self._need(bool((np.diff(rows) >= 0).all()), "stragglers are not in order")
         for row, attribute, own in late.tolist():
             self._need(0 <= row < n, f"straggler {row} of {n} rows")
             self._need(attribute in self.attributes, f"a straggler on column {attribute}")
-            value = int(column_data(unit, attribute, self.schema)[row])
+            value = int(column_data(morsel, attribute, self.schema)[row])
             self._need(value <= own, f"straggler {value} is not below its own watermark {own}")
 
-    def _rows(self, unit: Unit, late: set[int]) -> None:
+    def _rows(self, morsel: Morsel, late: set[int]) -> None:
         """No row lies below a promise, unless it is a straggler."""
         for attribute, promise in self.promised.items():
-            values = column_data(unit, attribute, self.schema)
+            values = column_data(morsel, attribute, self.schema)
             below = values < promise
             if self.schema[attribute].nullable:
-                below &= column_mask(unit, attribute) != 0
+                below &= column_mask(morsel, attribute) != 0
             wrong = [int(r) for r in np.flatnonzero(below) if int(r) not in late]
             name = self.schema[attribute].name
             self._need(not wrong, f"{name} {values[wrong]} after the promise of {promise}")
@@ -181,46 +183,46 @@ class Checked:
         self._needs = 0
         self._failed: set[int] = set()
 
-    def call(self, unit: Unit, out: Unit) -> int:
-        code = self._run(unit, out)
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        code = self._run(morsel, out)
         if code in (DONE, OUTPUT_FULL):
             self._needs = 0
             if code == OUTPUT_FULL and not out.words[ROWS]:
                 raise ContractError(f"{self.name}: OUTPUT_FULL without output")
             self.given.see(out)
-            self._count(unit, out, done=code == DONE)
+            self._count(morsel, out, done=code == DONE)
         elif code == NEED:
             self._needs += 1
             if self._needs > MOST_NEEDS:
                 raise ContractError(f"{self.name} asks for ever")
         elif code == ERROR:
-            self._failed.add(int(unit.words[DETAIL_ROW]))
+            self._failed.add(int(morsel.words[DETAIL_ROW]))
             self.bad += 1
         else:
             raise ContractError(f"{self.name} returned {code}")
         return code
 
-    def _run(self, unit: Unit, out: Unit) -> int:
+    def _run(self, morsel: Morsel, out: Morsel) -> int:
         if self.inner.address == 0:
-            return self.inner.call(unit, out)
+            return self.inner.call(morsel, out)
         descriptor = int(self.inner.descriptor.ctypes.data)
-        return int(call_native(self.inner.address, descriptor, unit.address))
+        return int(call_native(self.inner.address, descriptor, morsel.address))
 
-    def provide(self, unit: Unit) -> None:
-        self.inner.provide(unit)
+    def provide(self, morsel: Morsel) -> None:
+        self.inner.provide(morsel)
 
-    def error(self, unit: Unit) -> ErrorSite:
-        return self.inner.error(unit)
+    def error(self, morsel: Morsel) -> ErrorSite:
+        return self.inner.error(morsel)
 
-    def is_fatal(self, unit: Unit) -> bool:
-        return self.inner.is_fatal(unit)
+    def is_fatal(self, morsel: Morsel) -> bool:
+        return self.inner.is_fatal(morsel)
 
     def counters(self) -> dict[str, int]:
         return self.inner.counters()
 
     # -- conservation ----------------------------------------------------------------------------
 
-    def _count(self, unit: Unit, out: Unit, *, done: bool) -> None:
+    def _count(self, morsel: Morsel, out: Morsel, *, done: bool) -> None:
         match self.node:
             case WidAggregateExec():
                 self._count_emitted(out)
@@ -229,22 +231,22 @@ class Checked:
             case _:
                 return
         if done and self.node.window is not None:
-            self.pairs += self._pairs_in(unit, self.node.window)
+            self.pairs += self._pairs_in(morsel, self.node.window)
             self._failed.clear()
 
-    def _count_emitted(self, out: Unit) -> None:
+    def _count_emitted(self, out: Morsel) -> None:
         at = counting_column(self.node)
         if at is not None:
             self.emitted_pairs += int(column_data(out, at, self.node.schema).sum())
 
-    def _pairs_in(self, unit: Unit, window: Window) -> int:
-        """Windows of the rows of a unit; for an aggregate, failed rows are in none."""
+    def _pairs_in(self, morsel: Morsel, window: Window) -> int:
+        """Windows of the rows of a morsel; for an aggregate, failed rows are in none."""
         assert window.wa is not None
         if window.kind is WindowKind.SESSION:
-            return int(unit.words[ROWS]) - len(self._failed)
+            return int(morsel.words[ROWS]) - len(self._failed)
         (child,) = inputs(self.node)
-        times = column_data(unit, window.wa, child.schema).tolist()
-        valid = column_mask(unit, window.wa).tolist()
+        times = column_data(morsel, window.wa, child.schema).tolist()
+        valid = column_mask(morsel, window.wa).tolist()
         skipped = self._failed if isinstance(self.node, WidAggregateExec) else set()
         return sum(
             len(_windows_holding(window, t))

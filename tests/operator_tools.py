@@ -1,7 +1,7 @@
-"""Plans, units and transcripts for tests that drive operators without an execution.
+"""Plans, morsels and transcripts for tests that drive operators without an execution.
 
 ``plan_of`` binds a query without the optimizer's rules, so that each clause keeps its own node;
-``Admissions`` are the units of its sources, kept (an execution uses one unit again and again);
+``Admissions`` are the units of its sources, kept (an execution uses one morsel again and again);
 ``Recorder`` is a handler that copies what the last operator gives.
 """
 
@@ -36,7 +36,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.order.row_slab import SlabOperator
 from cql.executor.operators.stage.operator import StageOperator, Workspace
@@ -60,7 +60,7 @@ def session_over(
     """Every table is a stream ordered by its ``ts`` (in seconds, so that durations apply)."""
     session = connect(False, **(settings or {}))
     for name, table in streams.items():
-        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=slack)
+        session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=slack)
     return session
 
 
@@ -71,8 +71,8 @@ def plan_of(session: Session, text: str) -> PhysicalPlan:
     return plan(bound.plan, session.settings, keep_bad_rows=True)
 
 
-def workspace_of(unit_rows: int) -> Workspace:
-    return Workspace(Dictionary(), "on", unit_rows, NO_LIMIT)
+def workspace_of(morsel_rows: int) -> Workspace:
+    return Workspace(Dictionary(), "on", morsel_rows, NO_LIMIT)
 
 
 def graph_of(
@@ -89,14 +89,14 @@ def graph_of(
     return build([root], workspace, fuse=fuse, nulls=nulls, stragglers=True)
 
 
-# -- units of the sources --------------------------------------------------------------------------
+# -- morsels of the sources ------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Admissions:
-    """Units of all sources in the order of their serials: (source, unit)."""
+    """Morsels of all sources in the order of their serials: (source, morsel)."""
 
-    units: list[tuple[int, Unit]] = field(default_factory=list)
+    morsels: list[tuple[int, Morsel]] = field(default_factory=list)
     _keep: list[Any] = field(default_factory=list)
 
     @classmethod
@@ -108,45 +108,45 @@ class Admissions:
         sequence = 0
         while alive := [k for k, queue in enumerate(queues) if queue]:
             k = choice.choice(alive)
-            unit = queues[k].pop(0)
-            unit.words[SERIAL], unit.words[SEQUENCE] = len(made.units), sequence
-            sequence += int(unit.words[ROWS])
-            made.units.append((k, unit))
+            morsel = queues[k].pop(0)
+            morsel.words[SERIAL], morsel.words[SEQUENCE] = len(made.morsels), sequence
+            sequence += int(morsel.words[ROWS])
+            made.morsels.append((k, morsel))
         return made
 
-    def _source(self, node: Any, k: int, workspace: Workspace) -> list[Unit]:
+    def _source(self, node: Any, k: int, workspace: Workspace) -> list[Morsel]:
         reader = node.relation.source().open(columns_read(node))
         text = frozenset(i for i, f in enumerate(node.schema) if f.type.is_text)
         ones = workspace.ones
-        shared = Unit.allocate(node.schema, workspace.unit_rows, ones=ones.ctypes.data)
+        shared = Morsel.allocate(node.schema, workspace.morsel_rows, ones=ones.ctypes.data)
         feed = Feed(node, reader, workspace.dictionary, text, shared, ones)
-        units = []
+        morsels = []
         while feed.load(None):
             self._keep.append(feed.begin())
             while cut(feed.cutter.ctypes.data, shared.address):
-                units.append(self._kept(node.schema, shared))
-        units.append(self._kept(node.schema, feed.end(0, 0)))
-        return units
+                morsels.append(self._kept(node.schema, shared))
+        morsels.append(self._kept(node.schema, feed.end(0, 0)))
+        return morsels
 
-    def _kept(self, schema: Schema, unit: Unit) -> Unit:
-        """A unit of its own over the same columns."""
-        twin = Unit.allocate(schema, 0, ones=0, owned=frozenset())
-        twin.words[:] = unit.words
-        twin.punctuations[:] = unit.punctuations
+    def _kept(self, schema: Schema, morsel: Morsel) -> Morsel:
+        """A morsel of its own over the same columns."""
+        twin = Morsel.allocate(schema, 0, ones=0, owned=frozenset())
+        twin.words[:] = morsel.words
+        twin.punctuations[:] = morsel.punctuations
         twin.words[PUNCTUATION_ADDRESS] = twin.punctuations.ctypes.data
-        n = STRAGGLER_WORDS * int(unit.words[STRAGGLERS])
-        late = view_address(int(unit.words[STRAGGLER_ADDRESS]), np.dtype(np.int64), n).copy()
+        n = STRAGGLER_WORDS * int(morsel.words[STRAGGLERS])
+        late = view_address(int(morsel.words[STRAGGLER_ADDRESS]), np.dtype(np.int64), n).copy()
         twin.stragglers = late
         twin.words[STRAGGLER_ADDRESS] = late.ctypes.data
         return twin
 
 
-# -- reading units ---------------------------------------------------------------------------------
+# -- reading morsels -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One output unit, copied. Values are in storage form, doubles by their bits, text as bytes,
+    """One output morsel, copied. Values are in storage form, doubles by their bits, text as bytes,
     NULL as None; ``stragglers`` are (row, attribute, own watermark)."""
 
     serial: int
@@ -156,13 +156,13 @@ class Chunk:
     punctuations: tuple[tuple[int, int], ...]
 
 
-def read_unit(unit: Unit, schema: Schema, dictionary: Dictionary) -> Chunk:
-    words = unit.words
+def read_morsel(morsel: Morsel, schema: Schema, dictionary: Dictionary) -> Chunk:
+    words = morsel.words
     n = int(words[ROWS])
-    columns = [_column(unit, i, schema, n, dictionary) for i in range(len(schema))]
+    columns = [_column(morsel, i, schema, n, dictionary) for i in range(len(schema))]
     rows = tuple(zip(*columns, strict=True)) if columns else ((),) * n
-    promises = records(unit, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
-    late = records(unit, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
+    promises = records(morsel, PUNCTUATION_ADDRESS, PUNCTUATIONS, PUNCTUATION_WORDS)
+    late = records(morsel, STRAGGLER_ADDRESS, STRAGGLERS, STRAGGLER_WORDS)
     return Chunk(
         int(words[SERIAL]),
         int(words[SEQUENCE]),
@@ -172,26 +172,28 @@ def read_unit(unit: Unit, schema: Schema, dictionary: Dictionary) -> Chunk:
     )
 
 
-def records(unit: Unit, address: int, count: int, width: int) -> np.ndarray[Any, Any]:
-    """The unit's punctuations or stragglers, one a row."""
-    n = int(unit.words[count])
-    at = int(unit.words[address])
+def records(morsel: Morsel, address: int, count: int, width: int) -> np.ndarray[Any, Any]:
+    """The morsel's punctuations or stragglers, one a row."""
+    n = int(morsel.words[count])
+    at = int(morsel.words[address])
     return view_address(at, np.dtype(np.int64), width * n).reshape(n, width)
 
 
-def column_data(unit: Unit, i: int, schema: Schema) -> np.ndarray[Any, Any]:
+def column_data(morsel: Morsel, i: int, schema: Schema) -> np.ndarray[Any, Any]:
     storage = schema[i].type.storage
     dtype = np.dtype(np.uint8 if storage == "bool" else storage)
-    return view_address(int(unit.words[data_word(i)]), dtype, int(unit.words[ROWS]))
+    return view_address(int(morsel.words[data_word(i)]), dtype, int(morsel.words[ROWS]))
 
 
-def column_mask(unit: Unit, i: int) -> np.ndarray[Any, Any]:
-    return view_address(int(unit.words[mask_word(i)]), np.dtype(np.uint8), int(unit.words[ROWS]))
+def column_mask(morsel: Morsel, i: int) -> np.ndarray[Any, Any]:
+    return view_address(
+        int(morsel.words[mask_word(i)]), np.dtype(np.uint8), int(morsel.words[ROWS])
+    )
 
 
-def _column(unit: Unit, i: int, schema: Schema, n: int, dictionary: Dictionary) -> list[Any]:
+def _column(morsel: Morsel, i: int, schema: Schema, n: int, dictionary: Dictionary) -> list[Any]:
     kind = schema[i].type
-    data = column_data(unit, i, schema)
+    data = column_data(morsel, i, schema)
     values: list[Any]
     if kind.is_text:
         values = [dictionary.value(code) for code in data.tolist()]
@@ -199,7 +201,7 @@ def _column(unit: Unit, i: int, schema: Schema, n: int, dictionary: Dictionary) 
         values = data.view(f"i{data.itemsize}" if kind.is_fraction else data.dtype).tolist()
     if not schema[i].nullable:
         return values
-    valid = column_mask(unit, i).tolist()
+    valid = column_mask(morsel, i).tolist()
     return [v if ok else None for v, ok in zip(values, valid, strict=True)]
 
 
@@ -216,12 +218,12 @@ class Recorder:
     chunks: list[Chunk] = field(default_factory=list)
     bad: list[tuple[str, int, int, str]] = field(default_factory=list)
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        self.chunks.append(read_unit(unit, self.schema, self.dictionary))
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        self.chunks.append(read_morsel(morsel, self.schema, self.dictionary))
 
     def failed(self, failure: Failure) -> None:
         assert not failure.fatal, failure
-        serial = int(failure.unit.words[SERIAL])
+        serial = int(failure.morsel.words[SERIAL])
         self.bad.append((failure.operator, serial, failure.row, failure.site.message))
 
     @property
@@ -235,8 +237,10 @@ def runtime_of(
     ones = int(workspace.ones.ctypes.data)
     if name == "depth_first":
         return DepthFirst(graph, handler, ones=ones)
-    rows = workspace.unit_rows
-    return Queued(graph, handler, graph.inputs, name, ones=ones, unit_rows=rows, slice_us=slice_us)
+    rows = workspace.morsel_rows
+    return Queued(
+        graph, handler, graph.inputs, name, ones=ones, morsel_rows=rows, slice_us=slice_us
+    )
 
 
 def refresh(graph: Graph) -> None:
@@ -245,28 +249,28 @@ def refresh(graph: Graph) -> None:
             operator.refresh()
 
 
-def admit_all(runtime: Runtime, graph: Graph, units: Iterable[tuple[int, Unit]]) -> None:
+def admit_all(runtime: Runtime, graph: Graph, morsels: Iterable[tuple[int, Morsel]]) -> None:
     """As an execution does: queues are emptied before another source has its turn."""
     before = None
-    for source, unit in units:
+    for source, morsel in morsels:
         if source != before:
             runtime.drain()
         before = source
         edge = graph.entries[source]
         assert edge is not None
-        runtime.admit(unit, edge)
+        runtime.admit(morsel, edge)
     runtime.drain()
 
 
 def run_depth_first(
-    root: Physical, unit_rows: int, *, seed: int = 0, fuse: bool = False
+    root: Physical, morsel_rows: int, *, seed: int = 0, fuse: bool = False
 ) -> tuple[Recorder, Graph]:
-    workspace = workspace_of(unit_rows)
+    workspace = workspace_of(morsel_rows)
     graph = graph_of(root, workspace, fuse=fuse)
     admissions = Admissions.of(root, workspace, seed)
     recorder = Recorder(graph.schemas[graph.sinks[0]], workspace.dictionary)
     refresh(graph)
-    admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.units)
+    admit_all(runtime_of("depth_first", graph, recorder, workspace), graph, admissions.morsels)
     return recorder, graph
 
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from interleave import Model
 
-from cql.executor.kernels import morsel_layout as of_unit
+from cql.executor.kernels import morsel_layout as of_morsel
 from cql.executor.kernels.lib.mpmc_queue import CELL, RING, offer, open_ring
 from cql.executor.kernels.ordered import tables as of
 from cql.executor.kernels.ordered.handover import PORT_BITS, push
 from cql.executor.kernels.ordered.reorder import SLOT
 from cql.executor.kernels.ordered.tables import EDGE, INPUT, LANE, PLAN, PORT_WORDS, SECTION, WORKER
 
-#: Words of a unit, with three columns.
-UNIT = of_unit.HEADER + 6
+#: Words of a morsel, with three columns.
+MORSEL = of_morsel.HEADER + 6
 
 
 def named(module: object, values: Mapping[str, int]) -> dict[int, int]:
@@ -96,8 +96,8 @@ class Tables:
         model, master = self.model, 1 << (parts * size - 1).bit_length()  # as few as will do
         values = {
             "PARTS": parts,
-            "FRAGMENT": UNIT,
-            "FRAGMENTS": model.words(UNIT * parts * size),
+            "FRAGMENT": MORSEL,
+            "FRAGMENTS": model.words(MORSEL * parts * size),
             "LISTS": model.words((of.FIRST_SERIAL + size) * parts),
             "MASTER": model.words(master),
             "MASTER_MASK": master - 1,
@@ -137,27 +137,27 @@ class Tables:
             return 0
         ring = self.ring(4)
         for _ in range(n):
-            self.model.run(offer, ring, self.unit(0, HOME=ring, REFERENCES=0))
+            self.model.run(offer, ring, self.morsel(0, HOME=ring, REFERENCES=0))
         return ring
 
-    def unit(self, serial: int, **words: int) -> int:
-        """The address of a unit with one row."""
-        address = self.model.words(UNIT)
-        values = {"SERIAL": serial, "ROWS": 1, "WIDTH": UNIT, "REFERENCES": 1}
-        self.model.put(address, named(of_unit, {**values, **words}))
+    def morsel(self, serial: int, **words: int) -> int:
+        """The address of a morsel with one row."""
+        address = self.model.words(MORSEL)
+        values = {"SERIAL": serial, "ROWS": 1, "WIDTH": MORSEL, "REFERENCES": 1}
+        self.model.put(address, named(of_morsel, {**values, **words}))
         return address
 
-    def split_unit(self, serial: int, rows: Sequence[int], home: int) -> int:
-        """A unit that has so many rows for each partition."""
+    def split_morsel(self, serial: int, rows: Sequence[int], home: int) -> int:
+        """A morsel that has so many rows for each partition."""
         offsets = [sum(rows[:q]) for q in range(len(rows) + 1)] + [0] * (len(rows) + 1)
-        address = self.unit(serial, ROWS=sum(rows), HOME=home)
-        self.model.put(address, {of_unit.data_word(1): self.list_of(offsets)})
+        address = self.morsel(serial, ROWS=sum(rows), HOME=home)
+        self.model.put(address, {of_morsel.data_word(1): self.list_of(offsets)})
         return address
 
-    def give(self, section: int, units: Sequence[int], port: int = 0) -> None:
-        """Units that wait before anything begins."""
-        for unit in units:
-            self.model.run(push, self.plan, self.port(section, port), unit)
+    def give(self, section: int, morsels: Sequence[int], port: int = 0) -> None:
+        """Morsels that wait before anything begins."""
+        for morsel in morsels:
+            self.model.run(push, self.plan, self.port(section, port), morsel)
 
     def turns(self, section: int, turns: Sequence[tuple[int, int]]) -> None:
         """Whose turn it is at a section with several ports: pairs of place and port."""

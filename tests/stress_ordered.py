@@ -66,7 +66,7 @@ def drawn(rng: random.Random) -> dict[str, Any]:
 
 
 def forked(base: Case) -> Case:
-    """Both sides of a join are a union of two parts of one stream: its units come to the join in
+    """Both sides of a join are a union of two parts of one stream: its morsels come to the join in
     two ways, in turns. Other plans are as they were."""
     sides = _SIDES.search(base.shape.text)
     if sides is None or "greatest" in base.shape.text:  # of which nothing is promised then

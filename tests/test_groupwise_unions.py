@@ -36,7 +36,7 @@ from cql.executor.kernels.morsel_layout import (
     STRAGGLERS,
 )
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
 from cql.query.query import Query
 from cql.session.session import Session
@@ -58,7 +58,14 @@ def united(session: Session, **u: Any) -> None:
     session.create_stream("u", data, ordered_by="t", **{"punctuated_by": "p", **u})
 
 
-UNITED_GROUPS = [("a", 1, 10), ("a", 1, 20), ("a", 1, 40), ("b", 3, 10), ("b", 1, 20), ("b", 2, 40)]
+UNITED_GROUPS = [
+    ("a", 1, 10),
+    ("a", 1, 20),
+    ("a", 1, 40),
+    ("b", 3, 10),
+    ("b", 1, 20),
+    ("b", 2, 40),
+]
 UNITED_GROUPS += [("c", 2, 10), ("c", 2, 20), ("c", 1, 30)]
 SPELLINGS = {
     "members": "(SELECT * FROM s UNION ALL SELECT t, p FROM u) AS x",
@@ -95,7 +102,7 @@ def test_unions_in_every_runtime(session: Session, settings: Settings) -> None:
     expected: Counter[tuple[Any, ...]] = Counter()
     late = 0
     for name in ("s", "u"):
-        # a value for every row or so: more of them come further at once than one unit tells of
+        # a value for every row or so: more of them come further at once than one morsel tells of
         base = [(i // 5, rng.choice([None, *(f"v{k}" for k in range(60))])) for i in range(1_500)]
         rows = sorted(base, key=lambda row: row[0] + 10 * len(row[1] or "") * (name == "u"))
         rows += [(0, "v1"), (40, "v2")]
@@ -193,7 +200,7 @@ ALL = -1
 
 
 class Fed:
-    """A union by hand: units go in, promises come out."""
+    """A union by hand: morsels go in, promises come out."""
 
     def __init__(self, ports: int) -> None:
         names = tuple("abc"[:ports])
@@ -207,11 +214,13 @@ class Fed:
         rows: tuple[MARK, ...] = (),
         also: tuple[int, int] | None = None,
     ) -> list[Any]:
-        made = [Unit.allocate(SCHEMA, 64, ones=ONES.ctypes.data, stragglers=True) for _ in range(2)]
-        unit, out = made
+        made = [
+            Morsel.allocate(SCHEMA, 64, ones=ONES.ctypes.data, stragglers=True) for _ in range(2)
+        ]
+        morsel, out = made
         for i, (t, k) in enumerate(rows):
             for c, value in enumerate((t, k)):
-                data, mask = unit.data[c], unit.masks[c]
+                data, mask = morsel.data[c], morsel.masks[c]
                 assert data is not None
                 assert mask is not None
                 data[i], mask[i] = value or 0, value is not None
@@ -221,8 +230,8 @@ class Fed:
             records.append((0, t, -1 if one else 1, 0))
             records += [] if one else [(GROUP, k or 0, -1, int(k is None))]
         records += [] if also is None else [(*also, -1, 0)]
-        unit.punctuations[: 4 * len(records)] = np.ravel(records) if records else []
-        unit.words[[ROWS, PORT, OUT, PUNCTUATIONS]] = (
+        morsel.punctuations[: 4 * len(records)] = np.ravel(records) if records else []
+        morsel.words[[ROWS, PORT, OUT, PUNCTUATIONS]] = (
             len(rows),
             port,
             out.address,
@@ -232,10 +241,10 @@ class Fed:
         while True:
             out.words[[ROWS, PUNCTUATIONS, STRAGGLERS]] = 0
             status = call_address(
-                self.union.address, self.union.descriptor.ctypes.data, unit.address
+                self.union.address, self.union.descriptor.ctypes.data, morsel.address
             )
             if status == NEED:
-                self.union.provide(unit)
+                self.union.provide(morsel)
                 continue
             said = out.punctuations[: 4 * int(out.words[PUNCTUATIONS])].reshape(-1, 4).tolist()
             for n, (attribute, value, second, before) in enumerate(said):
@@ -270,7 +279,7 @@ def test_a_value_has_come_as_far_as_the_last_of_its_inputs() -> None:
     assert fed.give(1, also=(END_OF_INPUT, INFINITY)) == [(END_OF_INPUT, INFINITY)]
 
 
-def test_more_values_than_a_unit_tells_of() -> None:
+def test_more_values_than_a_morsel_tells_of() -> None:
     """Beyond the room for a promise of each, and for an entry of each at first."""
     fed = Fed(2)
     for k in range(0, 1_000, 20):

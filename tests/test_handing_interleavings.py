@@ -1,6 +1,6 @@
-"""How units change hands, under all schedules of a few threads (``interleave``): rings, worklists,
-and units that several read. Each check is also made on a source with a mistake, which it must
-find; ``--full`` has more threads."""
+"""How morsels change hands, under all schedules of a few threads (``interleave``): rings,
+worklists, and morsels that several read. Each check is also made on a source with a mistake, which
+it must find; ``--full`` has more threads."""
 
 from __future__ import annotations
 
@@ -124,34 +124,34 @@ def test_mistakes_of_rings(mistake: str) -> None:
     assert problem(ring_of_two(1, 2, 4, changes=[Change(*BAD_RINGS[mistake])]))
 
 
-# -- a pool has more units than cells --------------------------------------------------------------
+# -- a pool has more morsels than cells ------------------------------------------------------------
 
 
-def uses(pool: int, units: int, n: int) -> None:
-    """Takes all units that one input needs, and gives them back."""
+def uses(pool: int, morsels: int, n: int) -> None:
+    """Takes all morsels that one input needs, and gives them back."""
     for _ in range(n):
         first = 0
-        for k in range(units):
-            unit = take_free(pool)
-            while unit == 0:
+        for k in range(morsels):
+            morsel = take_free(pool)
+            while morsel == 0:
                 pause()
-                unit = take_free(pool)
-            words(unit, HEADER)[SERIAL] += k  # nobody else has it
-            words(unit, HEADER)[FOLLOWING] = first
-            first = unit
+                morsel = take_free(pool)
+            words(morsel, HEADER)[SERIAL] += k  # nobody else has it
+            words(morsel, HEADER)[FOLLOWING] = first
+            first = morsel
         while first != 0:
-            unit = first
-            first = words(unit, HEADER)[FOLLOWING]
-            set_free(pool, unit)
+            morsel = first
+            first = words(morsel, HEADER)[FOLLOWING]
+            set_free(pool, morsel)
 
 
 def pool_of_two_cells(threads: int, each: int, n: int, **options: Any) -> Scenario:
-    """``each``: units that a thread has at once; there are just as many."""
+    """``each``: morsels that a thread has at once; there are just as many."""
     model = Model(**options)
     tables = Tables(model, 0)
     pool, total = tables.ring(2), threads * each
     for _ in range(total):
-        model.run(set_free, pool, tables.unit(0))
+        model.run(set_free, pool, tables.morsel(0))
     for _ in range(threads):
         model.start(uses, pool, each, n)
 
@@ -159,14 +159,14 @@ def pool_of_two_cells(threads: int, each: int, n: int, **options: Any) -> Scenar
         free = [model.run(take_free, pool) for _ in range(total)]
         require(0 not in free and len(set(free)) == total, "one is lost, or free twice")
         require(model.run(take_free, pool) == 0, "there are more than there were")
-        numbers = sum(model.get(unit, SERIAL) for unit in free)
+        numbers = sum(model.get(morsel, SERIAL) for morsel in free)
         require(numbers == threads * n * sum(range(each)), "two had one at once")
 
     return model, final
 
 
 @MODES
-def test_pools_with_more_units_than_cells(mode: str, full: bool) -> None:
+def test_pools_with_more_morsels_than_cells(mode: str, full: bool) -> None:
     explored(pool_of_two_cells(3, 1, 1, mode=mode))
     explored(pool_of_two_cells(2, 2, 2 if full else 1, mode=mode))
 
@@ -176,8 +176,8 @@ BAD_POOLS = {
     "it is read without the lock": (take_free, "lock(pool + 8 * CHANGING)", "pass"),
     "the lock is given back too early": (
         set_free,
-        "store_relaxed(pool + 8 * CHAIN, unit)",
-        "store_release(pool + 8 * CHANGING, 0)\n        store_relaxed(pool + 8 * CHAIN, unit)",
+        "store_relaxed(pool + 8 * CHAIN, morsel)",
+        "store_release(pool + 8 * CHANGING, 0)\n        store_relaxed(pool + 8 * CHAIN, morsel)",
     ),
     "it is given back without release": (set_free, "store_release", "store_relaxed"),
     "nobody looks whether somebody has it": (lock, "exchange(word, 1) != 0", "False"),
@@ -192,38 +192,38 @@ def test_mistakes_of_pools(mistake: str) -> None:
 # -- a worklist is filled while several read it ----------------------------------------------------
 
 
-def gives(plan: int, port: int, units: int, n: int) -> None:
+def gives(plan: int, port: int, morsels: int, n: int) -> None:
     """Fills a worklist whenever it has room."""
     for k in range(n):
         while waiting(port) > words(port, PORT_WORDS)[QUEUE_MASK]:
             pause()
-        push(plan, port, words(units, n)[k])
+        push(plan, port, words(morsels, n)[k])
 
 
 def takes(section: int, lane: int, seen: int, total: int) -> None:
     while load_acquire(section + 8 * NEXT) < total:
-        unit = _take_input(section, lane)
-        if unit == 0:
+        morsel = _take_input(section, lane)
+        if morsel == 0:
             pause()
             continue
-        words(seen, total)[words(lane, TICKET + 1)[TICKET]] = unit
+        words(seen, total)[words(lane, TICKET + 1)[TICKET]] = morsel
         fetch_add(section + 8 * NEXT, 1)
 
 
 def worklist(threads: int, total: int, places: int, **options: Any) -> Scenario:
     """Workers of a stateless section whose worklist has few places. Each output is told by its
-    ticket; that of input k is the k-th unit."""
+    ticket; that of input k is the k-th morsel."""
     model = Model(**options)
     tables = Tables(model, 1)
     section = tables.section(of.STATELESS, size=2, queue=places, lanes=threads)
-    units = tables.list_of([tables.unit(k) for k in range(total)])
+    morsels = tables.list_of([tables.morsel(k) for k in range(total)])
     seen = model.words(total)
-    model.start(gives, tables.plan, tables.port(section), units, total)
+    model.start(gives, tables.plan, tables.port(section), morsels, total)
     for k in range(threads):
         model.start(takes, section, tables.lane(section, k), seen, total)
 
     def final() -> None:
-        require(tables.values(seen, total) == tables.values(units, total), "lost or doubled")
+        require(tables.values(seen, total) == tables.values(morsels, total), "lost or doubled")
 
     return model, final
 
@@ -239,10 +239,10 @@ def test_worklists(places: int, mode: str, full: bool) -> None:
 BAD_WORKLISTS = {
     "the place is given up before it is read": (
         _take_input,
-        "unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n"
+        "morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n"
         "        if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n",
         "if compare_and_swap(port + 8 * GOT, n, n + 1) == n:\n"
-        "            unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n",
+        "            morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))\n",
     ),
     "a plain read of a place that may be filled again": (
         _take_input,
@@ -264,41 +264,41 @@ def test_mistakes_of_worklists(mistake: str) -> None:
     assert problem(worklist(2, 3, 1, mode=mode, changes=[Change(*BAD_WORKLISTS[mistake])]))
 
 
-# -- a unit that several read is free when none does -----------------------------------------------
+# -- a morsel that several read is free when none does ---------------------------------------------
 
 
 def fills(plan: int, section: int, total: int) -> None:
-    """As ``advance``: outputs are written to free units."""
+    """As ``advance``: outputs are written to free morsels."""
     pool = words(section, of.SECTION)[of.POOL]
     for k in range(total):
-        unit = poll(pool)
-        while unit == 0:
+        morsel = poll(pool)
+        while morsel == 0:
             pause()
-            unit = poll(pool)
-        words(unit, HEADER + 1)[HEADER] = k
-        while push_downstream(plan, section, unit) == 0:
+            morsel = poll(pool)
+        words(morsel, HEADER + 1)[HEADER] = k
+        while push_downstream(plan, section, morsel) == 0:
             pause()
 
 
 def reads(plan: int, section: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        unit = next_input(plan, section)
-        if unit == 0:
+        morsel = next_input(plan, section)
+        if morsel == 0:
             pause()
         else:
-            words(seen, n)[k] = words(words(unit, HEADER)[PARENT], HEADER + 1)[HEADER]
-            release(unit)
+            words(seen, n)[k] = words(words(morsel, HEADER)[PARENT], HEADER + 1)[HEADER]
+            release(morsel)
             k += 1
 
 
-def two_readers(total: int, units: int, views: int, **options: Any) -> Scenario:
+def two_readers(total: int, morsels: int, views: int, **options: Any) -> Scenario:
     """Outputs of a section that two others read, each through views of its own."""
     model = Model(**options)
     tables = Tables(model, 3)
     above = tables.section(of.SERIAL_ONE, edges=[(1, 0), (2, 0)], views=views)
     below = [tables.section(of.SERIAL_ONE, ports=[0]) for _ in range(2)]
-    pool = tables.pool(units)
+    pool = tables.pool(morsels)
     model.put(above, {of.POOL: pool})
     model.start(fills, tables.plan, above, total)
     seen = [model.words(total) for _ in below]
@@ -308,7 +308,7 @@ def two_readers(total: int, units: int, views: int, **options: Any) -> Scenario:
     def final() -> None:
         for at in seen:
             require(tables.values(at, total) == list(range(total)), "not what was written")
-        for ring, n in ((pool, units), *((tables.views(above, k), views) for k in range(2))):
+        for ring, n in ((pool, morsels), *((tables.views(above, k), views) for k in range(2))):
             free = {model.run(poll, ring) for _ in range(n)}
             require(0 not in free and len(free) == n, "one is not free")
             require(model.run(poll, ring) == 0, "one is free twice")
@@ -317,23 +317,28 @@ def two_readers(total: int, units: int, views: int, **options: Any) -> Scenario:
 
 
 @MODES
-def test_units_of_several_readers(mode: str, full: bool) -> None:
+def test_morsels_of_several_readers(mode: str, full: bool) -> None:
     explored(two_readers(2, 2, 1, mode=mode))
     if full:
         explored(two_readers(3, 1, 2, mode=mode))
         explored(two_readers(3, 2, 1, mode=mode))
 
 
-ONE_UNIT, ONE_VIEW = (1, 2), (2, 1)
+ONE_MORSEL, ONE_VIEW = (1, 2), (2, 1)
 BAD_READERS = {
-    "free when the first has read it": (ONE_UNIT, release, ") != 1", ") != 2"),
-    "one reader too few": (ONE_UNIT, push_downstream, "u[REFERENCES] = edges", "u[REFERENCES] = 1"),
-    "what a view shows is not released": (ONE_UNIT, release, "unit = parent", "unit = 0"),
+    "free when the first has read it": (ONE_MORSEL, release, ") != 1", ") != 2"),
+    "one reader too few": (
+        ONE_MORSEL,
+        push_downstream,
+        "u[REFERENCES] = edges",
+        "u[REFERENCES] = 1",
+    ),
+    "what a view shows is not released": (ONE_MORSEL, release, "morsel = parent", "morsel = 0"),
     "free before its parent is noted": (
         ONE_VIEW,
         release,
-        "    parent: Any = u[PARENT]\n        u[PARENT] = 0\n        set_free(u[HOME], unit)\n",
-        "    set_free(u[HOME], unit)\n        parent: Any = u[PARENT]\n        u[PARENT] = 0\n",
+        "    parent: Any = u[PARENT]\n        u[PARENT] = 0\n        set_free(u[HOME], morsel)\n",
+        "    set_free(u[HOME], morsel)\n        parent: Any = u[PARENT]\n        u[PARENT] = 0\n",
     ),
     "a view on its way back is not waited for": (ONE_VIEW, push_downstream, "poll_held", "poll"),
     "a view without a reader": (ONE_VIEW, show, "v[REFERENCES], v[FOLLOWING] = 1, 0", "pass"),

@@ -65,7 +65,7 @@ def session(seed: int) -> Iterator[Session]:
     session = Session(False)
     for i, name in enumerate("abc"):
         table = stream(seed + i, [0, 1, 2])
-        session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+        session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=5)
     session.set("morsel_rows", 7)
     session.set("on_bad_row", "keep")
     yield session
@@ -140,7 +140,7 @@ def test_workers_are_changed_by_another_thread(session: Session, stress: None, s
 
 
 def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
-    """Few units are inside with few workers, whatever there was before."""
+    """Few morsels are inside with few workers, whatever there was before."""
     session.set("morsel_rows", 1)
     session.set("runtime", "ordered")
     session.set("workers", 1)
@@ -152,7 +152,7 @@ def test_tables_fit_the_workers(session: Session, ungathered: None) -> None:
     table, used = runtime._sections, execution_of(query).workspace
 
     def views() -> int:
-        return sum(1 for u in table.units.values() if all(d is None for d in u.data))
+        return sum(1 for u in table.morsels.values() if all(d is None for d in u.data))
 
     few, bytes_of_few = views(), used.used
     query.workers = MOST_WORKERS
@@ -344,7 +344,7 @@ def at_a_cut(session: Session, text: str, serial: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("shape", ["many keys", "joined", "filter and project"])
 def test_a_cut_is_consistent(session: Session, stress: None, shape: str, seed: int) -> None:
-    """After n units state and output are those of depth first after n units."""
+    """After n morsels state and output are those of depth first after n morsels."""
     rng = random.Random(seed)
     for serial in (0, 1, *rng.sample(range(2, 43), 4)):
         session.set("runtime", "depth_first")
@@ -370,7 +370,7 @@ def failure(session: Session, text: str) -> tuple[type, str]:
 
 @pytest.fixture
 def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """Errors tell the unit and the row in it, also where it is no row of a source. Some workers
+    """Errors tell the morsel and the row in it, also where it is no row of a source. Some workers
     sleep before their failure is known, so that others fail, too: in which operators, for each
     run."""
     found: list[set[int]] = []
@@ -382,8 +382,8 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
         try:
             failed(execution, failure)
         except RunError as error:
-            serial = int(failure.unit.words[SERIAL])
-            error.message = f"unit {serial}, row {failure.row}: {error.message}"
+            serial = int(failure.morsel.words[SERIAL])
+            error.message = f"morsel {serial}, row {failure.row}: {error.message}"
             raise
 
     def noted(runtime: Ordered) -> Exception:
@@ -405,15 +405,15 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 def test_the_failure_of_depth_first_is_told(
     failed: list[set[int]], shape: str, fuse: bool, seed: int, full: bool
 ) -> None:
-    """Workers are ahead of each other, and several of them fail. (Of one unit, stages that are not
-    the same may tell different rows: depth first fuses what partitions keep apart.)"""
+    """Workers are ahead of each other, and several of them fail. (Of one morsel, stages that are
+    not the same may tell different rows: depth first fuses what partitions keep apart.)"""
     seen = set()
     for k in range(200 if full else 8):
         rng = random.Random(f"{seed} {k}")
         session = Session(False)
         for name in "ab":
             table = growing(rng.randrange(10**6))
-            session.create_stream(name, table, ordered_by="ts", unit="seconds", slack=5)
+            session.create_stream(name, table, ordered_by="ts", morsel="seconds", slack=5)
         session.set("on_bad_row", "fail")
         session.set("fuse", fuse)
         session.set("morsel_rows", rng.choice((1, 3, 7)))
@@ -444,7 +444,7 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
         for runtime in ("depth_first", "ordered"):
             session = Session(False)
             session.create_stream(
-                "s", lambda n=until: source(n), ordered_by="ts", unit="seconds", bounded=True
+                "s", lambda n=until: source(n), ordered_by="ts", morsel="seconds", bounded=True
             )
             for name, value in {"runtime": runtime, "workers": 3, "morsel_rows": 2}.items():
                 session.set(name, value)
@@ -453,7 +453,7 @@ def test_a_source_that_fails_is_told_behind_its_rows(stress: None, small_blocks:
 
 
 @pytest.mark.parametrize("reorder", ["non_blocking", "lock_based"])
-def test_outputs_of_more_units_than_a_pool_has_cells(
+def test_outputs_of_more_morsels_than_a_pool_has_cells(
     ungathered: None, monkeypatch: pytest.MonkeyPatch, reorder: str
 ) -> None:
     """They are used again all the same: one window takes no more of them than another."""
@@ -461,7 +461,7 @@ def test_outputs_of_more_units_than_a_pool_has_cells(
     n, groups = 4000, 500
     table = pa.table({"ts": np.arange(n) // groups * 10, "k": np.arange(n) % groups})
     session = Session(False)
-    session.create_stream("s", table, ordered_by="ts", unit="seconds")
+    session.create_stream("s", table, ordered_by="ts", morsel="seconds")
     settings = {"morsel_rows": 1, "partitions": 2, "reorder": reorder, "runtime": "depth_first"}
     for name, value in settings.items():
         session.set(name, value)
@@ -470,13 +470,13 @@ def test_outputs_of_more_units_than_a_pool_has_cells(
     session.set("runtime", "ordered")
     session.set("workers", 2)
     query = session.sql(text)
-    found, units = [], []
+    found, morsels = [], []
     for batch in query.batches():
         found.append(batch)
         if execution_of(query).graph is not None:
-            units.append(len(ordered_of(query)._sections.units))
+            morsels.append(len(ordered_of(query)._sections.morsels))
     assert pa.Table.from_batches(found).equals(expected)
-    assert groups < units[-1] < 1.2 * units[len(units) // 2]
+    assert groups < morsels[-1] < 1.2 * morsels[len(morsels) // 2]
     session.close()
 
 
@@ -484,8 +484,8 @@ def test_outputs_of_more_units_than_a_pool_has_cells(
 def test_blocks_are_read_ahead(
     stress: None, small_blocks: None, monkeypatch: pytest.MonkeyPatch, until: int
 ) -> None:
-    """Where there is no room for units, the block behind the one that they are cut off is read; if
-    that cannot be, what is left of the one before is not lost."""
+    """Where there is no room for morsels, the block behind the one that they are cut off is read;
+    if that cannot be, what is left of the one before is not lost."""
     ahead, failed = 0, False
     read_ahead = Turns.read_ahead
 
@@ -507,7 +507,7 @@ def test_blocks_are_read_ahead(
     monkeypatch.setattr(Execution, "_gathered", lambda execution, graph: {})
     for _ in range(20):
         session = Session(False)
-        session.create_stream("s", source, ordered_by="ts", unit="seconds", bounded=True)
+        session.create_stream("s", source, ordered_by="ts", morsel="seconds", bounded=True)
         for name, value in {"runtime": "ordered", "workers": 2, "morsel_rows": 1}.items():
             session.set(name, value)
         seen: list[int] = []
@@ -563,7 +563,7 @@ def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) ->
             yield {"ts": i, "v": i % 9}
 
     session.register_function("plus_one", at_some_call, ["bigint"], "bigint")
-    session.create_stream("s", rows, ordered_by="ts", unit="seconds", bounded=False)
+    session.create_stream("s", rows, ordered_by="ts", morsel="seconds", bounded=False)
     session.set("runtime", "ordered")
     session.set("workers", workers)
     text = "SELECT ts, w FROM (SELECT ts, plus_one(v) AS w FROM s WHERE v >= 0) AS f WHERE w > 0"
@@ -593,7 +593,7 @@ def test_ctrl_c(session: Session, interrupts: None, workers: int, place: str) ->
 def test_the_limit_of_memory_fails_the_query(session: Session, stress: None) -> None:
     """Whichever worker comes to it; what the state of keys takes is said of their operator."""
     table = pa.table({"ts": list(range(20_000)), "k": [i * 7 for i in range(20_000)]})
-    session.create_stream("wide", table, ordered_by="ts", unit="seconds")
+    session.create_stream("wide", table, ordered_by="ts", morsel="seconds")
     text = (
         "SELECT k, count(*) AS n, window_end FROM wide [RANGE 30000 SLIDE 30000 WA ts] GROUP BY k"
     )

@@ -1,5 +1,5 @@
-"""What the figures of the ordered-multicore paper are made of: runs whose units are marked, and the
-pipelines that are simulated with what they took."""
+"""What the figures of the ordered-multicore paper are made of: runs whose morsels are marked, and
+the pipelines that are simulated with what they took."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_sections_tell_what_they_did(made: dict[tuple[int, str], Run]) -> None:
         assert each.answer.equals(made[1, HYBRID].answer)
         split, parted, last = each.uses
         assert [split.kind, parted.kind, last.kind] == [STATELESS, PARTITIONED, STATELESS]
-        # the end of the input is a unit of its own
+        # the end of the input is a morsel of its own
         assert split.inputs == split.outputs == parted.inputs == tuples_in + 1
         assert split.borrows
         assert not split.host
@@ -51,15 +51,15 @@ def test_sections_tell_what_they_did(made: dict[tuple[int, str], Run]) -> None:
         assert each.path == each.uses
 
 
-def test_units_are_timed_on_their_way(made: dict[tuple[int, str], Run]) -> None:
+def test_morsels_are_timed_on_their_way(made: dict[tuple[int, str], Run]) -> None:
     for each in made.values():
         assert 0 < each.latency < 1e9 * each.seconds
         assert each.pace > 0
         assert each.throughput == pytest.approx(4 * sum(COUNTS) / each.seconds)
 
 
-def test_units_are_timed_between_any_sections(made: dict[tuple[int, str], Run]) -> None:
-    """All units leave the first section before the others come to the end."""
+def test_morsels_are_timed_between_any_sections(made: dict[tuple[int, str], Run]) -> None:
+    """All morsels leave the first section before the others come to the end."""
     table = tuples(np.repeat(keys_of(8), COUNTS), 4)
     with session_of(table) as session:
         at_first, at_last = (

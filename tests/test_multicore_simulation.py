@@ -68,16 +68,16 @@ def machines(rng: random.Random, n: int) -> list[Machine]:
     return made
 
 
-def outputs(chain: list[Section], units: int) -> list[int]:
+def outputs(chain: list[Section], morsels: int) -> list[int]:
     """Inputs of each section, and outputs of the last."""
-    counts = [units]
+    counts = [morsels]
     for section in chain:
         counts.append(int(counts[-1] * section.selectivity + 1e-9))
     return counts
 
 
-def check(chain: list[Section], machine: Machine, units: int, found: Simulated) -> None:
-    counts = outputs(chain, units)
+def check(chain: list[Section], machine: Machine, morsels: int, found: Simulated) -> None:
+    counts = outputs(chain, morsels)
     assert [t.inputs for t in found.sections] == counts[:-1]
     assert [t.outputs for t in found.sections] == counts[1:]
     assert len(found.order) == counts[-1]
@@ -96,13 +96,13 @@ def check(chain: list[Section], machine: Machine, units: int, found: Simulated) 
 @pytest.mark.parametrize("case", range(12))
 def test_nothing_is_lost_and_all_leaves_in_order(case: int, seed: int) -> None:
     rng = random.Random(f"{seed} {case}")
-    chain, units = drawn(rng), rng.choice((1, 7, 60))
+    chain, morsels = drawn(rng), rng.choice((1, 7, 60))
     answers = set()
     for machine in machines(rng, 12):
-        found = simulate(chain, machine, units, seed=seed)
-        check(chain, machine, units, found)
+        found = simulate(chain, machine, morsels, seed=seed)
+        check(chain, machine, morsels, found)
         answers.add(tuple(found.order))
-        again = simulate(chain, machine, units, seed=seed)
+        again = simulate(chain, machine, morsels, seed=seed)
         assert found.time == again.time
         assert np.array_equal(found.left, again.left)
         assert (found.order, found.sections, found.busy) == (
@@ -231,13 +231,13 @@ def test_a_stream_comes_at_its_pace() -> None:
 
 @pytest.mark.parametrize(("looks", "waits"), [(1e6, 20), (1000, 700)])
 def test_who_finds_nothing_for_long_sleeps(looks: float, waits: float) -> None:
-    """A unit comes every 5 µs and takes one: it is seen at once, or has to rouse somebody."""
+    """A morsel comes every 5 µs and takes one: it is seen at once, or has to rouse somebody."""
     machine = replace(FREE, interval=5000, wake=20, looks=looks, rouse=700)
     found = simulate([Section(STATELESS, 1000)], machine, 50)
     assert found.entered[1:].tolist() == [5000 * k + waits for k in range(1, 50)]
 
 
-def test_units_are_timed_from_any_section() -> None:
+def test_morsels_are_timed_from_any_section() -> None:
     found = simulate(CHAIN, FREE, 50, timed=2)
     assert (found.left - found.entered == 1000).all()
 

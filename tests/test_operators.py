@@ -19,7 +19,7 @@ from operator_tools import (
     admit_all,
     graph_of,
     plan_of,
-    read_unit,
+    read_morsel,
     refresh,
     runtime_of,
     session_over,
@@ -40,7 +40,7 @@ from cql.executor.kernels.morsel_layout import (
     STRAGGLERS,
 )
 from cql.executor.morsel.ingest import to_storage
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations import row_batch
 from cql.executor.operators.stage.operator import PythonOperator
 from cql.planner.lower.watermark import progressing
@@ -56,7 +56,7 @@ class Script:
     stragglers the rows below what was promised on ts before."""
 
     text: str
-    unit_rows: int = 8
+    morsel_rows: int = 8
     settings: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     serial: int = 0
@@ -67,7 +67,7 @@ class Script:
         empty = {"a": schema.empty_table(), "b": schema.empty_table()}
         session = session_over(empty, settings=self.settings)
         self.plan = plan_of(session, self.text)
-        self.workspace = workspace_of(self.unit_rows)
+        self.workspace = workspace_of(self.morsel_rows)
         self.graph = graph_of(self.plan.root, self.workspace, assume_valid=False)
         self.operators = check_graph(self.graph, self.plan.root)
         self.names = [s.name for s in sources(self.plan.root)]
@@ -76,24 +76,24 @@ class Script:
         self.runtime = runtime_of("depth_first", self.graph, self.recorder, self.workspace)
 
     def push(self, rows: str, source: str = "a") -> Script:
-        """One unit of rows, a line each, in the columns ts, k, v."""
+        """One morsel of rows, a line each, in the columns ts, k, v."""
         data = table(f"ts k v\n{rows}", list(COLUMNS.values()))
-        unit = self._unit(source)
+        morsel = self._morsel(source)
         node = sources(self.plan.root)[self.names.index(source)]
         n = data.num_rows
-        unit.words[ROWS] = n
+        morsel.words[ROWS] = n
         for i, f in enumerate(node.schema):
             column = data[f.name].combine_chunks()
-            values, valid = unit.data[i], unit.masks[i]
+            values, valid = morsel.data[i], morsel.masks[i]
             assert values is not None
             assert valid is not None
             values[:n] = to_storage(column, f, self.workspace.dictionary)
             valid[:n] = column.is_valid().to_numpy(zero_copy_only=False)
-        self._mark_late(unit, source, data["ts"].to_pylist())
+        self._mark_late(morsel, source, data["ts"].to_pylist())
         refresh(self.graph)
         for operator in self.operators:
             refresh_inner(operator)
-        return self._admit(unit, source)
+        return self._admit(morsel, source)
 
     def promise(self, ts: int, source: str = "a") -> Script:
         """Punctuation: no later row of the source is below ``ts``."""
@@ -107,31 +107,31 @@ class Script:
             operator.conserve()
         return self
 
-    def _mark_late(self, unit: Unit, source: str, times: Sequence[int | None]) -> None:
+    def _mark_late(self, morsel: Morsel, source: str, times: Sequence[int | None]) -> None:
         own = self.promised.get(source)
         late = [i for i, t in enumerate(times) if own is not None and t is not None and t < own]
-        assert unit.stragglers is not None
+        assert morsel.stragglers is not None
         for k, row in enumerate(late):
-            unit.stragglers[3 * k : 3 * k + 3] = row, 0, own
-        unit.words[STRAGGLERS] = len(late)
+            morsel.stragglers[3 * k : 3 * k + 3] = row, 0, own
+        morsel.words[STRAGGLERS] = len(late)
 
     def _punctuate(self, attribute: int, value: int, source: str) -> Script:
-        unit = self._unit(source)
-        unit.words[PUNCTUATIONS] = 1
-        unit.punctuations[:3] = attribute, value, -1
-        return self._admit(unit, source)
+        morsel = self._morsel(source)
+        morsel.words[PUNCTUATIONS] = 1
+        morsel.punctuations[:3] = attribute, value, -1
+        return self._admit(morsel, source)
 
-    def _unit(self, source: str) -> Unit:
+    def _morsel(self, source: str) -> Morsel:
         schema = sources(self.plan.root)[self.names.index(source)].schema
-        return Unit.allocate(schema, self.unit_rows, ones=0, stragglers=True, masks=True)
+        return Morsel.allocate(schema, self.morsel_rows, ones=0, stragglers=True, masks=True)
 
-    def _admit(self, unit: Unit, source: str) -> Script:
-        unit.words[SERIAL], unit.words[SEQUENCE] = self.serial, self.sequence
+    def _admit(self, morsel: Morsel, source: str) -> Script:
+        morsel.words[SERIAL], morsel.words[SEQUENCE] = self.serial, self.sequence
         self.serial += 1
-        self.sequence += int(unit.words[ROWS])
+        self.sequence += int(morsel.words[ROWS])
         edge = self.graph.entries[self.names.index(source)]
         assert edge is not None
-        self.runtime.admit(unit, edge)
+        self.runtime.admit(morsel, edge)
         return self
 
     def expect(self, transcript: str) -> Script:
@@ -155,8 +155,8 @@ class Printer(Recorder):
         super().__init__(schema, dictionary)
         self.lines = lines
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        chunk: Chunk = read_unit(unit, self.schema, self.dictionary)
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        chunk: Chunk = read_morsel(morsel, self.schema, self.dictionary)
         late = {row for row, _, _ in chunk.stragglers}
         for i, row in enumerate(chunk.rows):
             cells = ["-" if v is None else v.decode() if isinstance(v, bytes) else v for v in row]
@@ -214,7 +214,7 @@ def test_a_failing_row_is_left_out_and_its_neighbours_pass() -> None:
         end""")
 
 
-def test_a_table_asked_for_in_mid_unit() -> None:
+def test_a_table_asked_for_in_mid_morsel() -> None:
     """The second stage meets codes that the first computed, from the third row on."""
     s = Script("""SELECT ts, k, CASE WHEN v > 2 THEN s LIKE '%3' END AS m
                   FROM (SELECT ts, k, v, concat(k, CAST(v AS STRING)) AS s FROM a) AS q""")
@@ -223,12 +223,12 @@ def test_a_table_asked_for_in_mid_unit() -> None:
 
 
 def test_every_copy_of_a_progressing_column_carries_stragglers() -> None:
-    """Three records a row, for all rows of a full unit: there is room for them."""
+    """Three records a row, for all rows of a full morsel: there is room for them."""
     s = Script("SELECT ts, ts + 1 AS t1, ts + 2 AS t2 FROM a", 4).promise(50)
     s.expect("punct ts 50 \n punct t1 51 \n punct t2 52")
     s.push("1 x 1 \n 2 x 1 \n 3 x 1 \n 4 x 1")
     s.expect("late 1 2 3 \n late 2 3 4 \n late 3 4 5 \n late 4 5 6")
-    room = s.graph.units[-1].stragglers
+    room = s.graph.morsels[-1].stragglers
     assert room is not None
     assert room.size >= 4 * 3 * STRAGGLER_WORDS
 
@@ -239,10 +239,10 @@ HOPPING = """SELECT ts, window_start, window_end FROM TABLE(
     HOP(TABLE a, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '15' SECOND)) AS h"""
 
 
-@pytest.mark.parametrize("unit_rows", [2, 8])
-def test_bucket_gives_each_row_per_window(unit_rows: int) -> None:
-    """Windows before the origin count too; output longer than a unit comes in several."""
-    s = Script(HOPPING, unit_rows)
+@pytest.mark.parametrize("morsel_rows", [2, 8])
+def test_bucket_gives_each_row_per_window(morsel_rows: int) -> None:
+    """Windows before the origin count too; output longer than a morsel comes in several."""
+    s = Script(HOPPING, morsel_rows)
     s.push("3 x 1 \n 5 x 1").promise(7)
     s.expect("""
         row 3 -10 5
@@ -293,7 +293,7 @@ def test_a_null_event_time_is_a_bad_row() -> None:
     s.expect("bad aggregate#0 1 the event time ts is NULL \n row 2 10 \n end")
 
 
-def test_results_longer_than_a_unit() -> None:
+def test_results_longer_than_a_morsel() -> None:
     """The promise comes with the last rows, not before."""
     s = Script("SELECT k, count(*) AS n, window_end FROM a [RANGE 9 SLIDE 9 WA ts] GROUP BY k", 2)
     s.push("1 a 1 \n 2 b 1").push("3 c 1 \n 4 d 1").push("5 e 1 \n 10 f 1").promise(9)
@@ -374,7 +374,7 @@ def test_limit_and_offset_hold_for_each_window() -> None:
 
 
 def test_sort_of_the_whole_input() -> None:
-    """It promises nothing before the end; longer output than a unit comes in several."""
+    """It promises nothing before the end; longer output than a morsel comes in several."""
     s = Script("SELECT k, v FROM a ORDER BY v DESC NULLS LAST, k", 2)
     s.push("1 a 3 \n 2 b -").push("3 c 9 \n 4 d 3").promise(9).expect("").end()
     s.expect("row c 9 \n row a 3 \n row d 3 \n row b - \n end")
@@ -391,10 +391,10 @@ PROGRESS = {
 }
 
 
-@pytest.mark.parametrize("unit_rows", [1, 7, 256])
+@pytest.mark.parametrize("morsel_rows", [1, 7, 256])
 @pytest.mark.parametrize("query", [*QUERIES, *PROGRESS])
 def test_every_operator_keeps_the_contract(
-    query: str, unit_rows: int, seed: int, full: bool
+    query: str, morsel_rows: int, seed: int, full: bool
 ) -> None:
     tables = {name: stream(seed + i) for i, name in enumerate("ab")}
     if not full:
@@ -403,7 +403,7 @@ def test_every_operator_keeps_the_contract(
     root = plan_of(session, {**QUERIES, **PROGRESS}[query]).root
     answers = []
     for name in ("depth_first", "fifo", "run_to_completion"):
-        rows, operators = run_checked(root, unit_rows, name, seed)
+        rows, operators = run_checked(root, morsel_rows, name, seed)
         answers.append(rows)
         for operator in operators:
             operator.conserve()
@@ -412,19 +412,19 @@ def test_every_operator_keeps_the_contract(
 
 
 def run_checked(
-    root: Physical, unit_rows: int, name: str, seed: int
+    root: Physical, morsel_rows: int, name: str, seed: int
 ) -> tuple[list[tuple[Any, ...]], list[Checked]]:
-    workspace = workspace_of(unit_rows)
+    workspace = workspace_of(morsel_rows)
     graph = graph_of(root, workspace)
     admissions = Admissions.of(root, workspace, seed)
     refresh(graph)
     operators = check_graph(graph, root)
     feeds = [StreamCheck(s.name, s.schema, progressing(s)) for s in sources(root)]
-    for source, unit in admissions.units:
-        unit.words[CAPACITY] = unit_rows
-        feeds[source].see(unit)
+    for source, morsel in admissions.morsels:
+        morsel.words[CAPACITY] = morsel_rows
+        feeds[source].see(morsel)
     recorder = Recorder(root.schema, workspace.dictionary)
-    admit_all(runtime_of(name, graph, recorder, workspace), graph, admissions.units)
+    admit_all(runtime_of(name, graph, recorder, workspace), graph, admissions.morsels)
     return recorder.rows, operators
 
 
@@ -442,7 +442,7 @@ class Liar(PythonOperator):
         self.mask = 1
         self.late: list[tuple[int, int, int]] = []
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         assert out.stragglers is not None
         data, valid = out.data[0], out.masks[0]
         assert data is not None
@@ -472,30 +472,30 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_noticed(lie: str) -> None:
     changes, message = LIES[lie]
-    liar, checked, unit = _liar()
+    liar, checked, morsel = _liar()
     liar.promises = [(0, 10)]
-    checked.call(unit, unit)
+    checked.call(morsel, morsel)
     for name, value in changes.items():
         setattr(liar, name, value)
     with pytest.raises(ContractError, match=message):
-        checked.call(unit, unit)
+        checked.call(morsel, morsel)
 
 
 def test_nothing_comes_after_the_end() -> None:
-    liar, checked, unit = _liar()
+    liar, checked, morsel = _liar()
     liar.promises = [(END, 0)]
-    checked.call(unit, unit)
+    checked.call(morsel, morsel)
     liar.rows = [99]
     with pytest.raises(ContractError, match="after the end"):
-        checked.call(unit, unit)
+        checked.call(morsel, morsel)
 
 
 def test_a_straggler_may_come_below_the_promise() -> None:
-    liar, checked, unit = _liar()
+    liar, checked, morsel = _liar()
     liar.promises = [(0, 10)]
-    checked.call(unit, unit)
+    checked.call(morsel, morsel)
     liar.rows, liar.late = [9, 10], [(0, 0, 10)]
-    assert checked.call(unit, unit) == DONE
+    assert checked.call(morsel, morsel) == DONE
 
 
 def test_rows_that_vanish_are_missed() -> None:
@@ -506,15 +506,15 @@ def test_rows_that_vanish_are_missed() -> None:
         s.end()
 
 
-def _liar() -> tuple[Liar, Checked, Unit]:
+def _liar() -> tuple[Liar, Checked, Morsel]:
     session = session_over({"a": stream(0).select(["ts"])})
     root = plan_of(session, "SELECT ts FROM a WHERE ts > 0").root
     node = root if isinstance(root, FilterExec) else next(iter(inputs(root)))
     assert isinstance(node, FilterExec)
     liar = Liar()
     schema = Schema((Field("ts", BIGINT),))
-    unit = Unit.allocate(schema, 8, ones=0, stragglers=True, masks=True)
-    return liar, Checked(liar, node), unit
+    morsel = Morsel.allocate(schema, 8, ones=0, stragglers=True, masks=True)
+    return liar, Checked(liar, node), morsel
 
 
 def test_rows_that_wait_are_copied_few_times() -> None:

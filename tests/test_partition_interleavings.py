@@ -85,8 +85,8 @@ def partitions(
     tables = Tables(model, 1, workers=threads, SCHEME=SCHEMES[scheme])
     section = tables.section(of.PARTITIONED, size=size, queue=4, parts=parts)
     home = tables.ring(4)
-    units = [tables.split_unit(k, rows, home) for k, rows in enumerate(inputs)]
-    tables.give(section, units)
+    morsels = [tables.split_morsel(k, rows, home) for k, rows in enumerate(inputs)]
+    tables.give(section, morsels)
     log = model.words(16 * parts)
     model.put(section, {of.COLUMNS: log})
     for w in range(threads):
@@ -99,8 +99,8 @@ def partitions(
             require(done[: done[0] + 1] == [len(wanted), *wanted], f"{part}: {done}")
             held = model.get(tables.part(section, part), of.HELD)
             require(held == 0, f"{part} is not given up")
-        freed = sorted(model.run(poll, home) for _ in units)
-        require(freed == sorted(units), "units are not free")
+        freed = sorted(model.run(poll, home) for _ in morsels)
+        require(freed == sorted(morsels), "morsels are not free")
 
     return model, final
 
@@ -183,8 +183,8 @@ def test_mistakes(mistake: str) -> None:
 # -- no input is left behind -----------------------------------------------------------------------
 
 
-def gives_one(plan: int, section: int, unit: int) -> None:
-    push(plan, port_at(section, 0), unit)
+def gives_one(plan: int, section: int, morsel: int) -> None:
+    push(plan, port_at(section, 0), morsel)
     dispatch(plan, section)
 
 
@@ -199,10 +199,10 @@ def dispatching(given: int, **options: Any) -> Scenario:
     model = Model(**options)
     tables = Tables(model, 1, SCHEME=of.HYBRID)
     section = tables.section(of.PARTITIONED, size=1, queue=2, parts=1)
-    units = [tables.split_unit(k, [1], 0) for k in range(2)]
-    tables.give(section, units[:given])
+    morsels = [tables.split_morsel(k, [1], 0) for k in range(2)]
+    tables.give(section, morsels[:given])
     model.run(dispatch, tables.plan, section)
-    model.start(gives_one, tables.plan, section, units[given])
+    model.start(gives_one, tables.plan, section, morsels[given])
     if given:
         model.start(frees_one, tables.plan, section)
     model.start(dispatch, tables.plan, section)
@@ -237,7 +237,7 @@ def held(**options: Any) -> Scenario:
     model = Model(**options)
     tables = Tables(model, 1, SCHEME=of.SHARED_QUEUE)
     section = tables.section(of.PARTITIONED, size=2, parts=1)
-    tables.give(section, [tables.split_unit(k, [1], 0) for k in range(2)])
+    tables.give(section, [tables.split_morsel(k, [1], 0) for k in range(2)])
     model.run(dispatch, tables.plan, section)
     for _ in range(2):
         model.start(holds_for_ever, tables.plan, section)

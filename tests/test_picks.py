@@ -51,7 +51,7 @@ def pick(policy: int, numbers: Any, *, least: int = 1, admitted: int = 1) -> int
 
 def pipeline(rng: random.Random) -> tuple[Any, int]:
     """Sections one after the other, each of which has read all that the one before has made; and
-    how many units were admitted. One section in four cannot be scheduled."""
+    how many morsels were admitted. One section in four cannot be scheduled."""
     count = admitted = rng.randint(1_000_000, 9_000_000)
     rows = []
     for _ in range(rng.randint(1, 6)):
@@ -104,7 +104,7 @@ def priority(numbers: Any, s: int) -> Fraction:
 
 
 def effective(numbers: Any, s: int) -> Fraction:
-    """Equation 3: the units from outside that a section has worked for."""
+    """Equation 3: the morsels from outside that a section has worked for."""
     time = int(numbers[s, RECENT] + numbers[s, WORKERS] * SLICE)
     return time / (cost(numbers, s) * cumulative(numbers, s - 1))
 
@@ -182,7 +182,7 @@ def test_nothing_is_taken_where_nothing_waits(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_first_unit_is_taken_before_anything_is_known(policy: str) -> None:
+def test_the_first_morsel_is_taken_before_anything_is_known(policy: str) -> None:
     assert pick(POLICIES[policy], table({WAITING: 1}, {}, {}), admitted=0) == 0
 
 
@@ -232,7 +232,7 @@ def test_ct_counts_the_slices_of_the_workers_at_it(policy: int) -> None:
 
 
 def test_ct_goes_by_what_an_operator_has_to_do_and_not_by_what_comes_of_it() -> None:
-    """Two that have worked for as many units: one of them gives an output for ten inputs."""
+    """Two that have worked for as many morsels: one of them gives an output for ten inputs."""
     all_of_it = {WAITING: 1, COUNT: 10**6, INPUTS: 10**6, TIME: 10**9, OUTPUTS: 10**6}
     selective = {**all_of_it, OUTPUTS: 10**5}
     numbers = table({**all_of_it, RECENT: 5 * SLICE}, {**selective, RECENT: SLICE})
@@ -308,5 +308,5 @@ def test_a_section_with_all_its_workers_has_nothing_waiting(kind: int) -> None:
         section = tables.section(kind, parts=3 if kind == sections.PARTITIONED else 0)
         limits = {sections.MOST: most, sections.ALLOTTED: at_it}
         model.put(section, {**limits, sections.MASTER_PUT: 1, sections.POOL: tables.pool(1)})
-        tables.give(section, [tables.unit(0)])
+        tables.give(section, [tables.morsel(0)])
         assert model.run(_waits, tables.plan, section) == (1 if at_it < most else 0)

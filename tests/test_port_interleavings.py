@@ -1,6 +1,6 @@
-"""A section with several ports reads units in the order in which they were admitted, under all
+"""A section with several ports reads morsels in the order in which they were admitted, under all
 schedules of those that fill its ports (``interleave``). Each check is also made on a source with a
-mistake, which it must find; ``--full`` has more workers and units."""
+mistake, which it must find; ``--full`` has more workers and morsels."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def sends_of_port(plan: int, section: int, lane: int, outputs: int, port: int) -
 def reads(plan: int, section: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        unit = next_input(plan, section)
-        if unit == 0:
+        morsel = next_input(plan, section)
+        if morsel == 0:
             pause()
         else:
-            words(seen, n)[k] = unit
+            words(seen, n)[k] = morsel
             k += 1
 
 
@@ -66,8 +66,8 @@ def ports(senders: int, outputs: list[int], **options: Any) -> Scenario:
     firsts: list[list[int]] = [[], []]
     expected = []
     for k, n in enumerate(outputs):
-        tables.give(above[k % 2], [tables.unit(k)])
-        chain = [tables.unit(k) for _ in range(n)]
+        tables.give(above[k % 2], [tables.morsel(k)])
+        chain = [tables.morsel(k) for _ in range(n)]
         for one, other in pairwise(chain):
             model.put(one, {FOLLOWING: other})
         firsts[k % 2].append((*chain, 0)[0])
@@ -104,7 +104,7 @@ MISTAKES = {
         f"{BEFORE}        if waiting(port) > 0:\n",
         f"        came = waiting(port)\n        {OVER}\n        if came > 0:\n",
     ),
-    "whatever waits is taken": (next_input, "place_of(unit) <= place", "place_of(unit) >= 0"),
+    "whatever waits is taken": (next_input, "place_of(morsel) <= place", "place_of(morsel) >= 0"),
     "through when its last output is not": (is_through, ") > place", ") >= place"),
     "through while inputs wait": (
         is_through,
@@ -119,7 +119,7 @@ def test_mistakes(mistake: str) -> None:
     assert problem(ports(1, [1, 1, 1, 1], mode="values", changes=[Change(*MISTAKES[mistake])]))
 
 
-# -- units come on several ways, in turns ----------------------------------------------------------
+# -- morsels come on several ways, in turns --------------------------------------------------------
 
 
 def forked(n: int, **options: Any) -> Scenario:
@@ -128,9 +128,9 @@ def forked(n: int, **options: Any) -> Scenario:
     tables = Tables(model, 2)
     above = tables.section(of.STATELESS, size=4, edges=[(1, 0, 0), (1, 1, 1)], views=n)
     below = tables.section(of.SERIAL_ONE, ports=[0, 0])
-    units = [tables.unit(k // 2, WAY=k % 2 * 2) for k in range(n)]
+    morsels = [tables.morsel(k // 2, WAY=k % 2 * 2) for k in range(n)]
     places = [k // 2 << WAY_BITS | k % 2 * 2 for k in range(n)]
-    tables.give(above, units)
+    tables.give(above, morsels)
     tables.turns(below, [(place + port, port) for place in places for port in (0, 1)])
     model.start(passes_on, tables.plan, above, tables.lane(above), n)
     seen = model.words(2 * n)
@@ -138,7 +138,9 @@ def forked(n: int, **options: Any) -> Scenario:
 
     def final() -> None:
         found = [(model.get(v, PARENT), model.get(v, PORT)) for v in tables.values(seen, 2 * n)]
-        require(found == [(unit, port) for unit in units for port in (0, 1)], "not depth first")
+        require(
+            found == [(morsel, port) for morsel in morsels for port in (0, 1)], "not depth first"
+        )
 
     return model, final
 
@@ -155,37 +157,37 @@ def test_ways_that_nobody_tells_apart() -> None:
 # -- one port is an input --------------------------------------------------------------------------
 
 
-def admits(plan: int, units: int, n: int) -> None:
+def admits(plan: int, morsels: int, n: int) -> None:
     for k in range(n):
-        while admit(plan, k % 2, words(units, n)[k], 0) == 0:
+        while admit(plan, k % 2, words(morsels, n)[k], 0) == 0:
             pause()
 
 
 def passes_on(plan: int, section: int, lane: int, n: int) -> None:
     k = 0
     while k < n:
-        unit = _take_input(section, lane)
-        if unit == 0:
+        morsel = _take_input(section, lane)
+        if morsel == 0:
             pause()
         else:
-            send(plan, section, k, unit, place_of(unit))
+            send(plan, section, k, morsel, place_of(morsel))
             k += 1
 
 
 def reads_serials(plan: int, section: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        unit = next_input(plan, section)
-        if unit == 0:
+        morsel = next_input(plan, section)
+        if morsel == 0:
             pause()
         else:
-            words(seen, n)[k] = words(unit, HEADER)[SERIAL]
-            release(unit)
+            words(seen, n)[k] = words(morsel, HEADER)[SERIAL]
+            release(morsel)
             k += 1
 
 
 def admitting(n: int, **options: Any) -> Scenario:
-    """Units of two inputs are admitted in turns: one comes at once, the other through a section
+    """Morsels of two inputs are admitted in turns: one comes at once, the other through a section
     that passes what it is given."""
     model = Model(**options)
     tables = Tables(model, 2)
@@ -193,8 +195,8 @@ def admitting(n: int, **options: Any) -> Scenario:
     below = tables.section(of.SERIAL_ONE, ports=[-1, 0])
     for k, (target, port, path) in enumerate(((1, 0, [(1, 0)]), (0, 0, [(1, 1)]))):
         tables.input(k, target, port, path, tables.pool(2))
-    units = tables.list_of([tables.unit(k) for k in range(n)])
-    model.start(admits, tables.plan, units, n)
+    morsels = tables.list_of([tables.morsel(k) for k in range(n)])
+    model.start(admits, tables.plan, morsels, n)
     model.start(passes_on, tables.plan, above, tables.lane(above), n // 2)
     seen = model.words(n)
     model.start(reads_serials, tables.plan, below, seen, n)
@@ -210,7 +212,7 @@ def test_ports_of_inputs_are_read_in_turn(mode: str, full: bool) -> None:
     explored(admitting(5 if full else 4 if mode == "x86" else 3, mode=mode))
 
 
-def test_a_turn_is_told_after_its_unit_has_come() -> None:
+def test_a_turn_is_told_after_its_morsel_has_come() -> None:
     comes = "    push(plan, port_at(section_at(plan, i[TARGET]), i[TARGET_PORT]), entry)\n"
     told = "    fetch_add(plan + 8 * ADMITTED, 1)\n"
     changes = [Change(admit, comes, ""), Change(admit, told, comes + told)]

@@ -46,9 +46,9 @@ def sends_one(plan: int, section: int, ticket: int, outputs: int) -> None:
 def reads(plan: int, section: int, seen: int, n: int) -> None:
     k = 0
     while k < n:
-        unit = next_input(plan, section)
-        if unit != 0:
-            words(seen, n)[k] = unit
+        morsel = next_input(plan, section)
+        if morsel != 0:
+            words(seen, n)[k] = morsel
             k += 1
         else:
             pause()
@@ -72,13 +72,13 @@ def reordering(
     section = tables.section(of.STATELESS, size=size, edges=[(1, 0)], queue=4, lanes=threads)
     below = tables.section(of.SERIAL_ONE, ports=[0], queue=room)
     if not taken:
-        tables.give(section, [tables.unit(k) for k in range(len(outputs))])
-    chains = [[tables.unit(k) for _ in range(n)] for k, n in enumerate(outputs)]
+        tables.give(section, [tables.morsel(k) for k in range(len(outputs))])
+    chains = [[tables.morsel(k) for _ in range(n)] for k, n in enumerate(outputs)]
     for chain in chains:
         for one, other in pairwise(chain):
             model.put(one, {FOLLOWING: other})
     firsts = tables.list_of([(*chain, 0)[0] for chain in chains])
-    expected = [unit for chain in chains for unit in chain]
+    expected = [morsel for chain in chains for morsel in chain]
     seen = model.words(len(expected))
     narrow = room < len(expected)
     for k in range(threads):
@@ -140,8 +140,8 @@ MISTAKES = {
         "two slots",
         "races",
         send,
-        "    at[FIRST], at[OF_UNIT] = first, place\n",
-        "    store(slot, ticket + 1)\n    at[FIRST], at[OF_UNIT] = first, place\n",
+        "    at[FIRST], at[OF_MORSEL] = first, place\n",
+        "    store(slot, ticket + 1)\n    at[FIRST], at[OF_MORSEL] = first, place\n",
     ),
     "a stamp without release": ("one slot", "races", send, "store(slot", "store_relaxed(slot"),
     "the flag is looked at, then set": (
@@ -166,8 +166,8 @@ MISTAKES = {
         "no room",
         "values",
         _leave,
-        "if push_downstream(plan, section, unit) == 0:\n            return 0",
-        "push_downstream(plan, section, unit)",
+        "if push_downstream(plan, section, morsel) == 0:\n            return 0",
+        "push_downstream(plan, section, morsel)",
     ),
     "what has left leaves again": (
         "no room",

@@ -29,7 +29,7 @@ from cql.executor.kernels.morsel_layout import (
     SEQUENCE,
     SERIAL,
 )
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.union import UnionOperator
 from cql.executor.operators.stage.operator import PythonOperator, Workspace
 from cql.executor.runtimes.protocol import Failure, Runtime
@@ -49,9 +49,9 @@ class Sink:
     promises: list[int] = field(default_factory=list)
     on_delivery: Any = None
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        self.rows += column_data(unit, 0, SCHEMA).tolist()
-        promised = unit.punctuations[1 : 4 * int(unit.words[PUNCTUATIONS]) : 4]
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        self.rows += column_data(morsel, 0, SCHEMA).tolist()
+        promised = morsel.punctuations[1 : 4 * int(morsel.words[PUNCTUATIONS]) : 4]
         self.promises += promised.tolist()
         if self.on_delivery is not None:
             self.on_delivery()
@@ -68,17 +68,17 @@ class Step(PythonOperator):
         self._log = log
         self._plus = plus
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         self._log.append(self.name)
-        values = column_data(unit, 0, SCHEMA) + self._plus
+        values = column_data(morsel, 0, SCHEMA) + self._plus
         kept = values[values >= 0]
         data = out.data[0]
         assert data is not None
         data[: kept.size] = kept
         out.words[ROWS] = kept.size
         for word in (SERIAL, SEQUENCE, PUNCTUATIONS):
-            out.words[word] = unit.words[word]
-        out.punctuations[:] = unit.punctuations
+            out.words[word] = morsel.words[word]
+        out.punctuations[:] = morsel.punctuations
         return DONE
 
 
@@ -106,18 +106,18 @@ class Countdown(PythonOperator):
         super().__init__("countdown")
         self.address = int(countdown.address)
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by its address")
 
 
 def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int]]]) -> Graph:
-    """``edges``: operator → (target, port), SINK among them; units enter at operator 0."""
+    """``edges``: operator → (target, port), SINK among them; morsels enter at operator 0."""
     n = len(operators)
-    units = [Unit.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data) for _ in range(n)]
+    morsels = [Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data) for _ in range(n)]
     wired = [[Edge(*edge) for edge in edges.get(k, [])] for k in range(n)]
     return Graph(
         list(operators),
-        units,
+        morsels,
         [SCHEMA] * n,
         [(SCHEMA,)] * n,
         wired,
@@ -126,16 +126,16 @@ def graph_by_hand(operators: Sequence[Any], edges: dict[int, list[tuple[int, int
     )
 
 
-def unit_of(*rows: int, serial: int = 0, promise: int | None = None) -> Unit:
-    unit = Unit.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data, stragglers=True)
-    data = unit.data[0]
+def morsel_of(*rows: int, serial: int = 0, promise: int | None = None) -> Morsel:
+    morsel = Morsel.allocate(SCHEMA, ROOM, ones=ONES.ctypes.data, stragglers=True)
+    data = morsel.data[0]
     assert data is not None
     data[: len(rows)] = rows
-    unit.words[ROWS], unit.words[SERIAL] = len(rows), serial
+    morsel.words[ROWS], morsel.words[SERIAL] = len(rows), serial
     if promise is not None:
-        unit.words[PUNCTUATIONS] = 1
-        unit.punctuations[:3] = 0, promise, -1
-    return unit
+        morsel.words[PUNCTUATIONS] = 1
+        morsel.punctuations[:3] = 0, promise, -1
+    return morsel
 
 
 @pytest.fixture
@@ -147,11 +147,11 @@ def flat(chunks: list[list[int]]) -> list[int]:
     return [row for chunk in chunks for row in chunk]
 
 
-def run(name: str, graph: Graph, units: list[Unit], workspace: Workspace, us: int = 0) -> Sink:
+def run(name: str, graph: Graph, morsels: list[Morsel], workspace: Workspace, us: int = 0) -> Sink:
     sink = Sink()
     runtime = runtime_of(name, graph, sink, workspace, slice_us=us)
-    for unit in units:
-        runtime.admit(unit, Edge(0, 0))
+    for morsel in morsels:
+        runtime.admit(morsel, Edge(0, 0))
     runtime.drain()
     return sink
 
@@ -160,10 +160,10 @@ def run(name: str, graph: Graph, units: list[Unit], workspace: Workspace, us: in
 
 
 def calls(name: str, names: str, edges: dict[int, list[tuple[int, int]]], us: int = 0) -> str:
-    """Three units through a graph of steps: who was called, in order."""
+    """Three morsels through a graph of steps: who was called, in order."""
     log: list[str] = []
     graph = graph_by_hand([Step(letter, log) for letter in names], edges)
-    sink = run(name, graph, [unit_of(k, serial=k) for k in range(3)], workspace_of(ROOM), us)
+    sink = run(name, graph, [morsel_of(k, serial=k) for k in range(3)], workspace_of(ROOM), us)
     assert sorted(set(sink.rows)) == [0, 1, 2]
     return "".join(log)
 
@@ -172,7 +172,7 @@ CHAIN = {0: [(1, 0)], 1: [(SINK, 0)]}
 FORK = {0: [(1, 0), (2, 0)], 1: [(3, 0)], 2: [(SINK, 0)], 3: [(SINK, 0)]}
 
 
-def test_depth_first_takes_each_unit_through_the_plan() -> None:
+def test_depth_first_takes_each_morsel_through_the_plan() -> None:
     assert calls("depth_first", "ab", CHAIN) == "ababab"
     assert calls("depth_first", "abcd", FORK) == "abdcabdcabdc"
 
@@ -205,8 +205,8 @@ def test_a_diamond(name: str, workspace: Workspace) -> None:
     union = UnionOperator("d", SCHEMA, ("b", "c"), (0,), workspace)
     edges = {0: [(1, 0), (2, 0)], 1: [(3, 0)], 2: [(3, 1)], 3: [(SINK, 0)]}
     graph = graph_by_hand([*steps, union], edges)
-    units = [unit_of(k, k + 5, serial=k, promise=k) for k in range(4)]
-    sink = run(name, graph, units, workspace)
+    morsels = [morsel_of(k, k + 5, serial=k, promise=k) for k in range(4)]
+    sink = run(name, graph, morsels, workspace)
     expected = [[k + 10, k + 15, k + 100, k + 105] for k in range(4)]
     assert sorted(sink.rows) == sorted(flat(expected))
     assert sink.promises == [0, 1, 2, 3]
@@ -219,7 +219,7 @@ def test_a_diamond(name: str, workspace: Workspace) -> None:
 @pytest.mark.parametrize("name", ONE_THREAD)
 def test_an_operator_that_feeds_itself(name: str, workspace: Workspace) -> None:
     graph = graph_by_hand([Countdown()], {0: [(0, 0), (SINK, 0)]})
-    sink = run(name, graph, [unit_of(3, 1), unit_of(2)], workspace)
+    sink = run(name, graph, [morsel_of(3, 1), morsel_of(2)], workspace)
     if name == "depth_first":
         assert sink.rows == [2, 0, 1, 0, 1, 0]
     assert sorted(sink.rows) == [0, 0, 0, 1, 1, 2]
@@ -231,7 +231,7 @@ def test_a_long_cycle_beside_other_work(name: str, workspace: Workspace) -> None
     log: list[str] = []
     edges = {0: [(1, 0), (2, 0)], 1: [(1, 0), (SINK, 0)], 2: [(SINK, 0)]}
     graph = graph_by_hand([Step("a", log), Countdown(), Step("c", log, 1000)], edges)
-    sink = run(name, graph, [unit_of(150), unit_of(70)], workspace)
+    sink = run(name, graph, [morsel_of(150), morsel_of(70)], workspace)
     assert sorted(sink.rows) == sorted([*range(150), *range(70), 1150, 1070])
 
 
@@ -241,16 +241,16 @@ def test_depth_first_goes_on_with_the_least_recently_run(workspace: Workspace) -
     log: list[str] = []
     steps = [Step("a", log), Step("b", log), Step("c", log, -1)]
     edges = {0: [(1, 0)], 1: [(2, 0)], 2: [(0, 0), (1, 0), (SINK, 0)]}
-    sink = run("depth_first", graph_by_hand(steps, edges), [unit_of(1)], workspace)
+    sink = run("depth_first", graph_by_hand(steps, edges), [morsel_of(1)], workspace)
     assert "".join(log) == "abc" + "abc" + "bc"
     assert sink.rows == [0]
 
 
 def test_what_loops_back_is_a_copy(workspace: Workspace) -> None:
-    """The unit that closes the loop is used again before the queued data are read."""
+    """The morsel that closes the loop is used again before the queued data are read."""
     graph = graph_by_hand([Countdown(), Countdown()], {0: [(1, 0)], 1: [(0, 0), (SINK, 0)]})
-    units = [unit_of(9, 8, 7, 6), unit_of(5, 4, 3, 2)]
-    sink = run("depth_first", graph, units, workspace)
+    morsels = [morsel_of(9, 8, 7, 6), morsel_of(5, 4, 3, 2)]
+    sink = run("depth_first", graph, morsels, workspace)
     first = [[7, 6, 5, 4], [5, 4, 3, 2], [3, 2, 1, 0], [1, 0]]
     second = [[3, 2, 1, 0], [1, 0]]
     assert sink.rows == flat([*first, *second])
@@ -270,7 +270,7 @@ def test_admission_is_limited(name: str, workspace: Workspace) -> None:
     sink.on_delivery = lambda: most.append(inside())
     most: list[int] = []
     for k in range(100):
-        runtime.admit(unit_of(k, serial=k), Edge(0, 0))
+        runtime.admit(morsel_of(k, serial=k), Edge(0, 0))
         most.append(inside())
     assert max(most) == ADMITTED
     assert len(sink.rows) >= 100 - ADMITTED
@@ -278,7 +278,7 @@ def test_admission_is_limited(name: str, workspace: Workspace) -> None:
     assert inside() == 0
     assert sink.rows == list(range(100))
     assert isinstance(runtime, Queued)
-    assert len(runtime._units) <= 5 * (ADMITTED + 2)
+    assert len(runtime._morsels) <= 5 * (ADMITTED + 2)
 
 
 def _inside(runtime: Runtime) -> Any:
@@ -286,8 +286,9 @@ def _inside(runtime: Runtime) -> Any:
     return lambda: int(runtime._control[queued.QUEUED])
 
 
-def test_a_burst_leaves_no_units_behind() -> None:
-    """Rows that are repeated fill the next queue; the units that took lets go when all is done."""
+def test_a_burst_leaves_no_morsels_behind() -> None:
+    """Rows that are repeated fill the next queue; the morsels that took lets go when all is
+    done."""
     with cql.connect(False, morsel_rows=64, runtime="fifo", fuse=False) as session:
         session.create_stream("t", pa.table({"ts": range(500)}), "ts")
         query = session.sql(
@@ -299,11 +300,11 @@ def test_a_burst_leaves_no_units_behind() -> None:
 
         def watch(runtime: Queued, until: int) -> None:
             run_on(runtime, until)
-            taken.append(len(runtime._units))
+            taken.append(len(runtime._morsels))
 
         def after(runtime: Queued) -> None:
             shrink(runtime)
-            left.append(len(runtime._units))
+            left.append(len(runtime._morsels))
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Queued, "_run", watch)

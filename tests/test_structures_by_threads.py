@@ -148,28 +148,28 @@ def test_rings_of_several_producers_and_consumers() -> None:
         assert mpmc_queue.held(ring) == 0
 
 
-# -- units -----------------------------------------------------------------------------------------
+# -- morsels ---------------------------------------------------------------------------------------
 
 VALUE = HEADER + 2  # behind the columns that views share
 
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True)
-def shows(units: int, views: int, readers: int, count: int, n: int) -> None:
-    """Units become free, are written, and shown to each of ``count`` readers."""
+def shows(morsels: int, views: int, readers: int, count: int, n: int) -> None:
+    """Morsels become free, are written, and shown to each of ``count`` readers."""
     for k in range(n):
-        unit = poll(units)
-        while unit == 0:
+        morsel = poll(morsels)
+        while morsel == 0:
             _sched_yield()
-            unit = poll(units)
-        words(unit, VALUE + 1)[VALUE] = k
-        words(unit, HEADER)[REFERENCES] = count
+            morsel = poll(morsels)
+        words(morsel, VALUE + 1)[VALUE] = k
+        words(morsel, HEADER)[REFERENCES] = count
         for r in range(count):
             view = poll(views)
             while view == 0:
                 _sched_yield()
                 view = poll(views)
-            show(unit, view)
-            words(view, HEADER)[PARENT] = unit
+            show(morsel, view)
+            words(view, HEADER)[PARENT] = morsel
             while offer(words(readers, count)[r], view) == 0:
                 _sched_yield()
 
@@ -185,21 +185,21 @@ def reads(ring: int, seen: Any) -> None:
         release(view)
 
 
-def test_units_are_free_when_nobody_reads_them() -> None:
+def test_morsels_are_free_when_nobody_reads_them() -> None:
     memory, n, readers = Memory(), 50_000, 3
-    units, views = memory.ring(4), memory.ring(8)
-    free: dict[int, list[int]] = {units: [], views: []}
-    for home, count in ((units, 2), (views, 5)):
+    morsels, views = memory.ring(4), memory.ring(8)
+    free: dict[int, list[int]] = {morsels: [], views: []}
+    for home, count in ((morsels, 2), (views, 5)):
         for _ in range(count):
-            unit = memory.words(VALUE + 1)
-            unit[HOME], unit[WIDTH] = home, HEADER + 2
-            free[home].append(address(unit))
-            offer(home, address(unit))
+            morsel = memory.words(VALUE + 1)
+            morsel[HOME], morsel[WIDTH] = home, HEADER + 2
+            free[home].append(address(morsel))
+            offer(home, address(morsel))
     given = [memory.ring(8) for _ in range(readers)]
     of_reader = np.array(given, np.int64)
     seen = [np.zeros(n, np.int64) for _ in given]
     in_threads(
-        partial(shows, units, views, address(of_reader), readers, n),
+        partial(shows, morsels, views, address(of_reader), readers, n),
         *(partial(reads, ring, mine) for ring, mine in zip(given, seen, strict=True)),
     )
     for mine in seen:

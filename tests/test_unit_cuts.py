@@ -1,4 +1,4 @@
-"""What would come in another order if units were cut otherwise comes alike in every runtime."""
+"""What would come in another order if morsels were cut otherwise comes alike in every runtime."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from cql.planner.placement.morsel_sensitivity import depends_on_units
+from cql.planner.placement.morsel_sensitivity import depends_on_morsels
 from cql.session.session import Session
 
-ROWS = 12_000  # more than a unit has, several times
+ROWS = 12_000  # more than a morsel has, several times
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def session() -> Session:
             "k": [rng.randrange(40) for _ in range(ROWS)],
             "v": list(range(ROWS)),
         }
-        session.create_stream(name, pa.table(columns), ordered_by="t", unit="seconds")
+        session.create_stream(name, pa.table(columns), ordered_by="t", morsel="seconds")
     return session
 
 
@@ -72,6 +72,6 @@ def test_runtimes_give_one_order(session: Session, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*DEPEND, *FREE])
-def test_which_plans_depend_on_units(session: Session, name: str) -> None:
+def test_which_plans_depend_on_morsels(session: Session, name: str) -> None:
     plan = session.sql({**DEPEND, **FREE}[name])._plan
-    assert depends_on_units(plan) == (name in DEPEND)
+    assert depends_on_morsels(plan) == (name in DEPEND)

@@ -1,4 +1,4 @@
-"""How large the units of the ordered runtime are: a pure function of what was measured."""
+"""How large the morsels of the ordered runtime are: a pure function of what was measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from cql.executor.kernels.ordered.admission import rows_for
 
-#: Nanoseconds that a unit is to take.
+#: Nanoseconds that a morsel is to take.
 WANTED = 60_000
 
 
@@ -22,7 +22,7 @@ WANTED = 60_000
         (1_000_000, 1, 1),
     ],
 )
-def test_units_are_about_as_much_work_as_is_wanted(cost: int, now: int, rows: int) -> None:
+def test_morsels_are_about_as_much_work_as_is_wanted(cost: int, now: int, rows: int) -> None:
     assert rows_for(WANTED, 1_000 * cost, 1_000, now) == rows
 
 
@@ -35,5 +35,5 @@ def test_they_come_to_that_size_from_any_other(cost: int) -> None:
         assert now == max(min(WANTED // cost, 4_096), 1)
 
 
-def test_work_that_is_not_known_lets_units_grow() -> None:
+def test_work_that_is_not_known_lets_morsels_grow() -> None:
     assert rows_for(WANTED, 0, 100, 256) == 512

@@ -48,13 +48,13 @@ def chooses(plan: int, worker: int, section: int, times: int, busy: int) -> None
 
 
 def choosing(threads: int, most: int, times: int, **options: Any) -> Scenario:
-    """Workers ask for a section, where units wait, and come back."""
+    """Workers ask for a section, where morsels wait, and come back."""
     model = Model("values", replaced={id(_has_room): always}, **options)
     tables = Tables(model, 1, workers=threads, POLICY=LP, LEAST=1)
     kind = of.SERIAL_ONE if most == 1 else of.STATELESS
     section = tables.section(kind, lanes=most)
-    model.put(section, {of.MOST: most, of.UNITS: 0})
-    tables.give(section, [tables.unit(k) for k in range(2)])
+    model.put(section, {of.MOST: most, of.MORSELS: 0})
+    tables.give(section, [tables.morsel(k) for k in range(2)])
     model.put(section, {of.POOL: tables.pool(1)})
     busy = model.words(1)
     for w in range(threads):

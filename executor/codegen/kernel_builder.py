@@ -193,11 +193,11 @@ class KernelText:
         return slots[0]
 
     def operator(self, columns: int) -> Kernel:
-        """A whole operator; its units have so many columns at the most."""
+        """A whole operator; its morsels have so many columns at the most."""
         width = HEADER + 2 * columns
         self.layout.slot("end")  # a descriptor is never empty
         return self.finish(
-            f"u = words(unit, {width})",
+            f"u = words(morsel, {width})",
             f"o = words(u[{OUT}], {width})",
             f"n = u[{ROWS}]",
             f"capacity = o[{CAPACITY}]",
@@ -232,7 +232,7 @@ class KernelText:
         words = f"d = words(desc, {len(self.layout)})"
         lines = (words, *opening, *str(head).splitlines())
         text = "".join(f"    {line}\n" for line in lines)
-        return f"{OPERATOR}\ndef {name}(desc, unit):\n{text}{body}"
+        return f"{OPERATOR}\ndef {name}(desc, morsel):\n{text}{body}"
 
     def site(self, site: ErrorSite) -> int:
         self.sites.append(site)

@@ -64,7 +64,7 @@ LIBRARY = {
         " packed_u8 ring words"
     ),
     "kernels.joins.in_order_join": (
-        "finish_unit load_of look_at_clock note_arrivals note_cost note_progress"
+        "finish_morsel load_of look_at_clock note_arrivals note_cost note_progress"
     ),
     "kernels.windows.region_table": "tag_of",
     "kernels.lib.zones": "zone_day zone_start",

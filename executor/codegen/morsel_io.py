@@ -1,4 +1,4 @@
-"""What kernels say of their units alike: the columns that come in, the rows and the punctuation
+"""What kernels say of their morsels alike: the columns that come in, the rows and the punctuation
 that go out."""
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 
-def unit_columns(
+def morsel_columns(
     schema: Schema, name: str = "", sure: frozenset[int] = frozenset()
 ) -> list[Code | Lazy]:
-    """The columns of a unit; ``name`` tells those of several inputs apart. Those that are ``sure``
-    hold no NULL."""
+    """The columns of a morsel; ``name`` tells those of several inputs apart. Those that are
+    ``sure`` hold no NULL."""
     return [
         Lazy(
             f"{name}in{c}",
@@ -41,7 +41,7 @@ def unit_columns(
 
 
 def row_at(kernel: KernelText, place: str, *, parted: bool) -> str:
-    """The row of the unit at a place among those that the kernel is for: all of them, or (of one
+    """The row of the morsel at a place among those that the kernel is for: all of them, or (of one
     partition) those that are CHOSEN."""
     if not parted:
         return f"uint64({place})"

@@ -13,7 +13,7 @@ from cql.base.window import WindowKind
 from cql.executor.codegen.expressions.emit import host_sites
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.graph.partition import Partitions
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.dupelim import DupelimOperator
 from cql.executor.operators.flow.late_output import LateRowsOperator
 from cql.executor.operators.flow.limit import LimitOperator
@@ -136,7 +136,7 @@ def build(
     return builder.graph
 
 
-#: What gives no unit that a sink could take.
+#: What gives no morsel that a sink could take.
 _FED = SourceExec | ValuesExec | UnionExec | LimitExec | SlackExec | LookupExec
 
 
@@ -487,7 +487,7 @@ class _Builder:
             return False
         plain = type(aggregate) is WidAggregateExec and aggregate.by is None
         plain &= aggregate.window is None or aggregate.window.kind is WindowKind.SLIDING
-        few = 2 * (sort.offset + (sort.limit or 0)) <= self.workspace.unit_rows
+        few = 2 * (sort.offset + (sort.limit or 0)) <= self.workspace.morsel_rows
         kinds = (WindowOperator.WID, WindowOperator.PANES)
         texts = any(key.expr.type.is_text for key in sort.keys)
         return plain and few and aggregate.operator in kinds and not texts
@@ -551,12 +551,12 @@ class _Builder:
         stragglers: bool = False,
         rows: int | None = None,
     ) -> int:
-        rows = rows or self.workspace.unit_rows
+        rows = rows or self.workspace.morsel_rows
         ones = int(self.workspace.ones.ctypes.data)
-        unit = Unit.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
-        self.workspace.resize(0, unit.nbytes, BUFFERS)
+        morsel = Morsel.allocate(schema, rows, ones=ones, owned=owned, stragglers=stragglers)
+        self.workspace.resize(0, morsel.nbytes, BUFFERS)
         self.graph.operators.append(operator)
-        self.graph.units.append(unit)
+        self.graph.morsels.append(morsel)
         self.graph.schemas.append(schema)
         self.graph.inputs.append(reads)
         self.graph.edges.append([])

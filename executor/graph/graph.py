@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cql.base.model import Schema
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.hash_split import Bounds
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, first_of
@@ -18,7 +18,8 @@ SINK = -1
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Units of ``source`` (an operator, or a feed) go to input ``port`` of operator ``target``."""
+    """Morsels of ``source`` (an operator, or a feed) go to input ``port`` of operator
+    ``target``."""
 
     target: int
     port: int
@@ -26,13 +27,13 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """Operators, their output units and edges; ``entries`` are the edges of the feeds, in the order
-    of ``physical.sources``; ``sinks`` are the operators that give the results, one for each
+    """Operators, their output morsels and edges; ``entries`` are the edges of the feeds, in the
+    order of ``physical.sources``; ``sinks`` are the operators that give the results, one for each
     query."""
 
     operators: list[Operator] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    schemas: list[Schema] = field(default_factory=list)  # of the output units
+    morsels: list[Morsel] = field(default_factory=list)
+    schemas: list[Schema] = field(default_factory=list)  # of the output morsels
     #: of what each operator reads, by port; the last one serves for all further ports
     inputs: list[tuple[Schema, ...]] = field(default_factory=list)
     edges: list[list[Edge]] = field(default_factory=list)
@@ -115,4 +116,4 @@ class Graph:
             assert isinstance(operator, StageOperator | ReplicatedOperator)
             assert isinstance(first, StageOperator)
             operator.reassume(first.spec.assume_valid - wrong)
-            self.units[k].own_masks()
+            self.morsels[k].own_masks()

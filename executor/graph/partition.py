@@ -198,7 +198,7 @@ class Partitions:
         parts: int,
         conditions: Sequence[Expr] = (),
     ) -> list[int]:
-        """The operators that split the units of its inputs by key."""
+        """The operators that split the morsels of its inputs by key."""
         wanted = node.partitioning
         chosen = range(len(types)) if wanted is None else wanted.keys or range(len(types))
         ranged = wanted is not None and wanted.scheme == "RANGE"
@@ -222,7 +222,7 @@ class Partitions:
                 below.schema,
                 owned=frozenset(own),
                 stragglers=True,
-                rows=max(builder.workspace.unit_rows + 1, 2 * parts + 2),
+                rows=max(builder.workspace.morsel_rows + 1, 2 * parts + 2),
             )
             builder.edge(below, before, index, 0)
             found.append(index)

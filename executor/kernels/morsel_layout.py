@@ -1,6 +1,6 @@
-"""The layout of a unit, a morsel as operators see it: a table of int64 words.
+"""The layout of a morsel as operators see it: a table of int64 words.
 
-A unit is both the output of the operator that filled it and the input of the next one; nothing is
+A morsel is both the output of the operator that filled it and the input of the next one; nothing is
 copied in between. Its header holds counts and addresses, then come two words per column: the
 address of the data and that of the byte mask (1: valid; a column without NULLs points to a mask of
 ones). ``SERIAL`` orders morsels, ``SEQUENCE`` is the stream position of its first row. Stragglers
@@ -8,7 +8,7 @@ are records of three words (row, attribute, own watermark), punctuations of four
 second attribute or -1, its value); an attribute is a column index. Group-wise punctuation is two
 such records, and so no promise to who does not know it: (attribute, value, column of the groups,
 what was promised of this one before) and (GROUP, value of that column, -1, 1 if it is NULL). A
-column's buffers belong to the unit unless the operator passed a column of its input on by
+column's buffers belong to the morsel unless the operator passed a column of its input on by
 reference.
 """
 
@@ -24,8 +24,8 @@ SUB = 3  # the consumer's place inside a row
 PORT = 4
 SERIAL = 5
 SEQUENCE = 6
-CAPACITY = 7  # rows that the unit's own buffers hold
-OUT = 8  # address of the unit that the consumer fills
+CAPACITY = 7  # rows that the morsel's own buffers hold
+OUT = 8  # address of the morsel that the consumer fills
 STRAGGLERS = 9  # count
 STRAGGLER_ADDRESS = 10
 PUNCTUATIONS = 11  # count
@@ -34,15 +34,15 @@ DETAIL = 13  # NEED: which buffer; ERROR: which site
 DETAIL_ROW = 14  # NEED: how many bytes or which code; ERROR: which row
 EPOCH = 15
 # Under the ordered runtime.
-REFERENCES = 16  # how many still read the unit, its columns or its punctuation
-PARENT = 17  # address of the unit whose columns it shows; 0: it shows its own
-HOME = 18  # ring of free units that it returns to
+REFERENCES = 16  # how many still read the morsel, its columns or its punctuation
+PARENT = 17  # address of the morsel whose columns it shows; 0: it shows its own
+HOME = 18  # ring of free morsels that it returns to
 FOLLOWING = 19  # address of the next one of its chain
 OPERATOR = 20  # index of the operator that made it
 OWN_LATE = 21  # address of its own room for stragglers
-WIDTH = 22  # words of the unit; those of its own columns follow, wherever these point now
+WIDTH = 22  # words of the morsel; those of its own columns follow, wherever these point now
 CHOSEN = 23  # address of the numbers of the rows that count (int32); 0: all do
-FEED = 24  # the input that the unit was cut off, or whose unit it was made for
+FEED = 24  # the input that the morsel was cut off, or whose morsel it was made for
 BASE = 25  # stream position of the first row of that block (``Turns.first``)
 WAY = 26  # the way that it came on, where its input comes to an operator on several (``paths``)
 HEADER = 27
@@ -53,7 +53,7 @@ MIN_PUNCTUATIONS = 64  # room for that many at least
 
 # What an operator returns.
 DONE = 0
-OUTPUT_FULL = 1  # take the output, then call again with the same unit
+OUTPUT_FULL = 1  # take the output, then call again with the same morsel
 NEED = 2  # provide DETAIL (DETAIL_ROW says how much), then call again
 ERROR = 3  # row DETAIL_ROW failed at site DETAIL; calling again leaves it out
 

@@ -66,7 +66,7 @@ class BadRows:
     def begin(
         self, graph: Graph, users: Sequence[set[int]], feeds: Sequence[Feed], turns: Turns
     ) -> None:
-        """Before the first unit is admitted."""
+        """Before the first morsel is admitted."""
         self._running = _Running(graph, users, feeds, turns)
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ class BadRows:
         """The source of a failed row and its offset there, where rows come to the operator as they
         left the source."""
         assert self._running is not None
-        words, turns = failure.unit.words, self._running.turns
+        words, turns = failure.morsel.words, self._running.turns
         if failure.feed is None and words[SERIAL] < turns.began:
             return None, None
         feed = None if failure.feed is None else failure.feed[0]

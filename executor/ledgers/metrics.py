@@ -30,7 +30,7 @@ from cql.planner.nodes.physical import BucketExec, SharedPanesExec
 
 def kind_of(operator: StageOperator, failure: Failure) -> str:
     """What was refused: a row, one of its windows, or a result of an aggregate."""
-    words = failure.unit.words
+    words = failure.morsel.words
     if words[PHASE] > len(operator.code.kernel.hosts):
         return "bad_results"
     return "bad_pairs" if words[SUB] > 0 else "bad"

@@ -22,8 +22,8 @@ from cql.executor.runtimes.protocol import Runtime
 @dataclass(slots=True)
 class _Block:
     """Rows that were read at ``came``, with their ``times`` if anybody waits for other inputs.
-    ``cuts``: how many of them were cut when units had which serial number; the first ``through`` of
-    them have left all operators. ``waiting``: rows that are not done."""
+    ``cuts``: how many of them were cut when morsels had which serial number; the first ``through``
+    of them have left all operators. ``waiting``: rows that are not done."""
 
     came: float
     rows: int
@@ -37,7 +37,7 @@ class _Block:
 class Responses:
     """Of a run that is timed. A row is done when all that came of it is through and, where rows of
     one input wait for those of others (``waits``), these have passed its time. Looks between two
-    units, at whole blocks: a row's time ends with the first look behind that at which it is
+    morsels, at whole blocks: a row's time ends with the first look behind that at which it is
     done."""
 
     def __init__(self, feeds: Sequence[Feed], clock: Clock, *, waits: bool) -> None:
@@ -89,7 +89,7 @@ class Responses:
         return feed.attributes[0].watermark()
 
     def _cut(self, k: int, block: _Block, behind: int, turns: Turns) -> int:
-        """How many rows of a block have become units; so many blocks ``behind`` it have begun."""
+        """How many rows of a block have become morsels; so many blocks ``behind`` it have begun."""
         if behind < 0:
             return 0
         if behind > 0 or not turns.is_open(k):

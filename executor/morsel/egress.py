@@ -1,6 +1,6 @@
-"""From output units to Arrow batches: buffers change hands instead of being copied.
+"""From output morsels to Arrow batches: buffers change hands instead of being copied.
 
-A column that an operator filled goes out with its buffer, and the unit gets a new one; a column
+A column that an operator filled goes out with its buffer, and the morsel gets a new one; a column
 that passed by reference all the way is a slice of the source's Arrow array.
 """
 
@@ -20,7 +20,7 @@ from cql.base.types import DataType, Kind
 from cql.executor.kernels.morsel_layout import CAPACITY, ROWS, data_word, mask_word
 from cql.executor.morsel.buffers import POOL
 from cql.executor.morsel.ingest import ROW_NUMBERS, Loaded
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.strings import arrays
 from cql.executor.strings.dictionary import Dictionary
 
@@ -29,8 +29,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Egress:
-    """Turns the last operator's output units into batches of ``schema``. ``carried``: for an output
-    column and a source, the column of the source that it is read from."""
+    """Turns the last operator's output morsels into batches of ``schema``. ``carried``: for an
+    output column and a source, the column of the source that it is read from."""
 
     schema: Schema
     dictionary: Dictionary
@@ -43,18 +43,18 @@ class Egress:
         self._arrow = self.schema.to_arrow()
         self._types = self._arrow.types
 
-    def batch(self, unit: Unit, source: int, loaded: Loaded | None) -> pa.RecordBatch:
-        """The unit's rows; ``loaded`` is the block of ``source`` that they come from."""
-        n = int(unit.words[ROWS])
+    def batch(self, morsel: Morsel, source: int, loaded: Loaded | None) -> pa.RecordBatch:
+        """The morsel's rows; ``loaded`` is the block of ``source`` that they come from."""
+        n = int(morsel.words[ROWS])
         if not len(self.schema):
             return pa.RecordBatch.from_struct_array(pa.array([{}] * n, pa.struct([])))
-        columns = [self._column(unit, i, f, n, source, loaded) for i, f in enumerate(self.schema)]
+        columns = [self._column(morsel, i, f, n, source, loaded) for i, f in enumerate(self.schema)]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
     def _column(
-        self, unit: Unit, i: int, f: Field, n: int, source: int, loaded: Loaded | None
+        self, morsel: Morsel, i: int, f: Field, n: int, source: int, loaded: Loaded | None
     ) -> pa.Array:
-        words = unit.words
+        words = morsel.words
         data, mask = int(words[data_word(i)]), int(words[mask_word(i)])
         valid = None
         if f.nullable and not self.ones[0] <= mask < self.ones[1]:
@@ -65,7 +65,7 @@ class Egress:
             shared = self._source_slice(i, data, n, loaded)
             if shared is not None:
                 return shared
-        values = self._take(unit, i, data, n, f)
+        values = self._take(morsel, i, data, n, f)
         return to_arrow(values, valid, f, self.dictionary)
 
     def _source_slice(self, i: int, address: int, n: int, loaded: Loaded) -> pa.Array | None:
@@ -97,11 +97,11 @@ class Egress:
         rows = view_address(data, np.dtype(np.int32), n)
         return _plain(array.take(pa.array(rows, mask=None if valid is None else valid == 0)), f)
 
-    def _take(self, unit: Unit, i: int, address: int, n: int, f: Field) -> Array:
+    def _take(self, morsel: Morsel, i: int, address: int, n: int, f: Field) -> Array:
         """The column's values; the buffer itself when it is worth more than a copy."""
-        owned = unit.data[i]
+        owned = morsel.data[i]
         if owned is not None and owned.ctypes.data == address and 2 * n >= owned.size:
-            unit.renew(i, self.schema, int(unit.words[CAPACITY]), mask=False)
+            morsel.renew(i, self.schema, int(morsel.words[CAPACITY]), mask=False)
             return POOL.lend(owned, n)
         dtype = stored_dtype(f.type.storage)
         return view_address(address, dtype, n).copy()

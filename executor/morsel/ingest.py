@@ -1,4 +1,4 @@
-"""From Arrow blocks to units: columns as flat arrays without a copy where the layouts agree,
+"""From Arrow blocks to morsels: columns as flat arrays without a copy where the layouts agree,
 strings as codes, stragglers marked and punctuation made (out-of-order paper §5.1)."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cql.executor.kernels.morsel_layout import (
     STRAGGLERS,
 )
 from cql.executor.morsel.arrow_columns import Array, address_of, to_storage, unpack_mask
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.morsel.partitioned_watermark import Values
 from cql.executor.morsel.source_punctuation import (
     Numbers,
@@ -70,7 +70,7 @@ class Loaded:
 @dataclass(slots=True)
 class Feed:
     """One source of a running query: reads blocks, which ``cutter`` (``kernels.ingest.cutter``)
-    makes into units of as many rows as ``unit`` is for. ``reader`` gives ``columns_read``.
+    makes into morsels of as many rows as ``morsel`` is for. ``reader`` gives ``columns_read``.
     ``nulls`` are the columns in which a NULL has been seen; ``bad`` rows could not be read,
     ``marks`` are rows that were punctuation. ``lag`` is how much later than its peers it is read;
     ``total_rows`` is what statistics tell."""
@@ -79,7 +79,7 @@ class Feed:
     reader: Reader
     dictionary: Dictionary
     encoded: frozenset[int]
-    unit: Unit
+    morsel: Morsel
     ones: npt.NDArray[np.uint8]
     attributes: list[Attribute] = field(default_factory=list)
     nulls: set[int] = field(default_factory=set)
@@ -102,8 +102,8 @@ class Feed:
         first = cut.CUTTER + cut.COLUMN * len(schema)
         self.cutter = np.zeros(first + cut.ATTRIBUTE * len(progressing), np.int64)
         self.cutter[cut.COLUMNS], self.cutter[cut.ATTRIBUTES] = len(schema), len(progressing)
-        unit_rows = int(self.unit.words[CAPACITY])
-        self.cutter[cut.ROOM], self.cutter[cut.TURN] = unit_rows, INFINITY
+        morsel_rows = int(self.morsel.words[CAPACITY])
+        self.cutter[cut.ROOM], self.cutter[cut.TURN] = morsel_rows, INFINITY
         self.cutter[cut.LAG], self.cutter[cut.PEEKED] = self.lag, NEVER
         for column, progress in progressing:
             words = self.cutter[first : first + cut.ATTRIBUTE]
@@ -114,9 +114,9 @@ class Feed:
             full = self.source.relation.schema
             self.values = Values(place, full[full.find(spec.by) or 0], self.attributes)
             self.cutter[cut.BY] = place
-        room = STRAGGLER_WORDS * unit_rows * max(1, len(self.attributes))
+        room = STRAGGLER_WORDS * morsel_rows * max(1, len(self.attributes))
         self._records = np.empty(room, np.int64)  # not touched while nothing is late
-        self.unit.words[STRAGGLER_ADDRESS] = address_of(self._records)
+        self.morsel.words[STRAGGLER_ADDRESS] = address_of(self._records)
 
     @property
     def rows(self) -> int:
@@ -135,10 +135,10 @@ class Feed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the unit, of the records of stragglers, and of what is known of single
+        """Bytes of the morsel, of the records of stragglers, and of what is known of single
         values."""
         values = 0 if self.values is None else self.values.nbytes
-        return self.unit.nbytes + self._records.nbytes + values
+        return self.morsel.nbytes + self._records.nbytes + values
 
     def read_again(self, reader: Reader) -> None:
         """From the start: what ``reader`` gives follows what has been read."""
@@ -270,29 +270,29 @@ class Feed:
             if f.type.is_coded and not self._is_carried(i):
                 loaded.data[i] = change(loaded.data[i])
 
-    def promised(self, serial: int, sequence: int) -> Unit:
-        """A unit without rows: what a timer has promised (``Attribute.promise``)."""
-        unit = self.empty_unit(serial, sequence)
-        cut.promise(self.cutter.ctypes.data, unit.address)
-        return unit
+    def promised(self, serial: int, sequence: int) -> Morsel:
+        """A morsel without rows: what a timer has promised (``Attribute.promise``)."""
+        morsel = self.empty_morsel(serial, sequence)
+        cut.promise(self.cutter.ctypes.data, morsel.address)
+        return morsel
 
-    def end(self, serial: int, sequence: int) -> Unit:
-        """The empty unit that ends this input: it says how far the input has come, and that no row
-        follows."""
-        unit = self.empty_unit(serial, sequence)
+    def end(self, serial: int, sequence: int) -> Morsel:
+        """The empty morsel that ends this input: it says how far the input has come, and that no
+        row follows."""
+        morsel = self.empty_morsel(serial, sequence)
         promises = [(a.column, a.last) for a in self.attributes if a.last > NEVER]
         for k, (column, value) in enumerate([*promises, (END_OF_INPUT, INFINITY)]):
             at = PUNCTUATION_WORDS * k
-            unit.punctuations[at : at + 3] = column, value, -1
-        unit.words[PUNCTUATIONS] = len(promises) + 1
-        return unit
+            morsel.punctuations[at : at + 3] = column, value, -1
+        morsel.words[PUNCTUATIONS] = len(promises) + 1
+        return morsel
 
-    def empty_unit(self, serial: int, sequence: int) -> Unit:
-        """The unit without rows or punctuation."""
-        words = self.unit.words
+    def empty_morsel(self, serial: int, sequence: int) -> Morsel:
+        """The morsel without rows or punctuation."""
+        words = self.morsel.words
         words[ROWS], words[STRAGGLERS], words[PUNCTUATIONS] = 0, 0, 0
         words[SERIAL], words[SEQUENCE] = serial, sequence
-        return self.unit
+        return self.morsel
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The unit: a morsel, with the buffers that it owns. Its words are laid out as
+"""The morsel, with the buffers that it owns. Its words are laid out as
 ``kernels.morsel_layout`` says."""
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def stored_dtype(storage: str) -> np.dtype[Any]:
 
 
 @dataclass(slots=True)
-class Unit:
-    """A unit's words and the buffers that it owns (``data[i]`` is None for columns that it only
+class Morsel:
+    """A morsel's words and the buffers that it owns (``data[i]`` is None for columns that it only
     passes on)."""
 
     words: Words
@@ -57,7 +57,7 @@ class Unit:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the words and of the buffers that the unit owns."""
+        """Bytes of the words and of the buffers that the morsel owns."""
         arrays = [self.words, self.punctuations, self.stragglers, *self.data, *self.masks]
         return sum(a.nbytes for a in arrays if a is not None)
 
@@ -71,8 +71,8 @@ class Unit:
         owned: frozenset[int] | None = None,
         stragglers: bool = False,
         masks: bool = False,
-    ) -> Unit:
-        """A unit with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
+    ) -> Morsel:
+        """A morsel with buffers of ``capacity`` rows for the columns in ``owned`` (default: all).
         ``ones`` is the address of a mask without NULLs, for every column that has no other;
         ``masks`` gives every column a mask of its own."""
         width = HEADER + 2 * len(schema)
@@ -81,28 +81,28 @@ class Unit:
         # A row can be late, and an input can promise, on every column that progresses.
         attributes = sum(f.type.can_progress for f in schema)
         promises = np.zeros(PUNCTUATION_WORDS * max(MIN_PUNCTUATIONS, attributes + 1), np.int64)
-        unit = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
+        morsel = cls(words, [None] * len(schema), [None] * len(schema), promises, None)
         words[PUNCTUATION_ADDRESS] = promises.ctypes.data
         if stragglers:
             # read as far as they were written: megabytes are cleared for nobody
-            unit.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
-            words[STRAGGLER_ADDRESS] = unit.stragglers.ctypes.data
+            morsel.stragglers = np.empty(STRAGGLER_WORDS * capacity * max(1, attributes), np.int64)
+            words[STRAGGLER_ADDRESS] = morsel.stragglers.ctypes.data
         places = [0, ones] * len(schema)
         for i in range(len(schema)) if owned is None else owned:
-            made = unit._fresh(i, schema[i], capacity, mask=masks or schema[i].nullable)
+            made = morsel._fresh(i, schema[i], capacity, mask=masks or schema[i].nullable)
             places[2 * i : 2 * i + len(made)] = made
         words[HEADER:width] = words[width:] = places
-        return unit
+        return morsel
 
-    def copy(self, schema: Schema, ones: int) -> Unit:
-        """A unit of its own with the same rows, stragglers and punctuation."""
-        from cql.executor.kernels.drive.queued import copy_unit
+    def copy(self, schema: Schema, ones: int) -> Morsel:
+        """A morsel of its own with the same rows, stragglers and punctuation."""
+        from cql.executor.kernels.drive.queued import copy_morsel
 
-        twin = Unit.allocate(
+        twin = Morsel.allocate(
             schema, int(self.words[CAPACITY]), ones=ones, stragglers=True, masks=True
         )
         sizes = np.array([value_bytes(f.type) for f in schema], np.int64)
-        copy_unit(self.address, twin.address, len(schema), sizes)
+        copy_morsel(self.address, twin.address, len(schema), sizes)
         return twin
 
     def own_masks(self) -> None:

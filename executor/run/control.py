@@ -1,6 +1,6 @@
 """What is asked of a running query from outside: to pause, to share its work among more or fewer
 workers, to let nothing be inside at a certain point. The thread that drives the query attends to it
-between two units."""
+between two morsels."""
 
 from __future__ import annotations
 
@@ -98,15 +98,15 @@ class Control:
         self._runtime = self._turns = None
 
     def quiesce_at(self, serial: int, then: Callable[[], None]) -> None:
-        """Calls ``then`` when all units below that serial number have left and none has been
-        admitted since: what state and results are then is what depth first has after as many units,
-        whoever is at work (a consistent cut)."""
+        """Calls ``then`` when all morsels below that serial number have left and none has been
+        admitted since: what state and results are then is what depth first has after as many
+        morsels, whoever is at work (a consistent cut)."""
         self._cut = serial, then
         if self._turns is not None:
             self._turns.hold(serial)
 
     def reach(self) -> None:
-        """Before a unit is admitted: whether the point of ``quiesce_at`` has come."""
+        """Before a morsel is admitted: whether the point of ``quiesce_at`` has come."""
         if self._cut is None or self._turns is None or self._turns.serial < self._cut[0]:
             return
         assert self._runtime is not None
@@ -120,7 +120,7 @@ class Control:
         self._idle += seconds
 
     def attend(self) -> None:
-        """Between two units."""
+        """Between two morsels."""
         runtime = self._runtime
         assert runtime is not None
         if self._halted:

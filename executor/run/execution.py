@@ -24,7 +24,7 @@ from cql.executor.ledgers.bad_rows import BadRows
 from cql.executor.ledgers.response_times import Responses
 from cql.executor.morsel.egress import Egress
 from cql.executor.morsel.ingest import Feed, told_at
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.morsel.morsel_size import gathered, sizes
 from cql.executor.morsel.source_punctuation import columns_read
 from cql.executor.operators.flow.late_output import LateRowsOperator
@@ -39,7 +39,7 @@ from cql.executor.run.limits import Limits, fails_in_parts
 from cql.executor.run.run_report import QueryRun
 from cql.executor.run.table_refresh import Rereading
 from cql.executor.run.timers import Clock, Timers, told_idle
-from cql.executor.run.values_source import units_of
+from cql.executor.run.values_source import morsels_of
 from cql.executor.runtimes.depth_first import DepthFirst
 from cql.executor.runtimes.protocol import Failure, Runtime, at_work
 from cql.executor.runtimes.times import Times
@@ -84,7 +84,7 @@ class Execution:
         self._settings = settings
         self._chosen = self.plans[0].runtime
         self._driver = self._chosen.name
-        self._rows, self._unit_us = sizes(self.plans, settings, self._driver)
+        self._rows, self._morsel_us = sizes(self.plans, settings, self._driver)
         self.feeds: list[Feed] = []
         self._paced = False
         self.graph: Graph | None = None
@@ -253,7 +253,7 @@ class Execution:
                 reader,
                 self.workspace.dictionary,
                 frozenset(c for s, c in encoded if s == k),
-                Unit.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
+                Morsel.allocate(node.schema, self._rows, ones=ones.ctypes.data, owned=frozenset()),
                 ones,
                 nulls={i for i, f in enumerate(node.schema) if f.name.lower() in with_nulls},
                 lag=int(getattr(source, "lag", 0)),
@@ -320,7 +320,7 @@ class Execution:
             graph.inputs,
             self._driver,
             ones=ones,
-            unit_rows=self._rows,
+            morsel_rows=self._rows,
             slice_us=int(self._settings["slice_us"]),
             resize=self.workspace.resize,
             timed=self.timed,
@@ -335,7 +335,7 @@ class Execution:
             self,
             [f.source.schema for f in self.feeds],
             ones=int(self.workspace.ones.ctypes.data),
-            unit_rows=self._rows,
+            morsel_rows=self._rows,
             workers=self.control.workers,
             policy=str(self._settings["scheduler"]),
             locked=self._settings["reorder"] == "lock_based",
@@ -347,7 +347,7 @@ class Execution:
             capacity=int(self._settings["qst_capacity"]),
             window_us=int(self._settings["ct_window_us"]),
             slots=int(self._settings["reorder_buffer"]),
-            unit_us=self._unit_us,
+            morsel_us=self._morsel_us,
             resize=self.workspace.resize,
             timed=self.timed,
             observer=self._observer,
@@ -380,7 +380,7 @@ class Execution:
         return {k for k, f in enumerate(self.feeds) if not f.lag and f.values is None}
 
     def _admissions(self) -> Iterator[None]:
-        """Admits units until every input has ended; yields after each."""
+        """Admits morsels until every input has ended; yields after each."""
         assert self._runtime is not None
         for feed in self.feeds:
             if feed.lag:
@@ -404,9 +404,9 @@ class Execution:
         for node, edge in self.graph.constants:
             if node.ahead != ahead:
                 continue
-            for unit in units_of(node, self.workspace.dictionary, self._rows, ones):
+            for morsel in morsels_of(node, self.workspace.dictionary, self._rows, ones):
                 self._refresh()
-                self._runtime.admit(unit, edge)
+                self._runtime.admit(morsel, edge)
                 yield from self._through()
 
     def _read(self, alive: set[int]) -> Iterator[None]:
@@ -451,7 +451,7 @@ class Execution:
                     yield from self._admit(k, told)
                 self._tell_notices(feed)  # of where the source begins, before its first rows
                 yield from self._open(k)
-            yield from self._units()
+            yield from self._morsels()
 
     def _leave(self, alive: set[int]) -> Iterator[None]:
         """Inputs that only feed a LIMIT that is over are read no further."""
@@ -486,14 +486,14 @@ class Execution:
             if self._has_come(k, _POLL):
                 if feed.pending is not None:
                     yield from self._open(k)
-                yield from self._units()
+                yield from self._morsels()
         yield from self._admit(k, feed.end(turns.serial, turns.sequence))
         self._runtime.settle()
         self.rereading.switches.append((feed.source.name, turns.sequence))
         yield
 
-    def _units(self) -> Iterator[None]:
-        """Admits the units of the blocks that are open, until one is needed that is not."""
+    def _morsels(self) -> Iterator[None]:
+        """Admits the morsels of the blocks that are open, until one is needed that is not."""
         assert self._runtime is not None
         assert self._turns is not None
         limits, control = self._limits, self.control
@@ -510,12 +510,12 @@ class Execution:
             self._tell_far(self.feeds[k])
             self._tell_notices(self.feeds[k])
 
-    def _admit(self, k: int, unit: Unit) -> Iterator[None]:
-        """A unit of input ``k`` without rows."""
+    def _admit(self, k: int, morsel: Morsel) -> Iterator[None]:
+        """A morsel of input ``k`` without rows."""
         assert self._runtime is not None
         assert self._turns is not None
         self.control.reach()
-        self._runtime.admit(unit, self._entry(k))
+        self._runtime.admit(morsel, self._entry(k))
         yield from self._through()
         self._turns.passed()
 
@@ -648,7 +648,7 @@ class Execution:
         return edge
 
     def _compact(self) -> None:
-        """Between two units: nothing but state, and blocks that are read, refers to texts."""
+        """Between two morsels: nothing but state, and blocks that are read, refers to texts."""
         assert self.graph is not None
         assert self._runtime is not None
         self._runtime.drain()
@@ -672,14 +672,14 @@ class Execution:
 
     # -- what the runtime hands over (runtimes.protocol.Handler) ---------------------------------
 
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        n = int(unit.words[ROWS])
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        n = int(morsel.words[ROWS])
         if n == 0:
             return
         assert self._turns is not None
-        k, loaded = self._turns.block_of(feed, int(unit.words[SERIAL]))
+        k, loaded = self._turns.block_of(feed, int(morsel.words[SERIAL]))
         query, egress = self._egress[sink]
-        self._results.append((query, egress.batch(unit, k, loaded)))
+        self._results.append((query, egress.batch(morsel, k, loaded)))
         self.rows_out[query] += n
 
     def failed(self, failure: Failure) -> None:

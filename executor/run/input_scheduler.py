@@ -16,7 +16,7 @@ from cql.executor.graph.graph import Edge
 from cql.executor.kernels.ingest import cutter, input_scheduler
 from cql.executor.kernels.morsel_layout import INFINITY
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.stage.operator import CodeColumn
 
 #: Rows of a short turn.
@@ -54,7 +54,7 @@ class Turns:
         for k, (feed, edge) in enumerate(zip(feeds, entries, strict=False)):  # none: [None]
             record = self._record(k)
             record[input_scheduler.OF_CUTTER] = feed.cutter.ctypes.data
-            record[input_scheduler.UNIT] = feed.unit.address
+            record[input_scheduler.MORSEL] = feed.morsel.address
             if edge is not None:
                 record[input_scheduler.OPERATOR], record[input_scheduler.PORT] = (
                     edge.target,
@@ -101,11 +101,11 @@ class Turns:
         return blocks[1][0] - 1 if len(blocks) == self._most else -1
 
     def hold(self, serial: int) -> None:
-        """No unit is cut that would have that serial number."""
+        """No morsel is cut that would have that serial number."""
         self.words[input_scheduler.UNTIL] = serial
 
     def stop(self) -> None:
-        """No unit is cut until ``go_on`` or ``give_up``."""
+        """No morsel is cut until ``go_on`` or ``give_up``."""
         self.words[input_scheduler.STOPPED] = 1
 
     def go_on(self) -> None:
@@ -131,23 +131,23 @@ class Turns:
         return int(input_scheduler.whose(self.words.ctypes.data))
 
     def take(self) -> bool:
-        """Cuts the next unit; False if the input whose turn it is has no block (any more)."""
+        """Cuts the next morsel; False if the input whose turn it is has no block (any more)."""
         return bool(input_scheduler.take(self.words.ctypes.data))
 
     @property
     def is_over(self) -> bool:
-        """Whether the next unit begins another turn."""
+        """Whether the next morsel begins another turn."""
         return int(self.words[input_scheduler.LEFT]) <= 0
 
     @property
     def current(self) -> int | None:
-        """The input of the latest unit."""
+        """The input of the latest morsel."""
         k = int(self.words[input_scheduler.CURRENT])
         return k if k >= 0 else None
 
     def block_of(self, k: int | None, serial: int) -> tuple[int, Loaded | None]:
-        """Input ``k``, and the block of it that the unit of that number was cut off (None: the
-        latest unit); rows that stand in the query have none."""
+        """Input ``k``, and the block of it that the morsel of that number was cut off (None: the
+        latest morsel); rows that stand in the query have none."""
         if k is None:
             k, serial = self.current, INFINITY
         if k is None or k >= len(self._blocks):
@@ -162,7 +162,7 @@ class Turns:
 
     @property
     def began(self) -> int:
-        """Serial number of the first unit of this turn."""
+        """Serial number of the first morsel of this turn."""
         return int(self.words[input_scheduler.BEGAN])
 
     @property
@@ -174,13 +174,13 @@ class Turns:
         return int(self.words[input_scheduler.SEQUENCE])
 
     def passed(self) -> None:
-        """A unit without rows has taken a number."""
+        """A morsel without rows has taken a number."""
         self.words[input_scheduler.SERIAL] += 1
 
     @property
-    def unit(self) -> Unit:
-        """The latest unit."""
-        return self.feeds[int(self.words[input_scheduler.CURRENT])].unit
+    def morsel(self) -> Morsel:
+        """The latest morsel."""
+        return self.feeds[int(self.words[input_scheduler.CURRENT])].morsel
 
     @property
     def edge(self) -> Edge:

@@ -32,7 +32,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.morsel.egress import view_address
 from cql.executor.morsel.ingest import Feed, Loaded
-from cql.executor.morsel.morsel import Unit, Words, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.flow.limit import LimitOperator
 from cql.executor.operators.flow.replicas import PartedOperator, first_of
 from cql.executor.operators.stage.operator import StageOperator
@@ -45,7 +45,7 @@ _WORD, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 class Limits:
     """Of a graph whose inputs are ``feeds``. False if it has none.
 
-    A failure that only LIMITs could hide is not raised at once: the unit ends before the row that
+    A failure that only LIMITs could hide is not raised at once: the morsel ends before the row that
     failed, nothing behind it passes the LIMITs, nothing more is cut, and when all that is inside
     has come (``judge``), either they are over or it is the query's."""
 
@@ -83,7 +83,7 @@ class Limits:
 
     @property
     def have_ended(self) -> bool:
-        """Whether those that are over have all said so: LIMIT 0 may have seen no unit in which it
+        """Whether those that are over have all said so: LIMIT 0 may have seen no morsel in which it
         could."""
         return all(limit.has_ended for limit in self._limits if limit.is_over)
 
@@ -130,7 +130,7 @@ class Limits:
         return self._guards[operator]
 
     def _is_alone(self, operator: int) -> bool:
-        """Whether its units may end earlier: nobody else reads them but for LIMITs."""
+        """Whether its morsels may end earlier: nobody else reads them but for LIMITs."""
         for edges in self._graph.edges:
             targets = {edge.target for edge in edges}
             if operator in targets and not all(self._guards_of(k) for k in targets):
@@ -138,20 +138,20 @@ class Limits:
         return True
 
     def _end_before(self, failure: Failure, operator: int) -> tuple[int, ...]:
-        """Ends the unit before the row that failed, if that can be said of it; returns what may
+        """Ends the morsel before the row that failed, if that can be said of it; returns what may
         pass the LIMITs (``LimitOperator.close_behind``): all of it, its results up to a number, or
-        only what is of units before it."""
-        unit, serial = failure.unit, int(failure.unit.words[SERIAL])
+        only what is of morsels before it."""
+        morsel, serial = failure.morsel, int(failure.morsel.words[SERIAL])
         stage = first_of(self._graph.operators[operator])
-        if not isinstance(stage, StageOperator) or unit.words[CHOSEN]:
+        if not isinstance(stage, StageOperator) or morsel.words[CHOSEN]:
             return (serial - 1,)
         if isinstance(self._graph.operators[operator], PartedOperator):
             return (serial - 1,)
-        if unit.words[PHASE] <= len(stage.code.kernel.hosts):
-            self._cut_off(failure, operator, int(unit.words[DETAIL_ROW]))
+        if morsel.words[PHASE] <= len(stage.code.kernel.hosts):
+            self._cut_off(failure, operator, int(morsel.words[DETAIL_ROW]))
             return (serial,)
         if all(e.target != SINK and self._is_limit(e) for e in self._graph.edges[operator]):
-            out = view_address(int(unit.words[OUT]), _WORD, HEADER)
+            out = view_address(int(morsel.words[OUT]), _WORD, HEADER)
             return serial, int(out[SEQUENCE] + out[ROWS])
         return (serial - 1,)
 
@@ -159,8 +159,8 @@ class Limits:
         return isinstance(self._graph.operators[edge.target], LimitOperator)
 
     def _cut_off(self, failure: Failure, operator: int, row: int) -> None:
-        """The unit has the rows before ``row``, and promises what these say."""
-        words = failure.unit.words
+        """The morsel has the rows before ``row``, and promises what these say."""
+        words = failure.morsel.words
         words[ROWS] = row
         count = STRAGGLER_WORDS * int(words[STRAGGLERS])
         if count:
@@ -172,7 +172,7 @@ class Limits:
         entry = None if k is None or k >= len(self._feeds) else self._graph.entries[k]
         if count and k is not None and entry is not None and entry.target == operator:
             told = view_address(int(words[PUNCTUATION_ADDRESS]), _WORD, count)
-            made = _promises(self._feeds[k], failure.unit, row, told.copy())
+            made = _promises(self._feeds[k], failure.morsel, row, told.copy())
             for n, record in enumerate(made):
                 told[PUNCTUATION_WORDS * n : PUNCTUATION_WORDS * n + 3] = *record, -1
             words[PUNCTUATIONS] = len(made)
@@ -209,7 +209,7 @@ class Limits:
 
 def fails_in_parts(graph: Graph) -> bool:
     """Whether an expression or a sum can fail below a LIMIT in an operator that is split into
-    partitions: others then are further in the unit than the one with the row that failed."""
+    partitions: others then are further in the morsel than the one with the row that failed."""
     for k, operator in enumerate(graph.operators):
         stage = first_of(operator)
         if not (isinstance(operator, PartedOperator) and isinstance(stage, StageOperator)):
@@ -237,8 +237,8 @@ def _guards(graph: Graph, operator: int) -> list[LimitOperator]:
     return found
 
 
-def _promises(feed: Feed, unit: Unit, row: int, told: Words) -> list[tuple[int, int]]:
-    """The progress that the rows before ``row`` of a unit of a feed make, at most what the unit
+def _promises(feed: Feed, morsel: Morsel, row: int, told: Words) -> list[tuple[int, int]]:
+    """The progress that the rows before ``row`` of a morsel of a feed make, at most what the morsel
     promises (``told``): attribute and value. Less is always right."""
     found = []
     records = told.reshape(-1, PUNCTUATION_WORDS)
@@ -248,8 +248,8 @@ def _promises(feed: Feed, unit: Unit, row: int, told: Words) -> list[tuple[int, 
         if not len(mine) or not words[cutter.BY_ROWS] or words[cutter.FAR] or row == 0:
             continue
         dtype = stored_dtype(attribute.field.type.storage)
-        times = view_address(int(unit.words[data_word(column)]), dtype, row).astype(np.int64)
-        valid = view_address(int(unit.words[mask_word(column)]), _BYTE, row) != 0
+        times = view_address(int(morsel.words[data_word(column)]), dtype, row).astype(np.int64)
+        valid = view_address(int(morsel.words[mask_word(column)]), _BYTE, row) != 0
         if valid.any():
             value = int(times[valid].max()) - int(words[cutter.SLACK])
             found.append((column, min(value, int(mine[-1, 1]))))

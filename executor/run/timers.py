@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cql.executor.kernels.morsel_layout import IDLE, NEVER, PUNCTUATIONS
 from cql.executor.morsel.ingest import Feed
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 
 Clock = Callable[[], float]
 #: IDLE AFTER, where it is not declared, in seconds.
@@ -92,9 +92,9 @@ class Timers:
         return True
 
 
-def told_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Unit:
-    """The unit without rows that says that an input stops (or begins again) to count."""
-    unit = feed.empty_unit(serial, sequence)
-    unit.words[PUNCTUATIONS] = 1
-    unit.punctuations[:3] = IDLE, int(idle), -1
-    return unit
+def told_idle(feed: Feed, serial: int, sequence: int, *, idle: bool) -> Morsel:
+    """The morsel without rows that says that an input stops (or begins again) to count."""
+    morsel = feed.empty_morsel(serial, sequence)
+    morsel.words[PUNCTUATIONS] = 1
+    morsel.punctuations[:3] = IDLE, int(idle), -1
+    return morsel

@@ -1,25 +1,25 @@
-"""Rows that stand in the query itself, as units."""
+"""Rows that stand in the query itself, as morsels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, INFINITY, PUNCTUATIONS, ROWS, SEQUENCE
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.strings.dictionary import Dictionary
 from cql.planner.nodes.expr import Value
 from cql.planner.nodes.physical import ValuesExec
 
 
-def units_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -> Iterator[Unit]:
-    """Units of at most ``room`` rows; the last one ends the input."""
+def morsels_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -> Iterator[Morsel]:
+    """Morsels of at most ``room`` rows; the last one ends the input."""
     for first in range(0, len(node.rows), room):
         rows = node.rows[first : first + room]
-        unit = Unit.allocate(node.schema, len(rows), ones=ones)
-        unit.words[ROWS], unit.words[SEQUENCE] = len(rows), first
+        morsel = Morsel.allocate(node.schema, len(rows), ones=ones)
+        morsel.words[ROWS], morsel.words[SEQUENCE] = len(rows), first
         for k, f in enumerate(node.schema):
             values = [row[k].value for row in rows]
-            data, mask = unit.data[k], unit.masks[k]
+            data, mask = morsel.data[k], morsel.masks[k]
             assert data is not None
             if f.type.is_text:
                 data[:] = dictionary.encode_values([_bytes(v) for v in values])
@@ -28,9 +28,9 @@ def units_of(node: ValuesExec, dictionary: Dictionary, room: int, ones: int) -> 
             if mask is not None:
                 mask[:] = [v is not None for v in values]
         if first + room >= len(node.rows):
-            unit.words[PUNCTUATIONS] = 1
-            unit.punctuations[:3] = END_OF_INPUT, INFINITY, -1
-        yield unit
+            morsel.words[PUNCTUATIONS] = 1
+            morsel.punctuations[:3] = END_OF_INPUT, INFINITY, -1
+        yield morsel
 
 
 def _bytes(value: Value) -> bytes:

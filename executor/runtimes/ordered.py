@@ -18,7 +18,7 @@ from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.morsel_layout import BASE, FEED, INFINITY, OPERATOR, PHASE, SERIAL, WAY
 from cql.executor.kernels.ordered import admission, handover, schedulers, tables
 from cql.executor.kernels.ordered import worker as workers
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.flow.replicas import Instances, ReplicatedOperator, calls_users
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.crew import Crew
@@ -33,7 +33,7 @@ WORKLISTS = {
     "partitioned": tables.PARTITIONED_QUEUE,
     "shared": tables.SHARED_QUEUE,
 }
-#: Rows of a unit before anything is known of what they cost.
+#: Rows of a morsel before anything is known of what they cost.
 _FIRST_ROWS = 256
 POLICIES = {
     "ct": schedulers.CT,
@@ -48,7 +48,7 @@ class Observer(Protocol):
     """Who looks at a run (benchmarks do)."""
 
     def begun(self, sections: Sections) -> None:
-        """Before the first unit."""
+        """Before the first morsel."""
         ...
 
     def ended(self, sections: Sections) -> None:
@@ -57,13 +57,13 @@ class Observer(Protocol):
 
 
 class Ordered:
-    """Takes graphs that ``paths.check`` passes. ``inputs``: schemas of the feeds. ``gather``:
-    the output of such an operator (of ``graph.sinks``) is delivered when it is that many rows, or
-    by ``drain``; if ``live``, also when that of another block comes. ``unit_us``: units take about
+    """Takes graphs that ``paths.check`` passes. ``inputs``: schemas of the feeds. ``gather``: the
+    output of such an operator (of ``graph.sinks``) is delivered when it is that many rows, or by
+    ``drain``; if ``live``, also when that of another block comes. ``morsel_us``: morsels take about
     so many microseconds of work, more where Python has to do something for each (``admission``), at
-    most ``unit_rows``; 0: they have as many rows as that. ``least`` is LP's threshold, ``capacity``
-    that of QST, ``window_us`` what CT looks over (0: 100 slices), ``slots`` the size of reorder
-    buffers (0: as ``sections.depth`` says). ``timed``: how long worklists are and
+    most ``morsel_rows``; 0: they have as many rows as that. ``least`` is LP's threshold,
+    ``capacity`` that of QST, ``window_us`` what CT looks over (0: 100 slices), ``slots`` the size
+    of reorder buffers (0: as ``sections.depth`` says). ``timed``: how long worklists are and
     outputs wait is measured, too."""
 
     #: Of tests (``sections.CALM``).
@@ -76,7 +76,7 @@ class Ordered:
         inputs: Sequence[Schema],
         *,
         ones: int,
-        unit_rows: int,
+        morsel_rows: int,
         workers: int,
         policy: str = "ct",
         locked: bool = False,
@@ -88,7 +88,7 @@ class Ordered:
         capacity: int = 256,
         window_us: int = 0,
         slots: int = 0,
-        unit_us: int = 0,
+        morsel_us: int = 0,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
         timed: bool = False,
         observer: Observer | None = None,
@@ -101,7 +101,7 @@ class Ordered:
             graph,
             inputs,
             ones=ones,
-            unit_rows=unit_rows,
+            morsel_rows=morsel_rows,
             workers=workers,
             gather=gather or {},
             live=live,
@@ -116,8 +116,11 @@ class Ordered:
         plan[tables.SLICE] = 1000 * slice_us
         plan[tables.WINDOW] = 1000 * (window_us or WINDOW_SLICES * slice_us)
         plan[tables.LEAST], plan[tables.CAPACITY] = least, capacity
-        plan[tables.UNIT_WORK] = 1000 * unit_us
-        plan[tables.UNIT_ROWS], plan[tables.MOST_ROWS] = min(_FIRST_ROWS, unit_rows), unit_rows
+        plan[tables.MORSEL_WORK] = 1000 * morsel_us
+        plan[tables.MORSEL_ROWS], plan[tables.MOST_ROWS] = (
+            min(_FIRST_ROWS, morsel_rows),
+            morsel_rows,
+        )
         self._process = os.getpid()
         self._address = self._sections.address
         self._bed = int(plan[tables.SLEEPING :].ctypes.data)
@@ -141,9 +144,9 @@ class Ordered:
     def times(self) -> Times | None:
         return self._sections.times()
 
-    def admit(self, unit: Unit, edge: Edge) -> None:
+    def admit(self, morsel: Morsel, edge: Edge) -> None:
         k = self._sections.entries.index(edge)
-        while not admission.admit(self._address, k, unit.address, 0):
+        while not admission.admit(self._address, k, morsel.address, 0):
             self._lead(0)
 
     def go_on(self, serial: int = INFINITY) -> bool:
@@ -176,16 +179,16 @@ class Ordered:
         self.settle()
         for operator, edge in self._sections.collecting:
             if address := int(edge[tables.COLLECTING]):
-                unit = self._sections.units[address]
-                self.handler.deliver(unit, operator, int(unit.words[FEED]))
+                morsel = self._sections.morsels[address]
+                self.handler.deliver(morsel, operator, int(morsel.words[FEED]))
                 mpmc_queue.offer(int(edge[tables.COLLECTORS]), address)
                 edge[tables.COLLECTING] = 0
 
     def rebind(self) -> None:
         for s in range(len(self._sections.order)):
             self._sections.bind(s)
-        for unit in self._sections.units.values():
-            unit.own_masks()
+        for morsel in self._sections.morsels.values():
+            morsel.own_masks()
 
     def ask(self, *, halt: bool = False) -> None:
         if halt:
@@ -216,7 +219,7 @@ class Ordered:
         self._tell(tables.STOP, 1)
         if self._crew is not None:
             self._crew.join()
-            self._crew = None  # it refers to this: units would stay until the collector comes
+            self._crew = None  # it refers to this: morsels would stay until the collector comes
         if self._observer is not None:
             self._observer.ended(self._sections)
 
@@ -253,7 +256,7 @@ class Ordered:
             condition.wake(self._bed)
 
     def _serve(self, w: int, event: int) -> None:
-        """What worker ``w`` needs. An error is not the query's yet: an earlier unit may fail."""
+        """What worker ``w`` needs. An error is not the query's yet: an earlier morsel may fail."""
         if event in (workers.QUIET, workers.USED_UP, workers.READ_AHEAD, workers.LOOK):
             return
         if event == workers.DELIVER:
@@ -266,8 +269,8 @@ class Ordered:
             self._failed(w, event, error)
         spent, worker = time.perf_counter_ns() - began, self._sections.worker(w)
         worker[tables.PYTHON_WORK] += spent
-        if event in (workers.NEED_UNIT, workers.NEED_MERGED):
-            worker[tables.BEGAN] += spent  # the operator costs less once it has its units
+        if event in (workers.NEED_MORSEL, workers.NEED_MERGED):
+            worker[tables.BEGAN] += spent  # the operator costs less once it has its morsels
 
     def _failed(self, w: int, event: int, error: Exception) -> None:
         """Nothing of what the worker was at, nor of what is behind it, goes on."""
@@ -275,7 +278,7 @@ class Ordered:
         worker = self._sections.worker(w)
         lane = self._sections.lane(int(worker[tables.AT]), int(worker[tables.ON]))
         if event == workers.NEED_MERGED:
-            worker[tables.MERGING], lane[tables.UNIT] = 0, 1
+            worker[tables.MERGING], lane[tables.MORSEL] = 0, 1
         lane[tables.STATE] = tables.FAILING
         self.ask()
 
@@ -288,10 +291,10 @@ class Ordered:
             ticket = int(worker[tables.MERGING]) - 1
             serial, way = divmod(self._sections.place_of(s, ticket), 1 << handover.WAY_BITS)
         else:
-            unit = self._sections.input_at(s, on)
-            serial, way, phase = (int(unit.words[k]) for k in (SERIAL, WAY, PHASE))
+            morsel = self._sections.input_at(s, on)
+            serial, way, phase = (int(morsel.words[k]) for k in (SERIAL, WAY, PHASE))
             if event == workers.FAILED:
-                row = failing_row(unit)
+                row = failing_row(morsel)
         rank = self._ranks[self._sections.order[s]]
         ticket = int(self._sections.lane(s, on)[tables.TICKET])
         return serial, way, rank, ticket, phase, row, on
@@ -316,9 +319,9 @@ class Ordered:
     def _deliver(self) -> None:
         ring = self._plan[tables.SINK :].ctypes.data
         while address := int(mpmc_queue.poll(ring)):
-            unit = self._sections.units[address]
+            morsel = self._sections.morsels[address]
             with self._lock:
-                self.handler.deliver(unit, int(unit.words[OPERATOR]), int(unit.words[FEED]))
+                self.handler.deliver(morsel, int(morsel.words[OPERATOR]), int(morsel.words[FEED]))
             handover.release(address)
             workers.left(self._address)
 
@@ -331,25 +334,25 @@ class Ordered:
             return
         on = int(worker[tables.ON])
         lane = self._sections.lane(s, on)
-        if event == workers.NEED_UNIT:
+        if event == workers.NEED_MORSEL:
             with self._lock:
-                lane[tables.OUTPUT] = self._sections.new_unit(s).address
+                lane[tables.OUTPUT] = self._sections.new_morsel(s).address
             return
         operator = self.graph.operators[self._sections.order[s]]
         of_worker = isinstance(operator, ReplicatedOperator)  # which its functions allow
         if isinstance(operator, Instances):
             operator = operator.instances[on]
-        unit = self._sections.input_at(s, on)
+        morsel = self._sections.input_at(s, on)
         if event == workers.FAILED:
-            feed = int(unit.words[FEED]), int(unit.words[BASE])
+            feed = int(morsel.words[FEED]), int(morsel.words[BASE])
             place = self._place(w, event)
             with self._lock:
-                self.handler.failed(Failure.of(operator, unit, place, feed))
+                self.handler.failed(Failure.of(operator, morsel, place, feed))
             return
         apart = self._lock if calls_users(operator) and not of_worker else nullcontext()
         with apart, at_work(operator.name):
             if event == workers.NEEDS:
-                operator.provide(unit)
+                operator.provide(morsel)
             else:
-                out = self._sections.units[int(lane[tables.OUTPUT])]
-                lane[tables.CODE] = operator.call(unit, out)
+                out = self._sections.morsels[int(lane[tables.OUTPUT])]
+                lane[tables.CODE] = operator.call(morsel, out)

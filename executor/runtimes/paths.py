@@ -1,10 +1,10 @@
 """Whether the order of depth first can be kept by operators that run for themselves, and in which
 order one with several inputs reads them.
 
-An operator may see a unit of an input in several *ways*, in turns: a union of two filters of one
+An operator may see a morsel of an input in several *ways*, in turns: a union of two filters of one
 stream that is joined with itself is given rows by one filter, which are joined on both sides before
-it is given any by the other one. There units are told apart by the way that they came on: ways are
-numbered as depth first goes them, so that serial number and way are the *place* of a unit.
+it is given any by the other one. There morsels are told apart by the way that they came on: ways
+are numbered as depth first goes them, so that serial number and way are the *place* of a morsel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def topological(graph: Graph) -> list[int]:
 
 
 def depth_first_ranks(graph: Graph) -> list[int]:
-    """Of each operator, its place in the order in which depth first is through with a unit: what
+    """Of each operator, its place in the order in which depth first is through with a morsel: what
     an operator feeds comes before it, and what its first edge leads to before the next."""
     ranks: dict[int, int] = {}
     waiting = [(k, False) for k in reversed(topological(graph))]
@@ -87,18 +87,18 @@ def feeders(graph: Graph) -> list[dict[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """``of_entries``: for each of these edges the visits (operator, port, way) of a unit to
+    """``of_entries``: for each of these edges the visits (operator, port, way) of a morsel to
     operators with several ports, in the order of depth first; those of one port, one behind the
     other, are one, of the last way. ``adds``: for each edge of each operator what it adds to the
-    way of a unit."""
+    way of a morsel."""
 
     of_entries: list[list[tuple[int, int, int]]]
     adds: list[list[int]]
 
 
 def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
-    """Ways are all 0 if no operator sees a unit in several ways, in turns. ValueError if the order
-    of depth first cannot be kept."""
+    """Ways are all 0 if no operator sees a morsel in several ways, in turns. ValueError if the
+    order of depth first cannot be kept."""
     fed, adds = feeders(graph), [[0] * len(edges) for edges in graph.edges]
     paths = [_path(graph, fed, adds, edge) for edge in entries]
     if any(len({visit[:2] for visit in path}) < len(path) for path in paths):
@@ -109,7 +109,7 @@ def paths_of(graph: Graph, entries: Sequence[Edge]) -> Paths:
 
 def _ways(graph: Graph, entries: Sequence[Edge]) -> list[list[int]]:
     """A way for each path to a result: those that branch off one are all below the next, so that
-    who asks whether all up to a place is through need not know where units branched off."""
+    who asks whether all up to a place is through need not know where morsels branched off."""
     ahead, adds = {SINK: 1}, [[0] * len(edges) for edges in graph.edges]
     for k in reversed(topological(graph)):
         ways = [ahead[edge.target] for edge in graph.edges[k]]
@@ -160,7 +160,7 @@ def _beyond(graph: Graph, fed: list[dict[int, int]], edge: Edge) -> set[int]:
 
 
 def _gives_one_at_most(operator: Operator) -> bool:
-    """Whether it gives one unit at the most for one that it was given."""
+    """Whether it gives one morsel at the most for one that it was given."""
     operator = first_of(operator)
     if isinstance(operator, UnionOperator):
         return not operator.knows_values

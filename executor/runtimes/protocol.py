@@ -14,7 +14,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.graph.graph import Edge
 from cql.executor.kernels.morsel_layout import CHOSEN, DETAIL_ROW, INFINITY, SERIAL
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.stage.operator import Operator
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.times import Times
@@ -23,14 +23,15 @@ from cql.executor.udf.errors import TIME_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A row that failed: row ``row`` of ``unit``, at ``site`` of ``operator``. ``fatal``: no policy
-    may leave it out. ``place``: where it stands in the order of depth first; beyond the unit's
-    serial number it need only be told if rows do not come in that order. ``feed`` is the input that
-    the unit was cut off, and where its block begins; None: the one whose turn it is."""
+    """A row that failed: row ``row`` of ``morsel``, at ``site`` of ``operator``. ``fatal``: no
+    policy may leave it out. ``place``: where it stands in the order of depth first; beyond the
+    morsel's serial number it need only be told if rows do not come in that order. ``feed`` is the
+    input that the morsel was cut off, and where its block begins; None: the one whose turn it
+    is."""
 
     operator: str
     site: ErrorSite
-    unit: Unit
+    morsel: Morsel
     row: int
     fatal: bool
     place: tuple[int, ...]
@@ -40,15 +41,15 @@ class Failure:
     def of(
         cls,
         operator: Operator,
-        unit: Unit,
+        morsel: Morsel,
         place: tuple[int, ...] = (),
         feed: tuple[int, int] | None = None,
     ) -> Failure:
-        """What an operator says of the unit that it has returned ERROR for."""
-        site = operator.error(unit)
-        fatal = operator.is_fatal(unit) or site.kind == TIME_LIMIT
-        place = place or (int(unit.words[SERIAL]),)
-        return cls(operator.name, site, unit, failing_row(unit), fatal, place, feed)
+        """What an operator says of the morsel that it has returned ERROR for."""
+        site = operator.error(morsel)
+        fatal = operator.is_fatal(morsel) or site.kind == TIME_LIMIT
+        place = place or (int(morsel.words[SERIAL]),)
+        return cls(operator.name, site, morsel, failing_row(morsel), fatal, place, feed)
 
 
 @contextlib.contextmanager
@@ -62,17 +63,17 @@ def at_work(name: str) -> Iterator[None]:
         raise
 
 
-def failing_row(unit: Unit) -> int:
-    """The row of a unit that an operator has returned ERROR for."""
-    row = int(unit.words[DETAIL_ROW])
-    if chosen := int(unit.words[CHOSEN]):
+def failing_row(morsel: Morsel) -> int:
+    """The row of a morsel that an operator has returned ERROR for."""
+    row = int(morsel.words[DETAIL_ROW])
+    if chosen := int(morsel.words[CHOSEN]):
         row = int(view_address(chosen, np.dtype(np.int32), row + 1)[row])
     return row
 
 
 class Handler(Protocol):
-    def deliver(self, unit: Unit, sink: int, feed: int | None = None) -> None:
-        """Takes the output of operator ``sink``; the unit is used again afterwards. ``feed``: the
+    def deliver(self, morsel: Morsel, sink: int, feed: int | None = None) -> None:
+        """Takes the output of operator ``sink``; the morsel is used again afterwards. ``feed``: the
         input that it came from; None: the one whose turn it is."""
         ...
 
@@ -93,8 +94,8 @@ class Runtime(Protocol):
         """What has been measured so far; None unless it was made to (``timed``)."""
         ...
 
-    def admit(self, unit: Unit, edge: Edge) -> None:
-        """Takes one unit of a source; it may be used again once ``go_on`` says so."""
+    def admit(self, morsel: Morsel, edge: Edge) -> None:
+        """Takes one morsel of a source; it may be used again once ``go_on`` says so."""
         ...
 
     def go_on(self, serial: int = INFINITY) -> bool:
@@ -104,9 +105,10 @@ class Runtime(Protocol):
         ...
 
     def admit_next(self, turns: Turns) -> bool:
-        """Takes the next units of those whose turn it is; returns early when something was
-        delivered, between two units or, where that is much, within one, and when asked. False: the
-        input whose turn it is has no block (any more), or no unit is cut for now (``turns``)."""
+        """Takes the next morsels of those whose turn it is; returns early when something was
+        delivered, between two morsels or, where that is much, within one, and when asked. False:
+        the input whose turn it is has no block (any more), or no morsel is cut for now
+        (``turns``)."""
         ...
 
     def is_through(self, serial: int) -> bool:

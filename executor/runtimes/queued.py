@@ -10,7 +10,7 @@ from cql.base.model import Schema
 from cql.executor.graph.graph import SINK, Edge, Graph
 from cql.executor.kernels.drive import queued
 from cql.executor.kernels.morsel_layout import INFINITY, PUNCTUATIONS, ROWS
-from cql.executor.morsel.morsel import Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import BUFFERS
 from cql.executor.run.input_scheduler import Turns
 from cql.executor.runtimes.protocol import Alone, Failure, Handler, at_work
@@ -22,14 +22,14 @@ POLICIES = {
     "fifo_slice": queued.FIFO_SLICE,
     "run_to_completion": queued.RUN_TO_COMPLETION,
 }
-#: Admission control: a unit is admitted when fewer than this many wait inside.
+#: Admission control: a morsel is admitted when fewer than this many wait inside.
 ADMITTED = 8
 _SLOTS = 64
 
 
 class Queued(Alone):
     """``inputs[k]`` are the schemas of what operator k reads, by port (see ``Graph``); ``resize``
-    is told of the bytes that its units take. ``timed``: the time of operators is taken."""
+    is told of the bytes that its morsels take. ``timed``: the time of operators is taken."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Queued(Alone):
         policy: str,
         *,
         ones: int,
-        unit_rows: int,
+        morsel_rows: int,
         slice_us: int,
         resize: Callable[[int, int, str], None] = lambda before, after, what: None,
         timed: bool = False,
@@ -49,7 +49,7 @@ class Queued(Alone):
         self._policy = POLICIES[policy]
         self._slice_ns = 1000 * slice_us
         self._widest = [_widest(schemas) for schemas in inputs]
-        self._unit_rows = unit_rows
+        self._morsel_rows = morsel_rows
         self._resize = resize
         self._wiring = Wiring(graph)
         n = len(graph.operators)
@@ -67,7 +67,7 @@ class Queued(Alone):
         self._clock = np.zeros(2, np.int64)  # room for what it says
         self._operator_clock = OperatorClock(n, timed)
         self._control[queued.TIMES] = self._operator_clock.address
-        self._units: dict[int, Unit] = {}
+        self._morsels: dict[int, Morsel] = {}
 
     def rebind(self) -> None:
         self._wiring.rebind()
@@ -79,8 +79,8 @@ class Queued(Alone):
     def times(self) -> Times | None:
         return self._operator_clock.times()
 
-    def admit(self, unit: Unit, edge: Edge) -> None:
-        while event := self._enqueue(unit, edge):
+    def admit(self, morsel: Morsel, edge: Edge) -> None:
+        while event := self._enqueue(morsel, edge):
             self._answer(event)
         self._run(ADMITTED)
 
@@ -94,9 +94,9 @@ class Queued(Alone):
             self.settle()
         if not turns.take():
             return False
-        unit = turns.unit
-        if unit.words[ROWS] > 0 or unit.words[PUNCTUATIONS] > 0:
-            self.admit(unit, turns.edge)
+        morsel = turns.morsel
+        if morsel.words[ROWS] > 0 or morsel.words[PUNCTUATIONS] > 0:
+            self.admit(morsel, turns.edge)
         return True
 
     def is_through(self, serial: int) -> bool:
@@ -107,24 +107,24 @@ class Queued(Alone):
         self._shrink()
 
     def _shrink(self) -> None:
-        """Lets go of the units that a burst needed; as many stay as are admitted at once."""
-        if len(self._units) <= ADMITTED * len(self.graph.operators):
+        """Lets go of the morsels that a burst needed; as many stay as are admitted at once."""
+        if len(self._morsels) <= ADMITTED * len(self.graph.operators):
             return
         for k in range(len(self.graph.operators)):
             first = k * self._slots
             for place in range(first + ADMITTED, first + int(self._spare[k])):
-                unit = self._units.pop(int(self._pool[place]))
-                self._resize(unit.nbytes, 0, BUFFERS)
+                morsel = self._morsels.pop(int(self._pool[place]))
+                self._resize(morsel.nbytes, 0, BUFFERS)
             self._spare[k] = min(int(self._spare[k]), ADMITTED)
 
     def drain(self) -> None:
         self.settle()
 
-    def _enqueue(self, unit: Unit, edge: Edge) -> int:
+    def _enqueue(self, morsel: Morsel, edge: Edge) -> int:
         return int(
             queued.enqueue(
                 edge.target,
-                unit.address,
+                morsel.address,
                 edge.port,
                 self._ring,
                 self._slots,
@@ -165,37 +165,37 @@ class Queued(Alone):
         )
 
     def _answer(self, event: int) -> None:
-        if event == queued.NEED_UNIT:
-            self._new_unit(int(self._control[queued.WANTS]))
+        if event == queued.NEED_MORSEL:
+            self._new_morsel(int(self._control[queued.WANTS]))
             return
         if event == queued.NEED_ROOM:
             self._more_room()
             return
         index = int(self._control[queued.OPERATOR])
         operator = self.graph.operators[index]
-        unit = self._units[int(self._control[queued.UNIT])]
+        morsel = self._morsels[int(self._control[queued.MORSEL])]
         match event:
             case queued.SINK:
-                self.handler.deliver(self.graph.units[index], index)
+                self.handler.deliver(self.graph.morsels[index], index)
             case queued.NEEDS:
                 with self._operator_clock.of(index), at_work(operator.name):
-                    operator.provide(unit)
+                    operator.provide(morsel)
             case queued.FAILED:
-                self.handler.failed(Failure.of(operator, unit))
+                self.handler.failed(Failure.of(operator, morsel))
             case queued.PYTHON:
                 with self._operator_clock.of(index), at_work(operator.name):
-                    result = operator.call(unit, self.graph.units[index])
+                    result = operator.call(morsel, self.graph.morsels[index])
                 self._control[queued.RESULT] = result
             case _:
                 raise AssertionError(f"unknown event {event}")
 
-    def _new_unit(self, index: int) -> None:
-        unit = Unit.allocate(
-            self._widest[index], self._unit_rows, ones=0, stragglers=True, masks=True
+    def _new_morsel(self, index: int) -> None:
+        morsel = Morsel.allocate(
+            self._widest[index], self._morsel_rows, ones=0, stragglers=True, masks=True
         )
-        self._resize(0, unit.nbytes, BUFFERS)
-        self._units[unit.address] = unit
-        self._pool[index * self._slots + int(self._spare[index])] = unit.address
+        self._resize(0, morsel.nbytes, BUFFERS)
+        self._morsels[morsel.address] = morsel
+        self._pool[index * self._slots + int(self._spare[index])] = morsel.address
         self._spare[index] += 1
 
     def _more_room(self) -> None:

@@ -14,7 +14,7 @@ from cql.executor.kernels.lib import condition, mpmc_queue
 from cql.executor.kernels.morsel_layout import CAPACITY, HEADER, HOME, OWN_LATE, STRAGGLER_ADDRESS
 from cql.executor.kernels.ordered import handover, markers, reorder, tables
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.flow.hash_split import LISTS
 from cql.executor.operators.flow.replicas import (
     Instances,
@@ -29,16 +29,16 @@ from cql.executor.runtimes.paths import feeders, paths_of, topological
 from cql.executor.runtimes.times import MarkerTime, OperatorTime, Times, WorkerTime
 from cql.planner.placement.choose_runtime import depth, power_of_two
 
-#: Units that results are copied into.
+#: Morsels that results are copied into.
 COLLECTORS = 4
-#: Units that are free in a section, without taking turns.
+#: Morsels that are free in a section, without taking turns.
 _POOL = 1 << 12
 #: Tables have room for that many workers; what is not used costs no memory.
 MOST_WORKERS = 64
 
 
 _MOST_DEPTH = depth(MOST_WORKERS)
-#: Units that can wait at a port, and those of a serial operator, at least: a section with several
+#: Morsels that can wait at a port, and those of a serial operator, at least: a section with several
 #: ports holds one back until it sees that the next number has been sent by what feeds another one.
 _LEAST_PLACES = 2
 #: Looks in vain before a worker sleeps, of half a microsecond each: where waking it would take
@@ -46,7 +46,7 @@ _LEAST_PLACES = 2
 _LOOKS, _FEW_LOOKS = 400, 50
 #: Words that are made at once, and of an array that is a part of them at most.
 _WHOLE, _PART = 1 << 15, 1 << 12
-#: Units that are markers, at the most: the first ones.
+#: Morsels that are markers, at the most: the first ones.
 _MARKED = 1 << 14
 
 
@@ -57,8 +57,8 @@ def looks(workers: int, cores: int, *, live: bool) -> int:
 
 
 def _at_once(made: int, size: int) -> int:
-    """How many units are made when one is missing and there are so many, where ``size`` inputs are
-    worked on at once: to ask Python for each of them takes longer than to make it."""
+    """How many morsels are made when one is missing and there are so many, where ``size`` inputs
+    are worked on at once: to ask Python for each of them takes longer than to make it."""
     return max(size - made, min(made // 8 + 1, 32))
 
 
@@ -92,7 +92,7 @@ class Table:
 
 
 class Sections:
-    """``plan`` is the header. ``resize`` is told of the bytes that units take; ``timed``: what is
+    """``plan`` is the header. ``resize`` is told of the bytes that morsels take; ``timed``: what is
     measured for ``times`` only is. How many ``workers`` share the work may ``change``. ``slots``:
     inputs of a section at once, at most 256, or the next power of two; 0: as many as its workers
     need."""
@@ -106,7 +106,7 @@ class Sections:
         inputs: Sequence[Schema],
         *,
         ones: int,
-        unit_rows: int,
+        morsel_rows: int,
         workers: int,
         gather: Mapping[int, int],
         live: bool,
@@ -119,14 +119,14 @@ class Sections:
         self._slots = power_of_two(asked) if asked else 0
         self.order = topological(graph)
         self.place = {k: s for s, k in enumerate(self.order)}  # operator → section
-        self.units: dict[int, Unit] = {}  # all that have columns or are views, by address
-        self._ones, self._rows, self._resize = ones, unit_rows, resize
+        self.morsels: dict[int, Morsel] = {}  # all that have columns or are views, by address
+        self._ones, self._rows, self._resize = ones, morsel_rows, resize
         self._had = 0  # workers so far
         self._live = live
         self._views: list[tuple[int, Schema]] = []  # pools of views, of what
         self._lanes: dict[int, Words] = {}  # by section
         self._lists: dict[int, Words] = {}
-        self._merged: dict[int, int] = {}  # units to merge into
+        self._merged: dict[int, int] = {}  # morsels to merge into
         self._ports_of: dict[int, Words] = {}
         self._gather = {k: rows for k, rows in gather.items() if rows > 0}
         self._table = table = Table()
@@ -142,13 +142,13 @@ class Sections:
         ring, cells = plan[tables.SINK :], table.words(mpmc_queue.CELL * _POOL)
         mpmc_queue.open_ring(ring.ctypes.data, cells.ctypes.data, _POOL)
         condition.make_bed(plan[tables.SLEEPING :].ctypes.data)
-        places = table.words(2 * unit_rows * MOST_WORKERS)
+        places = table.words(2 * morsel_rows * MOST_WORKERS)
         apart = 2 * count - 2 * count % -mpmc_queue.APART
         lengths = table.words(apart * MOST_WORKERS)
         crew, each = self._workers.reshape(MOST_WORKERS, -1), np.arange(MOST_WORKERS)
         crew[:, tables.AT] = -1
         crew[:, tables.SEED] = 88172645463325252 + 7919 * each
-        crew[:, tables.PLACES] = places.ctypes.data + 16 * unit_rows * each
+        crew[:, tables.PLACES] = places.ctypes.data + 16 * morsel_rows * each
         parts = [len(o.instances) for o in graph.operators if isinstance(o, PartedOperator)]
         merging = tables.MERGING_WORDS * max(parts, default=0)
         merging += -merging % mpmc_queue.APART
@@ -189,7 +189,7 @@ class Sections:
         )
 
     def _mark(self) -> None:
-        """Units of the first input are markers (ordered-multicore paper, section 7), from the
+        """Morsels of the first input are markers (ordered-multicore paper, section 7), from the
         operator that takes them to the last one."""
         first, last = self.place[self.entries[0].target], len(self.order) - 1
         self._marks = self._table.words(markers.MARK * _MARKED)
@@ -225,21 +225,21 @@ class Sections:
             reorder,
         )
 
-    def input_at(self, s: int, lane: int) -> Unit:
-        """The unit that a lane is at; of a partition, a fragment."""
-        address, words = int(self.lane(s, lane)[tables.UNIT]), self.section(s)
+    def input_at(self, s: int, lane: int) -> Morsel:
+        """The morsel that a lane is at; of a partition, a fragment."""
+        address, words = int(self.lane(s, lane)[tables.MORSEL]), self.section(s)
         if words[tables.KIND] != tables.PARTITIONED:
-            return self.units[address]
+            return self.morsels[address]
         view = view_address(address, np.dtype(np.int64), int(words[tables.FRAGMENT]))
-        return Unit(view, [], [], view[:0], None)
+        return Morsel(view, [], [], view[:0], None)
 
     def place_of(self, s: int, ticket: int) -> int:
-        """That of the unit that has that ticket of a section, until it has left."""
+        """That of the morsel that has that ticket of a section, until it has left."""
         words = self.section(s)
         slot = reorder.SLOT * (ticket & (int(words[tables.SIZE]) - 1))
         size = slot + reorder.SLOT
         view = view_address(int(words[tables.SLOTS]), np.dtype(np.int64), size)
-        return int(view[slot + reorder.OF_UNIT])
+        return int(view[slot + reorder.OF_MORSEL])
 
     # -- workers -----------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Sections:
             for _ in range(mpmc_queue.held(pool), places):
                 self._view(schema, pool)
             for _ in range(places, mpmc_queue.held(pool)):
-                self._resize(self.units.pop(mpmc_queue.poll(pool)).nbytes, 0, BUFFERS)
+                self._resize(self.morsels.pop(mpmc_queue.poll(pool)).nbytes, 0, BUFFERS)
 
     # -- sections ----------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Sections:
         words[tables.SLOTS] = table.words(reorder.SLOT * _MOST_DEPTH).ctypes.data
         first = first_of(operator)
         passes = isinstance(first, StageOperator) and first.code.passes
-        words[tables.BORROWS] = passes or any(d is None for d in self.graph.units[k].data)
+        words[tables.BORROWS] = passes or any(d is None for d in self.graph.morsels[k].data)
         if isinstance(operator, PartedOperator):
             self._partitions(s, operator)
         self.bind(s)
@@ -318,15 +318,15 @@ class Sections:
         words[tables.COLUMNS] = columns.ctypes.data
 
     def new_merged(self, s: int) -> None:
-        """More units to merge outputs of partitions into."""
+        """More morsels to merge outputs of partitions into."""
         words, schema = self.section(s), self.graph.schemas[self.order[s]]
         plain = Schema(schema.fields[: int(words[tables.WIDE])])
         pool, made = int(words[tables.MERGED]), self._merged.get(s, 0)
         count = _at_once(made, int(words[tables.SIZE]))
         self._merged[s] = made + count
         for _ in range(count):
-            unit = Unit.allocate(plain, self._rows, ones=self._ones, stragglers=True)
-            handover.set_free(pool, self._own(unit, pool).address)
+            morsel = Morsel.allocate(plain, self._rows, ones=self._ones, stragglers=True)
+            handover.set_free(pool, self._own(morsel, pool).address)
 
     def bind(self, s: int) -> None:
         """Where the kernel of a section is, and its descriptor."""
@@ -337,37 +337,37 @@ class Sections:
         lanes[:] = operator.descriptor.ctypes.data
         lanes[: len(running)] = [instance.descriptor.ctypes.data for instance in running]
 
-    def new_unit(self, s: int) -> Unit:
-        """One more output unit of a section, of which more are free now if it has many."""
+    def new_morsel(self, s: int) -> Morsel:
+        """One more output morsel of a section, of which more are free now if it has many."""
         words = self.section(s)
-        pool, made = int(words[tables.POOL]), int(words[tables.UNITS])
+        pool, made = int(words[tables.POOL]), int(words[tables.MORSELS])
         count = 1
         if words[tables.KIND] != tables.SERIAL_ONE:
             count = _at_once(made, int(words[tables.SIZE]))
-        model, schema = self.graph.units[self.order[s]], self.graph.schemas[self.order[s]]
+        model, schema = self.graph.morsels[self.order[s]], self.graph.schemas[self.order[s]]
         owned = frozenset(c for c, data in enumerate(model.data) if data is not None)
         masks = any(m is not None for m in model.masks) and not any(f.nullable for f in schema)
         capacity = int(model.words[CAPACITY])
-        words[tables.UNITS] += count
-        units = [
+        words[tables.MORSELS] += count
+        morsels = [
             self._own(
-                Unit.allocate(
+                Morsel.allocate(
                     schema, capacity, ones=self._ones, owned=owned, stragglers=True, masks=masks
                 ),
                 pool,
             )
             for _ in range(count)
         ]
-        for more in units[1:]:
+        for more in morsels[1:]:
             handover.set_free(pool, more.address)
-        return units[0]
+        return morsels[0]
 
-    def _own(self, unit: Unit, home: int) -> Unit:
-        unit.words[HOME] = home
-        unit.words[OWN_LATE] = unit.words[STRAGGLER_ADDRESS]
-        self._resize(0, unit.nbytes, BUFFERS)
-        self.units[unit.address] = unit
-        return unit
+    def _own(self, morsel: Morsel, home: int) -> Morsel:
+        morsel.words[HOME] = home
+        morsel.words[OWN_LATE] = morsel.words[STRAGGLER_ADDRESS]
+        self._resize(0, morsel.nbytes, BUFFERS)
+        self.morsels[morsel.address] = morsel
+        return morsel
 
     # -- edges -------------------------------------------------------------------------------------
 
@@ -438,7 +438,7 @@ class Sections:
                 self._views.append((pool, self.graph.schemas[self.order[s]]))
 
     def _collectors(self, s: int, record: Words) -> None:
-        """Units that small results are copied into, so that few of them go to Python."""
+        """Morsels that small results are copied into, so that few of them go to Python."""
         parted = int(self.section(s)[tables.ORDER])
         fields = self.graph.schemas[self.order[s]].fields
         schema = Schema(fields[: len(fields) - parted])
@@ -450,13 +450,13 @@ class Sections:
         self.collecting.append((self.order[s], record))
         for _ in range(COLLECTORS):
             rows = self._gather[self.order[s]]
-            unit = Unit.allocate(schema, rows, ones=self._ones, masks=True)
-            mpmc_queue.offer(pool, self._own(unit, pool).address)
+            morsel = Morsel.allocate(schema, rows, ones=self._ones, masks=True)
+            mpmc_queue.offer(pool, self._own(morsel, pool).address)
 
     def _view(self, schema: Schema, pool: int) -> None:
-        """A unit that shows columns of others."""
-        unit = Unit.allocate(
+        """A morsel that shows columns of others."""
+        morsel = Morsel.allocate(
             schema, self._rows, ones=self._ones, owned=frozenset(), stragglers=True
         )
-        self._own(unit, pool)
-        mpmc_queue.offer(pool, unit.address)
+        self._own(morsel, pool)
+        mpmc_queue.offer(pool, morsel.address)

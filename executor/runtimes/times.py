@@ -15,10 +15,10 @@ from cql.executor.kernels.lib.clock import NANOSECONDS, OF, PASSED_ON, SCRATCH, 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
     """``punctuation_in`` and ``punctuation_out``: items of punctuation that an operator took, and
-    passed on: promises, silence, ends of inputs. ``queue`` and ``longest``: units that waited to be
-    worked on, on average and at most, whenever a worker took a slice of time. ``reorder``:
-    nanoseconds that the outputs of a unit waited on average for those of the units before it. None
-    where nothing waits."""
+    passed on: promises, silence, ends of inputs. ``queue`` and ``longest``: morsels that waited to
+    be worked on, on average and at most, whenever a worker took a slice of time. ``reorder``:
+    nanoseconds that the outputs of a morsel waited on average for those of the morsels before it.
+    None where nothing waits."""
 
     nanoseconds: int
     punctuation_in: int
@@ -38,11 +38,11 @@ class WorkerTime:
 
 @dataclass(frozen=True, slots=True)
 class MarkerTime:
-    """Nanoseconds from when an operator began with a unit until all that came of it had left the
-    last one (ordered-multicore paper, section 7): of ``units`` that were marked, on average, and
+    """Nanoseconds from when an operator began with a morsel until all that came of it had left the
+    last one (ordered-multicore paper, section 7): of ``morsels`` that were marked, on average, and
     of the longest of 50% and 99% of them."""
 
-    units: int
+    morsels: int
     mean: float
     p50: float
     p99: float

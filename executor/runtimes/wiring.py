@@ -10,7 +10,7 @@ from cql.executor.morsel.morsel import Words
 
 class Wiring:
     """Per operator: ``address`` (0: Python runs it), ``descriptor``, ``out`` (address of its output
-    unit). Operator k has the edges ``edge_from[k]`` to ``edge_from[k + 1]``: ``edge_to`` (an
+    morsel). Operator k has the edges ``edge_from[k]`` to ``edge_from[k + 1]``: ``edge_to`` (an
     operator, or SINK) and ``edge_port``."""
 
     def __init__(self, graph: Graph) -> None:
@@ -18,7 +18,7 @@ class Wiring:
         edges = [e for edges in graph.edges for e in edges]
         self.address = np.zeros(len(graph.operators), np.int64)
         self.descriptor = np.zeros(len(graph.operators), np.int64)
-        self.out = np.array([u.address for u in graph.units], np.int64)
+        self.out = np.array([u.address for u in graph.morsels], np.int64)
         self.edge_from = np.cumsum([0, *(len(e) for e in graph.edges)]).astype(np.int64)
         self.edge_to = np.array([e.target for e in edges], np.int64)
         self.edge_port = np.array([e.port for e in edges], np.int64)

@@ -1,6 +1,6 @@
 """Compaction of a query's dictionary: over an endless stream most texts die with their windows.
 
-At a moment when no unit is inside the plan, the codes that matter are those in the operators'
+At a moment when no morsel is inside the plan, the codes that matter are those in the operators'
 state, constants included; each operator declares its places once (``Operator.map_codes``). Results
 that a table keeps for such a text stay too, so that nothing is computed twice. All other texts are
 forgotten and the rest is renumbered, in the same order. The cost is that of the texts added since
@@ -33,7 +33,7 @@ def compact(
     workspace: Workspace, operators: Sequence[Operator], others: Sequence[Values | Turns] = ()
 ) -> None:
     """Forgets every text to which no operator refers, nor one of ``others``; ``operators`` are all
-    that run, instances each by itself. Only while no unit is inside."""
+    that run, instances each by itself. Only while no morsel is inside."""
     dictionary = workspace.dictionary
     live = np.zeros(len(dictionary), bool)
     live[0] = True

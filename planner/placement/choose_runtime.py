@@ -109,8 +109,8 @@ def _scheduler(settings: Mapping[str, Any], workers: int, *, splits: bool) -> st
 
 
 def depth(workers: int) -> int:
-    """Inputs of an operator that may be taken before the first of them has left, units that wait at
-    a port, and units of an input: few, so that they stay in the cache (65 -> 9 ns a row)."""
+    """Inputs of an operator that may be taken before the first of them has left, morsels that wait
+    at a port, and morsels of an input: few, so that they stay in the cache (65 -> 9 ns a row)."""
     return 1 << (2 * workers).bit_length()
 
 

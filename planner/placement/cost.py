@@ -63,7 +63,7 @@ class Share(IntEnum):
     PYTHON = 0  # one thing at a time of all that has this share: Python, and the reading of inputs
     ALONE = 1  # one worker at a time
     KEYS = 2  # each on partitions of its keys
-    UNITS = 3  # each on units of its own
+    MORSELS = 3  # each on morsels of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ _SLOW |= {"log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh", "date_format", "t
 #: Of (row, group) pairs, by how many groups there are; and of each aggregate.
 _GROUPED = ((10_000, 3.0), (300_000, 12.0), (1 << 62, 43.0))
 _CALL, _VALUES, _SESSION = 0.8, 130.0, 60.0
-#: To hand a row on between workers; to split it by key (partitions, whose units have few rows, find
-#: groups half as fast); to look for the rows of each partition of a join.
-_UNIT, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
+#: To hand a row on between workers; to split it by key (partitions, whose morsels have few rows,
+#: find groups half as fast); to look for the rows of each partition of a join.
+_HAND_ON, _SPLIT, _JOIN_APART = 1.0, 6.0, 10.0
 _OTHERS: dict[type, float] = {
     SlackExec: 4.0,
     LateRowsExec: 2.0,
@@ -156,7 +156,7 @@ _OTHERS: dict[type, float] = {
     RowNumberExec: 60.0,
     StreamExec: 20.0,
 }
-#: Python goes through each unit of their inputs.
+#: Python goes through each morsel of their inputs.
 _IN_PYTHON = (
     LookupExec
     | AsofJoinExec
@@ -196,7 +196,7 @@ def cost(plans: Sequence[Physical], *, asks: bool) -> Cost:
 
 
 def asks_python(plan: Physical) -> bool:
-    """Whether Python has something to do for each unit, however few rows that has."""
+    """Whether Python has something to do for each morsel, however few rows that has."""
     for node in walk_plan(plan):
         if isinstance(node, _IN_PYTHON):
             return True
@@ -300,7 +300,7 @@ class _Estimate:
             above.insert(0, node)
             node = node.input
         if not isinstance(node, WidAggregateExec):
-            return self._steps(above, self.rows_of(node), Share.UNITS)
+            return self._steps(above, self.rows_of(node), Share.MORSELS)
         aggregate, below = node, node.input
         steps: list[Physical] = []
         while isinstance(below, FilterExec | ProjectExec | NumberExec):
@@ -379,7 +379,7 @@ class _Estimate:
             share = min(share, asked)
         for taken, each in costs:
             self._add(taken, each, share)
-            self.more += taken * _UNIT if share >= Share.KEYS else 0.0
+            self.more += taken * _HAND_ON if share >= Share.KEYS else 0.0
         return rows
 
 
@@ -410,7 +410,7 @@ class _Read(NamedTuple):
 
 
 def _expressions(given: Iterable[Expr]) -> _Read:
-    each, held, share = 0.0, 0.0, Share.UNITS
+    each, held, share = 0.0, 0.0, Share.MORSELS
     for part in given:
         for expr in walk(part):
             if isinstance(expr, Column | Literal):

@@ -1,4 +1,4 @@
-"""Where it does not matter in which order the rows of a unit come: partitions then need not put
+"""Where it does not matter in which order the rows of a morsel come: partitions then need not put
 their outputs in order (ordered-multicore paper §4), and the result is still the same, bit for bit.
 
 An aggregate whose state is the same in any order hides that of its input, but its groups leave in

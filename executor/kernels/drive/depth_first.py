@@ -1,15 +1,15 @@
 """The depth-first driver (xstream paper III.C), compiled once for all queries.
 
-A unit goes through the whole plan before the next is admitted: an operator's output is handed to
+A morsel goes through the whole plan before the next is admitted: an operator's output is handed to
 its successors at once, by reference. The explicit stack makes the traversal resumable, so that the
 kernel can come back to Python for whatever only Python can do.
 
 Tables (all flat int64), one entry per operator: ``address`` (0: Python runs it), ``descriptor``,
-``out`` (address of its output unit), ``ran`` (number of its last call); ``edge_from[op]`` to
+``out`` (address of its output morsel), ``ran`` (number of its last call); ``edge_from[op]`` to
 ``edge_from[op + 1]`` are its edges, each ``edge_to`` (operator, or -1 for the sink) and
 ``edge_port``. ``gather``: rows of the sink's batches that an operator fills itself, call by call;
-``collectors``: address of the record of a unit that small outputs for the sink are copied into
-(``COLLECTING`` and the words behind it), or 0. A stack frame is five words: operator, unit, state
+``collectors``: address of the record of a morsel that small outputs for the sink are copied into
+(``COLLECTING`` and the words behind it), or 0. A stack frame is five words: operator, morsel, state
 (0: call it; 1: deliver its output), next edge, and what the call returned.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from cql.executor.jit.decorators import njit
 from cql.executor.kernels.drive.passing import append_rows
-from cql.executor.kernels.ingest.input_scheduler import OPERATOR, UNIT, record, take
+from cql.executor.kernels.ingest.input_scheduler import MORSEL, OPERATOR, record, take
 from cql.executor.kernels.ingest.input_scheduler import PORT as TO_PORT
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at
 from cql.executor.kernels.lib.memory import call_operator, words
@@ -44,16 +44,16 @@ from cql.executor.kernels.morsel_layout import (
 FRAME = 5
 # Events: what the driver needs of Python.
 IDLE = 0  # the traversal is over
-SINK = 1  # the output unit of the operator on top goes to the sink
+SINK = 1  # the output morsel of the operator on top goes to the sink
 PYTHON = 2  # the operator on top runs in Python
 NEEDS = 3
 FAILED = 4
-LOOPED = 5  # the successor is on the stack already: queue a copy of the unit
+LOOPED = 5  # the successor is on the stack already: queue a copy of the morsel
 USED_UP = 6  # the input whose turn it is has no (further) block
 COLLECTED = 7  # what was collected of the operator on top goes to the sink
 
 # Record of a collector.
-COLLECTING = 0  # address of the unit
+COLLECTING = 0  # address of the morsel
 SMALL = 1  # outputs with more rows go to the sink as they are
 COLUMNS = 2
 SIZES = 3  # bytes of a value of each column
@@ -65,20 +65,20 @@ TOP = 0  # frames on the stack
 CALLS = 1  # operator calls made
 RESULT = 2  # what the Python operator returned
 NOT_CALLED = -1
-TOLD = 3  # Python was needed for the unit at hand
+TOLD = 3  # Python was needed for the morsel at hand
 TIMES = 4  # address of what operators take (``clock``), or 0
 
 _TABLES = ", ".join(["int64[::1]"] * 12)
 
 
 @njit(inline="always")
-def start_unit(unit: Any, port: int, out: int) -> None:
-    """A unit as a fresh input: the consumer starts at its first row."""
-    unit[CURSOR] = 0
-    unit[PHASE] = 0
-    unit[SUB] = 0
-    unit[PORT] = port
-    unit[OUT] = out
+def start_morsel(morsel: Any, port: int, out: int) -> None:
+    """A morsel as a fresh input: the consumer starts at its first row."""
+    morsel[CURSOR] = 0
+    morsel[PHASE] = 0
+    morsel[SUB] = 0
+    morsel[PORT] = port
+    morsel[OUT] = out
 
 
 @njit(inline="always")
@@ -89,10 +89,10 @@ def clear_output(out: Any) -> None:
 
 
 @njit(inline="always")
-def push(stack: Any, control: Any, operator: int, unit: int) -> None:
+def push(stack: Any, control: Any, operator: int, morsel: int) -> None:
     at = FRAME * control[TOP]
     stack[at] = operator
-    stack[at + 1] = unit
+    stack[at + 1] = morsel
     stack[at + 2] = 0
     stack[at + 3] = 0
     stack[at + 4] = 0
@@ -100,13 +100,13 @@ def push(stack: Any, control: Any, operator: int, unit: int) -> None:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def _collect(record: int, unit: int) -> int:
+def _collect(record: int, morsel: int) -> int:
     """Copies a small output behind those before it."""
     if record == 0:
         return LEFT
     r = words(record, SIZES)
     columns = r[COLUMNS]
-    u, o = words(unit, HEADER + 2 * columns), words(r[COLLECTING], HEADER + 2 * columns)
+    u, o = words(morsel, HEADER + 2 * columns), words(r[COLLECTING], HEADER + 2 * columns)
     if u[ROWS] > r[SMALL] or u[ROWS] > o[CAPACITY] - o[ROWS]:
         return LEAVES_FIRST if o[ROWS] > 0 else LEFT
     o[SERIAL] = u[SERIAL]
@@ -131,8 +131,8 @@ def drive(
 ) -> int:
     """Runs until the stack is empty (IDLE) or Python is needed; call again to go on.
 
-    After SINK and LOOPED the unit counts as delivered; after COLLECTED the collector is empty;
-    after NEEDS and FAILED the operator is called again with the same unit; after PYTHON
+    After SINK and LOOPED the morsel counts as delivered; after COLLECTED the collector is empty;
+    after NEEDS and FAILED the operator is called again with the same morsel; after PYTHON
     ``control[RESULT]`` holds what it returned."""
     times = control[TIMES]
     while control[TOP] > 0:
@@ -183,7 +183,7 @@ def drive(
                     continue
                 return SINK
             stack[at + 3] = edge + 1
-            start_unit(result, edge_port[edge], out[successor])
+            start_morsel(result, edge_port[edge], out[successor])
             if on_stack[successor] != 0:
                 return LOOPED
             on_stack[successor] = 1
@@ -202,7 +202,7 @@ def drive(
 
 @njit(f"void(int64, int64, int64, {_TABLES})", nogil=True, cache=True)
 def enter(
-    unit: int,
+    morsel: int,
     operator: int,
     port: int,
     address: Any,
@@ -218,12 +218,12 @@ def enter(
     stack: Any,
     control: Any,
 ) -> None:
-    """Puts a unit before an operator of an empty stack."""
-    start_unit(words(unit, OUT + 8), port, out[operator])
+    """Puts a morsel before an operator of an empty stack."""
+    start_morsel(words(morsel, OUT + 8), port, out[operator])
     if gather[operator] == 0:
         clear_output(words(out[operator], OUT + 8))
     on_stack[operator] = 1
-    push(stack, control, operator, unit)
+    push(stack, control, operator, morsel)
 
 
 @njit(f"int64(int64, {_TABLES})", nogil=True, cache=True)
@@ -242,8 +242,8 @@ def cut_and_drive(
     stack: Any,
     control: Any,
 ) -> int:
-    """Takes the units of blocks through the plan, one after the other. Returns what Python is
-    needed for (call again to go on), IDLE after a unit for which it was, or USED_UP."""
+    """Takes the morsels of blocks through the plan, one after the other. Returns what Python is
+    needed for (call again to go on), IDLE after a morsel for which it was, or USED_UP."""
     while True:
         if control[TOP] > 0:
             event = drive(
@@ -269,10 +269,10 @@ def cut_and_drive(
         if take(turns) == 0:
             return USED_UP
         given = record(turns)
-        head = words(given[UNIT], OUT + 8)
+        head = words(given[MORSEL], OUT + 8)
         if head[ROWS] > 0 or head[PUNCTUATIONS] > 0:
             enter(
-                given[UNIT],
+                given[MORSEL],
                 given[OPERATOR],
                 given[TO_PORT],
                 address,

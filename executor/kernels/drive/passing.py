@@ -1,4 +1,4 @@
-"""What is done with units that nobody computes on: rows pass by reference or are copied behind
+"""What is done with morsels that nobody computes on: rows pass by reference or are copied behind
 others, punctuation is written and counted."""
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def pass_rows(u: Any, o: Any, width: int) -> None:
 
 @njit("void(int64[::1], int64[::1], int64[::1], int64, int64)", nogil=True, cache=True)
 def append_rows(u: Any, o: Any, sizes: Any, first: int, n: int) -> None:
-    """Copies ``n`` rows of unit ``u``, from ``first`` on, behind the rows of unit ``o``, which has
-    masks of its own; ``sizes``: bytes of a value of each column."""
+    """Copies ``n`` rows of morsel ``u``, from ``first`` on, behind the rows of morsel ``o``, which
+    has masks of its own; ``sizes``: bytes of a value of each column."""
     held = o[ROWS]
     for c in range(sizes.size):
         at, size = HEADER + 2 * c, sizes[c]
@@ -50,9 +50,9 @@ def send(leaving: Any, n: int, attribute: int, value: int) -> int:
 
 
 @njit("int64(int64)", nogil=True, cache=True)
-def punctuation_in(unit: int) -> int:
-    """Items of punctuation of a unit; those of group-wise punctuation are two records."""
-    u, items = words(unit, HEADER), 0
+def punctuation_in(morsel: int) -> int:
+    """Items of punctuation of a morsel; those of group-wise punctuation are two records."""
+    u, items = words(morsel, HEADER), 0
     records = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):
         items += records[PUNCTUATION_WORDS * p] != GROUP

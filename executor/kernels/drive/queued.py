@@ -1,11 +1,11 @@
 """The driver of the runtimes with queues: FIFO, FIFO-slice and run-to-completion (xstream III.C).
 
-Every operator has a queue of units that wait for it. Output is copied into the queue's own units,
-since whoever made it goes on at once: that copy is what the depth-first runtime saves.
+Every operator has a queue of morsels that wait for it. Output is copied into the queue's own
+morsels, since whoever made it goes on at once: that copy is what the depth-first runtime saves.
 
-``ready`` is a ring of operators with waiting units, least recently dequeued first. Tables as in
+``ready`` is a ring of operators with waiting morsels, least recently dequeued first. Tables as in
 ``drive``; beside them, per operator: ``ring`` (its queue, ``slots`` places), ``head`` and ``tail``
-(ever growing), ``pool`` and ``spare`` (its free units), and the item
+(ever growing), ``pool`` and ``spare`` (its free morsels), and the item
 sizes of its input columns: ``column_from`` says where its ports are told, and there, port
 by port, from where on ``sizes`` has theirs.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.drive.depth_first import clear_output, start_unit
+from cql.executor.kernels.drive.depth_first import clear_output, start_morsel
 from cql.executor.kernels.lib.clock import add_punctuation, add_time, began_at, nanoseconds
 from cql.executor.kernels.lib.memory import call_operator, copy_bytes, words
 from cql.executor.kernels.morsel_layout import (
@@ -37,7 +37,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 # Policies.
-FIFO = 0  # one unit, then the next queue: FIFO-slice with a slice of no time
+FIFO = 0  # one morsel, then the next queue: FIFO-slice with a slice of no time
 FIFO_SLICE = 1  # one queue until the slice is over or the queue is empty
 RUN_TO_COMPLETION = 2  # one queue until it is empty, then a successor that was given something
 
@@ -47,12 +47,12 @@ SINK = 1
 PYTHON = 2
 NEEDS = 3
 FAILED = 4
-NEED_UNIT = 6  # operator control[WANTS] has no free unit
+NEED_MORSEL = 6  # operator control[WANTS] has no free morsel
 NEED_ROOM = 7  # the queue of operator control[WANTS] is full
 
 # Control words.
 OPERATOR = 0  # the one that runs, -1 for none
-UNIT = 1
+MORSEL = 1
 STATE = 2  # 0: call it; 1: deliver its output
 EDGE = 3
 CODE = 4
@@ -60,7 +60,7 @@ NEXT = 5  # successor to run next (run-to-completion), -1 for none
 READY_HEAD = 6
 READY_TAIL = 7
 SLICE_ENDS = 8  # nanoseconds of the monotonic clock
-QUEUED = 9  # units in all queues
+QUEUED = 9  # morsels in all queues
 RESULT = 10
 NOT_CALLED = -1
 WANTS = 11
@@ -73,7 +73,7 @@ TIMES = 13  # address of what operators take (``clock``), or 0
     nogil=True,
     cache=True,
 )
-def copy_unit(source: int, target: int, columns: int, sizes: Any) -> None:
+def copy_morsel(source: int, target: int, columns: int, sizes: Any) -> None:
     """Copies rows, stragglers and punctuation into the target's own buffers."""
     a = words(source, HEADER + 2 * columns)
     b = words(target, HEADER + 2 * columns)
@@ -112,20 +112,20 @@ def enqueue(
     ready: Any,
     control: Any,
 ) -> int:
-    """Copies a unit into a queue; returns 0, or the event that says what is missing."""
+    """Copies a morsel into a queue; returns 0, or the event that says what is missing."""
     control[WANTS] = operator
     if spare[operator] == 0:
-        return NEED_UNIT
+        return NEED_MORSEL
     if tail[operator] - head[operator] >= slots:
         return NEED_ROOM
     spare[operator] -= 1
-    unit = pool[operator * slots + spare[operator]]
+    morsel = pool[operator * slots + spare[operator]]
     at = column_from[operator] + port
     first = column_from[at]
     columns = column_from[at + 1] - first
-    copy_unit(source, unit, columns, sizes[first : first + columns])
-    words(unit, HEADER)[PORT] = port
-    ring[operator * slots + tail[operator] % slots] = unit
+    copy_morsel(source, morsel, columns, sizes[first : first + columns])
+    words(morsel, HEADER)[PORT] = port
+    ring[operator * slots + tail[operator] % slots] = morsel
     if tail[operator] == head[operator] and control[OPERATOR] != operator:
         ready[control[READY_TAIL] % ready.size] = operator
         control[READY_TAIL] += 1
@@ -178,7 +178,8 @@ def run(
     control: Any,
     clock: int,
 ) -> int:
-    """Runs until at most ``until`` units wait (IDLE), or Python is needed; call again to go on."""
+    """Runs until at most ``until`` morsels wait (IDLE), or Python is needed; call again to go
+    on."""
     times = control[TIMES]
     while True:
         operator = control[OPERATOR]
@@ -188,18 +189,18 @@ def run(
             operator = ready[control[READY_HEAD] % ready.size]
             control[READY_HEAD] += 1
             control[OPERATOR] = operator
-            control[UNIT] = 0
+            control[MORSEL] = 0
             control[NEXT] = -1
             if policy == FIFO_SLICE:
                 control[SLICE_ENDS] = nanoseconds(clock) + slice_ns
-        if control[UNIT] == 0:
-            unit = ring[operator * slots + head[operator] % slots]
+        if control[MORSEL] == 0:
+            morsel = ring[operator * slots + head[operator] % slots]
             head[operator] += 1
             control[QUEUED] -= 1
-            control[UNIT] = unit
+            control[MORSEL] = morsel
             control[STATE] = 0
-            start = words(unit, HEADER)
-            start_unit(start, start[PORT], out[operator])
+            start = words(morsel, HEADER)
+            start_morsel(start, start[PORT], out[operator])
             clear_output(words(out[operator], HEADER))
         result = words(out[operator], HEADER)
         if control[STATE] == 0:
@@ -210,14 +211,14 @@ def run(
                 control[RESULT] = NOT_CALLED
             else:
                 began = began_at(times)
-                code = call_operator(address[operator], descriptor[operator], control[UNIT])
+                code = call_operator(address[operator], descriptor[operator], control[MORSEL])
                 add_time(times, operator, began)
             control[CALLS] += 1
             if code == NEED:
                 return NEEDS
             if code == ERROR:
                 return FAILED
-            done = 0 if code == OUTPUT_FULL else control[UNIT]
+            done = 0 if code == OUTPUT_FULL else control[MORSEL]
             add_punctuation(times, operator, done, out[operator])
             control[CODE] = code
             control[EDGE] = edge_from[operator]
@@ -253,9 +254,9 @@ def run(
         if control[CODE] == OUTPUT_FULL:
             control[STATE] = 0
             continue
-        pool[operator * slots + spare[operator]] = control[UNIT]
+        pool[operator * slots + spare[operator]] = control[MORSEL]
         spare[operator] += 1
-        control[UNIT] = 0
+        control[MORSEL] = 0
         more = tail[operator] > head[operator]
         if more and policy == RUN_TO_COMPLETION:
             continue

@@ -75,7 +75,7 @@ TABLE = 12
 KEYS = 13
 FREE_IDS = 14
 CONTROL = 15
-# Addresses of room for as many rows as a unit has (MOST): their keys, and what became of them.
+# Addresses of room for as many rows as a morsel has (MOST): their keys, and what became of them.
 MOST = 16
 LINES = 17
 IDS = 18
@@ -218,10 +218,10 @@ def _pass_punctuation(u: Any, o: Any) -> None:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def dupelim(desc: Any, unit: Any) -> Any:
+def dupelim(desc: Any, morsel: Any) -> Any:
     d = words(desc, FIRST + COLUMN_WORDS * words(desc, 1)[COLUMNS])
     width = HEADER + 2 * d[COLUMNS]
-    u = words(unit, width)
+    u = words(morsel, width)
     o = words(u[OUT], width)
     n = u[ROWS]
     o[SERIAL], o[EPOCH] = u[SERIAL], u[EPOCH]

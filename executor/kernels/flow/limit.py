@@ -36,8 +36,8 @@ ATTRIBUTES = 1
 SKIPS = 2  # rows that are still left out
 LEFT = 3  # rows that may still pass
 ENDED = 4  # the end was sent
-STOPS = 5  # address of the word that is set when it is over: no further unit is cut (``turns``)
-LAST_SERIAL = 6  # nothing passes of units with a higher serial number,
+STOPS = 5  # address of the word that is set when it is over: no further morsel is cut (``turns``)
+LAST_SERIAL = 6  # nothing passes of morsels with a higher serial number,
 LAST_SEQUENCE = 7  # and of those with that one, no row from this number on
 # Counters.
 ROWS_IN = 8
@@ -77,12 +77,12 @@ def _end(d: Any, o: Any, leaving: Any) -> int:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def limit(desc: Any, unit: Any) -> Any:
+def limit(desc: Any, morsel: Any) -> Any:
     head = words(desc, FIRST)
     columns = head[COLUMNS]
     d = words(desc, FIRST + columns + head[ATTRIBUTES])
     width = HEADER + 2 * columns
-    u = words(unit, width)
+    u = words(morsel, width)
     o = words(u[OUT], width)
     pass_rows(u, o, width)
     come = u[ROWS]

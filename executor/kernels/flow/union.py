@@ -60,16 +60,16 @@ COLUMN, SIZE, SENT, FURTHEST = range(OF_ATTRIBUTE)
 OF_PORT = 3
 OVER, SILENT, TOO_LATE = range(OF_PORT)
 
-#: What is left to do of a unit: all; promises of single values, those from CURSOR on.
+#: What is left to do of a morsel: all; promises of single values, those from CURSOR on.
 _BEGIN, _LOOK = range(2)
 
 
 @njit("UniTuple(int64, 2)(int64, int64, int64, int64)", cache=True)
-def _of_value(values: int, unit: int, port: int, row: int) -> Any:
+def _of_value(values: int, morsel: int, port: int, row: int) -> Any:
     """What a port has promised of the value of a row, and what was promised behind the union."""
     b = words(values, union_values.HEADER_WORDS)
     at = HEADER + 2 * b[union_values.BY]
-    u = words(unit, at + 2)
+    u = words(morsel, at + 2)
     null = int64(as_u8(u[at + 1], row + 1)[row] == 0)
     key = 0 if null != 0 else value_at(u[at], b[union_values.SIZE], row)
     found = union_values.find(values, key, null)
@@ -80,13 +80,13 @@ def _of_value(values: int, unit: int, port: int, row: int) -> Any:
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
-def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
+def _mark_late(desc: int, morsel: int, columns: int, port: int) -> int:
     """Rows of a port that was idle, below what has been promised: stragglers, whose own watermark
-    is that promise. Writes all records of the unit anew; returns how many there are."""
+    is that promise. Writes all records of the morsel anew; returns how many there are."""
     d = words(desc, FIRST)
     attributes, ports = d[ATTRIBUTES], d[PORTS]
     d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
-    u = words(unit, HEADER + 2 * columns)
+    u = words(morsel, HEADER + 2 * columns)
     n = u[ROWS]
     old = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * u[STRAGGLERS])
     new = words(d[RECORDS], STRAGGLER_WORDS * n * attributes)
@@ -99,7 +99,7 @@ def _mark_late(desc: int, unit: int, columns: int, port: int) -> int:
             column, sent = d[FIRST + OF_ATTRIBUTE * a + COLUMN], d[FIRST + OF_ATTRIBUTE * a + SENT]
             known = d[first + a]
             if d[VALUES] != 0 and a == d[VALUES_ON]:
-                of_port, told = _of_value(d[VALUES], unit, port, i)
+                of_port, told = _of_value(d[VALUES], morsel, port, i)
                 known, sent = max(known, of_port), max(sent, told)
             own = sent if known < sent else -INFINITY
             if own != -INFINITY:
@@ -149,9 +149,9 @@ def _compare(desc: int) -> bool:
 
 
 @njit("void(int64, int64)", cache=True)
-def _take_values(values: int, unit: int) -> None:
-    """What a unit promises of single values."""
-    u, b = words(unit, HEADER), words(values, union_values.HEADER_WORDS)
+def _take_values(values: int, morsel: int) -> None:
+    """What a morsel promises of single values."""
+    u, b = words(morsel, HEADER), words(values, union_values.HEADER_WORDS)
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
         if arrived[p] == b[union_values.COLUMN] and arrived[p + 2] == b[union_values.BY]:
@@ -160,10 +160,10 @@ def _take_values(values: int, unit: int) -> None:
 
 
 @njit("int64(int64, int64, int64, int64)", cache=True)
-def _tell_taken(values: int, unit: int, made: int, n: int) -> int:
+def _tell_taken(values: int, morsel: int, made: int, n: int) -> int:
     """Promises of those values, behind ``n`` others; returns how many there are then, -1 if there
     is no room for all."""
-    u, b = words(unit, HEADER), words(values, union_values.HEADER_WORDS)
+    u, b = words(morsel, HEADER), words(values, union_values.HEADER_WORDS)
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(0, PUNCTUATION_WORDS * u[PUNCTUATIONS], PUNCTUATION_WORDS):
         if arrived[p] == b[union_values.COLUMN] and arrived[p + 2] == b[union_values.BY]:
@@ -175,9 +175,9 @@ def _tell_taken(values: int, unit: int, made: int, n: int) -> int:
 
 
 @njit("int64(int64, int64)", cache=True)
-def _look(values: int, unit: int) -> int:
+def _look(values: int, morsel: int) -> int:
     """Promises of all values that have come further, from number CURSOR on."""
-    u = words(unit, HEADER)
+    u = words(morsel, HEADER)
     o, b = words(u[OUT], HEADER), words(values, union_values.HEADER_WORDS)
     for number in range(u[CURSOR], b[union_values.COUNT]):
         n = union_values.tell(values, number, o[PUNCTUATION_ADDRESS], o[PUNCTUATIONS])
@@ -190,19 +190,19 @@ def _look(values: int, unit: int) -> int:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def union(desc: Any, unit: Any) -> Any:
+def union(desc: Any, morsel: Any) -> Any:
     d = words(desc, FIRST)
     columns, ports, attributes = d[COLUMNS], d[PORTS], d[ATTRIBUTES]
     d = words(desc, FIRST + OF_ATTRIBUTE * attributes + (OF_PORT + attributes) * ports)
-    u = words(unit, HEADER + 2 * columns)
+    u = words(morsel, HEADER + 2 * columns)
     o = words(u[OUT], HEADER + 2 * columns)
     pass_rows(u, o, HEADER + 2 * columns)
     values = d[VALUES]
     if u[PHASE] == _LOOK:
         o[ROWS] = 0  # they have gone
-        return _look(values, unit)
+        return _look(values, morsel)
     if values != 0:
-        room = union_values.asked_room(values, unit)
+        room = union_values.asked_room(values, morsel)
         if room > words(values, union_values.HEADER_WORDS)[union_values.ROOM]:
             o[ROWS], u[DETAIL], u[DETAIL_ROW] = 0, 0, room
             return NEED
@@ -219,7 +219,7 @@ def union(desc: Any, unit: Any) -> Any:
         of_port = union_values.OF_PORT * port + union_values.LAGS
         behind |= union_values.ports_of(values)[of_port] != 0
     if behind and u[ROWS] > 0:
-        o[STRAGGLERS] = _mark_late(desc, unit, columns, port)
+        o[STRAGGLERS] = _mark_late(desc, morsel, columns, port)
         o[STRAGGLER_ADDRESS] = d[RECORDS]
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):
@@ -240,7 +240,7 @@ def union(desc: Any, unit: Any) -> Any:
                     furthest = FIRST + OF_ATTRIBUTE * a + FURTHEST
                     d[furthest] = max(d[furthest], value)
     if values != 0:
-        _take_values(values, unit)
+        _take_values(values, morsel)
     leaving = words(o[PUNCTUATION_ADDRESS], 256)
     n, ended, idle = 0, 0, 0
     for q in range(ports):
@@ -273,9 +273,9 @@ def union(desc: Any, unit: Any) -> Any:
     if values == 0 or ended == ports:
         return DONE
     if not _compare(desc):
-        n = _tell_taken(values, unit, o[PUNCTUATION_ADDRESS], n)
+        n = _tell_taken(values, morsel, o[PUNCTUATION_ADDRESS], n)
         if n >= 0:
             o[PUNCTUATIONS] = n
             return DONE
     u[PHASE], u[CURSOR] = _LOOK, 0
-    return _look(values, unit)
+    return _look(values, morsel)

@@ -78,9 +78,9 @@ def find(block: int, key: int, null: int) -> int:
 
 
 @njit("int64(int64, int64)", cache=True)
-def asked_room(block: int, unit: int) -> int:
-    """For how many entries there has to be room before a unit's promises are taken."""
-    b, u = _block(block), words(unit, PUNCTUATIONS + 1)
+def asked_room(block: int, morsel: int) -> int:
+    """For how many entries there has to be room before a morsel's promises are taken."""
+    b, u = _block(block), words(morsel, PUNCTUATIONS + 1)
     return b[COUNT] + u[PUNCTUATIONS] // 2
 
 

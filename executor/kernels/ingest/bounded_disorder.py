@@ -106,7 +106,7 @@ def _begins(d: Any, t: int) -> bool:
 
 @njit("int64(int64[::1], int64[::1], int64)", cache=True)
 def _mark(d: Any, u: Any, target: int) -> int:
-    """Writes the records of stragglers; returns how many. Each unit comes once, in order."""
+    """Writes the records of stragglers; returns how many. Each morsel comes once, in order."""
     n, column = u[ROWS], HEADER + 2 * d[ATTRIBUTE]
     data, size = u[column], d[SIZE]
     mask = as_u8(u[column + 1], n)
@@ -142,10 +142,10 @@ def _mark(d: Any, u: Any, target: int) -> int:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def slack(desc: Any, unit: Any) -> Any:
+def slack(desc: Any, morsel: Any) -> Any:
     d = words(desc, WORDS)
     width = HEADER + 2 * d[COLUMNS]
-    u = words(unit, width)
+    u = words(morsel, width)
     o = words(u[OUT], width)
     pass_rows(u, o, width)
     d[ROWS_SEEN] += u[ROWS]

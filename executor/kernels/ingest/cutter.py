@@ -1,4 +1,4 @@
-"""A block as units: the next rows of every column, stragglers marked, punctuation made (computed
+"""A block as morsels: the next rows of every column, stragglers marked, punctuation made (computed
 once, serially, at ingest; out-of-order paper §5.1).
 
 A cutter is a table of int64 words: a header, three words per column (address of the data, address
@@ -41,10 +41,10 @@ from cql.executor.kernels.morsel_layout import (
 )
 
 # Header words of a cutter.
-BEGUN = 0  # 0: not a unit of the block is cut yet; a block without rows is one unit
+BEGUN = 0  # 0: not a morsel of the block is cut yet; a block without rows is one morsel
 NEXT = 1  # row of the block
 BLOCK = 2  # rows of the block
-ROOM = 3  # rows of a unit
+ROOM = 3  # rows of a morsel
 NEXT_SERIAL = 4
 FIRST = 5  # stream position of the block's first row
 COLUMNS = 6
@@ -109,7 +109,7 @@ NEXT_TOLD = 8  # nothing is to tell below this watermark
 OWN_FURTHEST = 9  # as FURTHEST
 OF_VALUE = 10
 
-#: Promises of single values that one unit has room for.
+#: Promises of single values that one morsel has room for.
 MOST_TOLD = 20
 
 #: The largest advance is looked for among so many.
@@ -274,12 +274,12 @@ def _is_calm(attribute: int, start: int, end: int) -> bool:
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def _mark(cutter: int, unit: int, start: int, from_: int, end: int, late: int) -> int:
+def _mark(cutter: int, morsel: int, start: int, from_: int, end: int, late: int) -> int:
     """A row below its source's progress just before it is a straggler: (row, attribute, own
-    watermark) goes to the unit's records, which have room for all rows. Looks at the block's rows
-    from ``from_`` to ``end``, of a unit that begins at ``start`` and has ``late`` records; returns
-    how many it has now."""
-    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    watermark) goes to the morsel's records, which have room for all rows. Looks at the block's rows
+    from ``from_`` to ``end``, of a morsel that begins at ``start`` and has ``late`` records;
+    returns how many it has now."""
+    c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
@@ -339,9 +339,9 @@ def _take_mark(cutter: int) -> bool:
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def _promise(cutter: int, unit: int) -> None:
+def _promise(cutter: int, morsel: int) -> None:
     """Behind the punctuation that is there."""
-    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    c, u = words(cutter, CUTTER), words(morsel, HEADER)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     n = u[PUNCTUATIONS]
     made = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * (n + c[ATTRIBUTES]))
@@ -356,11 +356,11 @@ def _promise(cutter: int, unit: int) -> None:
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def promise(cutter: int, unit: int) -> None:
+def promise(cutter: int, morsel: int) -> None:
     """Punctuation for every attribute whose progress has passed a boundary."""
-    u = words(unit, HEADER)
+    u = words(morsel, HEADER)
     u[PUNCTUATIONS] = 0
-    _promise(cutter, unit)
+    _promise(cutter, morsel)
 
 
 @njit(inline="always")
@@ -390,10 +390,10 @@ def _next_boundary(attribute: int, value: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def _tell(cutter: int, unit: int, attribute: int, value: int) -> int:
-    """A unit's promise of one value (``value`` is the address of what is known of it on the
+def _tell(cutter: int, morsel: int, attribute: int, value: int) -> int:
+    """A morsel's promise of one value (``value`` is the address of what is known of it on the
     attribute, behind its key by ``VALUE``), if somebody awaits it; returns whether so."""
-    c, u, a = words(cutter, CUTTER), words(unit, HEADER), words(attribute, ATTRIBUTE)
+    c, u, a = words(cutter, CUTTER), words(morsel, HEADER), words(attribute, ATTRIBUTE)
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     k = (attribute - first) // (8 * ATTRIBUTE)
     at = VALUE + OF_VALUE * k
@@ -471,10 +471,10 @@ def _advance_alone(attribute: int, value: int, t: int) -> None:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
+def _cut_by_value(cutter: int, morsel: int, start: int, end: int) -> int:
     """What ``cut`` does with the rows from ``start`` on, at most to ``end``, where each value of a
-    column has progress of its own; returns where the unit ends."""
-    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    column has progress of its own; returns where the morsel ends."""
+    c, u = words(cutter, CUTTER), words(morsel, HEADER)
     count = c[ATTRIBUTES]
     first = cutter + 8 * (CUTTER + COLUMN * c[COLUMNS])
     records = words(u[STRAGGLER_ADDRESS], STRAGGLER_WORDS * c[ROOM] * count)
@@ -495,7 +495,7 @@ def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
             at = VALUE + OF_VALUE * mark[1]
             v = words(value, width)
             v[at + OWN_FLOOR] = max(v[at + OWN_FLOOR], mark[2])
-            awaited |= _tell(cutter, unit, first + 8 * ATTRIBUTE * mark[1], value)
+            awaited |= _tell(cutter, morsel, first + 8 * ATTRIBUTE * mark[1], value)
         if awaited != 0 or u[PUNCTUATIONS] >= 2 * MOST_TOLD or i == end:
             break
         value = c[VALUES_AT] + 8 * width * int64(numbers[i])
@@ -546,7 +546,7 @@ def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
                 else:
                     v[at + TOP] = max(v[at + TOP], t)
             if v[at + TOP] > before_it and _own(a, v, at) >= v[at + NEXT_TOLD]:
-                _tell(cutter, unit, attribute, value)
+                _tell(cutter, morsel, attribute, value)
         c[LATE] += late > before
         i += 1
     u[STRAGGLERS] = late
@@ -554,17 +554,17 @@ def _cut_by_value(cutter: int, unit: int, start: int, end: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def _cut(cutter: int, unit: int, start: int, end: int) -> int:
+def _cut(cutter: int, morsel: int, start: int, end: int) -> int:
     """Marks the stragglers among the rows from ``start`` on, and takes the source's promises;
-    returns where the unit ends: at ``end``, or at a promise that is awaited."""
-    c, u = words(cutter, CUTTER), words(unit, HEADER)
+    returns where the morsel ends: at ``end``, or at a promise that is awaited."""
+    c, u = words(cutter, CUTTER), words(morsel, HEADER)
     late, at, awaited = 0, start, False
     while True:
         stop = end
         if c[NEXT_MARK] < c[MARKS]:
             stop = min(end, words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0])
         if stop > at:
-            late = _mark(cutter, unit, start, at, stop, late)
+            late = _mark(cutter, morsel, start, at, stop, late)
             at = stop
         while c[NEXT_MARK] < c[MARKS]:
             if words(c[MARKS_AT] + 8 * MARK * c[NEXT_MARK], 1)[0] > at:
@@ -577,22 +577,22 @@ def _cut(cutter: int, unit: int, start: int, end: int) -> int:
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
-def cut(cutter: int, unit: int) -> int:
-    """Makes the unit the next one of the block; 0 if the block is used up. A promise of the source
-    that is awaited ends the unit: it is a high-priority tuple (paper A.1.1)."""
-    c, u = words(cutter, CUTTER), words(unit, HEADER)
+def cut(cutter: int, morsel: int) -> int:
+    """Makes the morsel the next one of the block; 0 if the block is used up. A promise of the
+    source that is awaited ends the morsel: it is a high-priority tuple (paper A.1.1)."""
+    c, u = words(cutter, CUTTER), words(morsel, HEADER)
     if c[BEGUN] != 0 and c[NEXT] == c[BLOCK] and c[NEXT_MARK] == c[MARKS]:
         return 0
     c[BEGUN] = 1
     start = c[NEXT]
     end = start + min(c[ROOM], c[TURN], c[BLOCK] - start)
     if c[NUMBERS] != 0:
-        at = _cut_by_value(cutter, unit, start, end)
+        at = _cut_by_value(cutter, morsel, start, end)
     else:
         u[PUNCTUATIONS] = 0
-        at = _cut(cutter, unit, start, end)
+        at = _cut(cutter, morsel, start, end)
     width = c[COLUMNS]
-    u = words(unit, HEADER + 2 * width)
+    u = words(morsel, HEADER + 2 * width)
     u[ROWS], u[SERIAL], u[SEQUENCE] = at - start, c[NEXT_SERIAL], c[FIRST] + start
     columns = words(cutter + 8 * CUTTER, COLUMN * width)
     for k in range(width):
@@ -600,5 +600,5 @@ def cut(cutter: int, unit: int) -> int:
         u[HEADER + 2 * k + 1] = columns[COLUMN * k + 1] + start
     c[NEXT] = at
     c[NEXT_SERIAL] += 1
-    _promise(cutter, unit)
+    _promise(cutter, morsel)
     return 1

@@ -45,18 +45,18 @@ INPUTS = 1
 TURN_ROWS = 2  # rows of a turn
 LEFT = 3  # rows that are left of this turn
 ANY = 4  # 0: one without a block is waited for; 1: those that have one go on
-SERIAL = 5  # of the next unit
+SERIAL = 5  # of the next morsel
 SEQUENCE = 6  # stream position of the next row
 BEGAN = 7  # serial number with which this turn began
-UNTIL = 8  # serial with which no unit is cut, yet
+UNTIL = 8  # serial with which no morsel is cut, yet
 READS = 9  # the input whose next block is to be read ahead
 BY_TIME = 10  # 1: a turn lasts as long as no other input's next row is earlier
-STOPPED = 11  # 1: a LIMIT is over; no unit is cut until it is known which inputs go on
+STOPPED = 11  # 1: a LIMIT is over; no morsel is cut until it is known which inputs go on
 HEADER = 12
 
 # Of an input.
 OF_CUTTER = 0  # its address
-UNIT = 1  # address of the unit that it is cut into
+MORSEL = 1  # address of the morsel that it is cut into
 OPERATOR = 2  # who takes it, and at which port
 PORT = 3
 ALIVE = 4  # 0: it has no turns
@@ -157,8 +157,8 @@ def whose(turns: int) -> int:
 
 @njit("int64(int64)", nogil=True, cache=True)
 def take(turns: int) -> int:
-    """Cuts the next unit. 0: the input whose turn it is has no block, or none any more; or UNTIL is
-    reached, or it is STOPPED."""
+    """Cuts the next morsel. 0: the input whose turn it is has no block, or none any more; or UNTIL
+    is reached, or it is STOPPED."""
     h = words(turns, HEADER)
     if h[SERIAL] >= h[UNTIL] or h[STOPPED] != 0:
         return 0
@@ -173,7 +173,7 @@ def take(turns: int) -> int:
     c = words(i[OF_CUTTER], CUTTER)
     before = c[NEXT]
     c[TURN], c[NEXT_SERIAL], c[FIRST] = h[LEFT], h[SERIAL], h[SEQUENCE] - before
-    if cut(i[OF_CUTTER], i[UNIT]) == 0:
+    if cut(i[OF_CUTTER], i[MORSEL]) == 0:
         i[OPEN] = h[LEFT] = 0
         return 0
     h[LEFT] -= c[NEXT] - before

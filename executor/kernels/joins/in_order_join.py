@@ -1,4 +1,4 @@
-"""What the in-order window joins do once for a unit, whatever their columns: progress, promises,
+"""What the in-order window joins do once for a morsel, whatever their columns: progress, promises,
 memory, and the figures by which Adaptive chooses (in-order paper §6).
 
 A descriptor begins with the words ``SHARED``, then come those of each input, ``OF_INPUT``, then
@@ -56,7 +56,7 @@ NEED_ROOM = 3 << 20
 NEED_RESULTS = 64
 #: Times lie within half of it.
 NO_BOUND = 1 << 62
-#: Arrivals over which a rate is averaged, and what the time of the last unit but one counts less.
+#: Arrivals over which a rate is averaged, and what the time of the last morsel but one counts less.
 ARRIVALS, FADES = 256, 0.98
 
 
@@ -90,13 +90,13 @@ def _least_to_leave(d: Any) -> int:
     return least
 
 
-# -- what units say --------------------------------------------------------------------------------
+# -- what morsels say ------------------------------------------------------------------------------
 
 
 @njit("void(int64, int64)", cache=True)
-def note_progress(desc: int, unit: int) -> None:
+def note_progress(desc: int, morsel: int) -> None:
     """Bounds rise. An input that is idle counts as having come as far as the others."""
-    d, u = _whole(desc), words(unit, HEADER)
+    d, u = _whole(desc), words(morsel, HEADER)
     at = _input(u[PORT])
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     for p in range(u[PUNCTUATIONS]):
@@ -177,10 +177,10 @@ def _too_large(d: Any) -> int:
 
 
 @njit("int64(int64, int64, int64)", cache=True)
-def finish_unit(desc: int, unit: int, status: int) -> int:
-    """When the rows of a unit have been joined, or the kernel must return before (``status``): rows
-    leave their rings, and promises go on."""
-    d, u = _whole(desc), words(unit, HEADER)
+def finish_morsel(desc: int, morsel: int, status: int) -> int:
+    """When the rows of a morsel have been joined, or the kernel must return before (``status``):
+    rows leave their rings, and promises go on."""
+    d, u = _whole(desc), words(morsel, HEADER)
     least, queued = _least_to_leave(d), 0
     for port in range(d[PORTS]):
         at = _input(port)

@@ -1,7 +1,7 @@
 """The monotonic clock, for kernels.
 
 Who wants to know what operators take hands in a table: two words of room for the clock, then OF
-words for each operator. Its address is 0 where nobody does, which costs a branch per unit."""
+words for each operator. Its address is 0 where nobody does, which costs a branch per morsel."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def add_time(times: int, operator: int, began: int) -> None:
 
 
 @njit(inline="always")
-def add_punctuation(times: int, operator: int, unit: int, out: int) -> None:
-    """What was in a unit that is done (0: it is not), and what is in the output."""
+def add_punctuation(times: int, operator: int, morsel: int, out: int) -> None:
+    """What was in a morsel that is done (0: it is not), and what is in the output."""
     if times != 0:
         at = SCRATCH + OF * operator
         taken = words(times, at + OF)
-        taken[at + TOOK] += punctuation_in(unit) if unit != 0 else 0
+        taken[at + TOOK] += punctuation_in(morsel) if morsel != 0 else 0
         taken[at + PASSED_ON] += punctuation_in(out)
 
 

@@ -1,8 +1,7 @@
 """Addresses as arrays, and calls by address: how kernels reach buffers that Python owns.
 
-Operators are compiled as C functions ``int64 op(int64 descriptor, int64 unit)`` and called through
-``call_operator`` from loops that were compiled before any query existed.
-"""
+Operators are compiled as C functions ``int64 op(int64 descriptor, int64 morsel)`` and called
+through ``call_operator`` from loops that were compiled before any query existed."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ _I64 = ir.IntType(64)
 
 
 @intrinsic
-def call_operator(typingctx: Any, address: Any, descriptor: Any, unit: Any) -> Any:
-    """``((int64 (*)(int64, int64))address)(descriptor, unit)``."""
+def call_operator(typingctx: Any, address: Any, descriptor: Any, morsel: Any) -> Any:
+    """``((int64 (*)(int64, int64))address)(descriptor, morsel)``."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function = ir.FunctionType(_I64, [_I64, _I64])
@@ -42,9 +41,9 @@ def call_function(typingctx: Any, address: Any, own: Any, arguments: Any, result
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def call_address(address: int, descriptor: int, unit: int) -> int:
+def call_address(address: int, descriptor: int, morsel: int) -> int:
     """``call_operator`` from Python."""
-    return call_operator(address, descriptor, unit)
+    return call_operator(address, descriptor, morsel)
 
 
 @intrinsic

@@ -26,7 +26,7 @@ HEAD = 0
 TAIL = APART
 CELLS = 2 * APART
 MASK = CELLS + 1
-#: Of a pool (``handing.set_free``): the chain of units that have no cell, and who changes it.
+#: Of a pool (``handing.set_free``): the chain of morsels that have no cell, and who changes it.
 CHAIN = CELLS + 2
 CHANGING = CELLS + 3
 RING = 3 * APART

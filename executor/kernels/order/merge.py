@@ -121,7 +121,7 @@ def _leads(d: Any, times: Any, heads: Any, ages: Any, a: int, b: int) -> bool:
     return order < 0 if order != 0 else ages[a] < ages[b]
 
 
-# -- a unit comes in -------------------------------------------------------------------------------
+# -- a morsel comes in -----------------------------------------------------------------------------
 
 
 @njit("int64(int64[::1], int64[::1])", cache=True)
@@ -330,8 +330,9 @@ def _draw(d: Any, until: int, most: int) -> int:
 
 @njit("boolean(int64[::1], int64[::1], int64[::1])", cache=True)
 def _goes_on(d: Any, u: Any, o: Any) -> bool:
-    """Whether the rows of a unit leave as they came: a single input, of which none waits, and which
-    has passed them all (MAX ADVANCE makes a sort of an input that is in order but for a few)."""
+    """Whether the rows of a morsel leave as they came: a single input, of which none waits, and
+    which has passed them all (MAX ADVANCE makes a sort of an input that is in order but for a
+    few)."""
     n, port, column = u[ROWS], FIRST, column_at(d, d[ORDER])
     if n == 0 or n > o[CAPACITY] or d[PORTS] > 1 or d[KEYS] > 0 or d[HELD] > 0:
         return False
@@ -403,10 +404,10 @@ def _release(d: Any, u: Any, o: Any, gone: int) -> int:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def merge(desc: Any, unit: Any) -> Any:
+def merge(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
     width = HEADER + 2 * d[COLUMNS]
-    u = words(unit, width)
+    u = words(morsel, width)
     o = words(u[OUT], width)
     if u[PHASE] == 0:
         if d[REFUSES_NULL] != 0 and d[column_at(d, d[ORDER]) + MASK] != 0:

@@ -34,8 +34,8 @@ FREE = BEHIND + 1  # first free slot; the next one is in NEXT
 HELD = BEHIND + 2
 # Addresses.
 NEXT = BEHIND + 3  # int32 per slot
-PICKED = BEHIND + 4  # int32 per row of a unit: rows that are kept
-PLACES = BEHIND + 5  # int32 per row of a unit: their slots; later those of the rows that leave
+PICKED = BEHIND + 4  # int32 per row of a morsel: rows that are kept
+PLACES = BEHIND + 5  # int32 per row of a morsel: their slots; later those of the rows that leave
 OWN = BEHIND + 6  # the first word of an operator's own
 
 
@@ -65,8 +65,8 @@ def unranked(d: Any, u: Any) -> bool:
 
 @njit("void(int64[::1], int64[::1], int64)", cache=True)
 def store_rows(d: Any, u: Any, kept: int) -> None:
-    """Gives the rows of a unit that are PICKED slots, their PLACES, and copies them there column by
-    column."""
+    """Gives the rows of a morsel that are PICKED slots, their PLACES, and copies them there column
+    by column."""
     links = as_i32(d[NEXT], d[SLOTS])
     picked, places = as_i32(d[PICKED], kept), as_i32(d[PLACES], kept)
     slot = d[FREE]

@@ -1,7 +1,7 @@
 """The order of rows by sort keys, wherever their columns are.
 
 A descriptor begins with the words below. From AT on stand the addresses of data and mask of each
-column (those of a slab; a unit has them itself, in the same form), the bytes of a value of each,
+column (those of a slab; a morsel has them itself, in the same form), the bytes of a value of each,
 then the keys.
 """
 

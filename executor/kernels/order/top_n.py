@@ -115,11 +115,11 @@ def _choose(d: Any, o: Any, first: int, rows: int) -> None:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def first_rows(desc: Any, unit: Any) -> Any:
+def first_rows(desc: Any, morsel: Any) -> Any:
     """Leaves the MOST first of the rows from CURSOR on, in the order in which they are; there are
-    more. Returns how many rows the unit has then."""
+    more. Returns how many rows the morsel has then."""
     d = whole(desc)
-    o = words(unit, HEADER + 2 * d[COLUMNS])
+    o = words(morsel, HEADER + 2 * d[COLUMNS])
     first, rows, most = o[CURSOR], o[ROWS], d[MOST]
     _choose(d, o, first, rows)
     chosen = as_u8(d[CHOSEN], rows)

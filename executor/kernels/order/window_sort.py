@@ -207,7 +207,7 @@ def _cut(d: Any, w: Any, first: int) -> None:
         w[WORST] = w[TAIL]
 
 
-# -- a unit comes in -------------------------------------------------------------------------------
+# -- a morsel comes in -----------------------------------------------------------------------------
 
 
 @njit(inline="always")
@@ -367,7 +367,7 @@ def _release(d: Any, u: Any, o: Any) -> int:
 
 @njit("void(int64[::1], int64[::1], int64[::1])", cache=True)
 def _promise(d: Any, u: Any, o: Any) -> None:
-    """What the unit promised holds behind all that has left."""
+    """What the morsel promised holds behind all that has left."""
     arrived = words(u[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     leaving = words(o[PUNCTUATION_ADDRESS], PUNCTUATION_WORDS * u[PUNCTUATIONS])
     n = 0
@@ -383,10 +383,10 @@ def _promise(d: Any, u: Any, o: Any) -> None:
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def sort_windows(desc: Any, unit: Any) -> Any:
+def sort_windows(desc: Any, morsel: Any) -> Any:
     d = whole(desc)
     width = HEADER + 2 * (d[COLUMNS] + d[NUMBERED])
-    u = words(unit, HEADER + 2 * d[COLUMNS])
+    u = words(morsel, HEADER + 2 * d[COLUMNS])
     o = words(u[OUT], width)
     if u[PHASE] == 0:
         if d[SLOTS] - d[HELD] < u[ROWS]:

@@ -1,7 +1,7 @@
-"""Worker 0 of the ordered runtime: it admits units as long as there is room for them, hands results
-to Python, and works in between.
+"""Worker 0 of the ordered runtime: it admits morsels as long as there is room for them, hands
+results to Python, and works in between.
 
-An admitted unit is a view of the block that it was cut off. Sections with several ports are told
+An admitted morsel is a view of the block that it was cut off. Sections with several ports are told
 whose turn it is, so that they read them in the order of admission (``handing.next_input``).
 """
 
@@ -24,7 +24,7 @@ from cql.executor.kernels.ingest.input_scheduler import (
     whose,
 )
 from cql.executor.kernels.ingest.input_scheduler import INPUT as TURN_INPUT
-from cql.executor.kernels.ingest.input_scheduler import UNIT as OF_UNIT
+from cql.executor.kernels.ingest.input_scheduler import MORSEL as OF_MORSEL
 from cql.executor.kernels.lib.atomics import fetch_add, load_acquire, store_release
 from cql.executor.kernels.lib.condition import wake
 from cql.executor.kernels.lib.memory import copy_bytes, words
@@ -43,7 +43,7 @@ from cql.executor.kernels.morsel_layout import (
     STRAGGLERS,
     WAY,
 )
-from cql.executor.kernels.morsel_layout import HEADER as UNIT_HEADER
+from cql.executor.kernels.morsel_layout import HEADER as MORSEL_HEADER
 from cql.executor.kernels.ordered.handover import PORT_BITS, WAY_BITS, push, show, waiting
 from cql.executor.kernels.ordered.schedulers import NONE
 from cql.executor.kernels.ordered.tables import (
@@ -54,6 +54,8 @@ from cql.executor.kernels.ordered.tables import (
     INPUT,
     INSIDE,
     KIND,
+    MORSEL_ROWS,
+    MORSEL_WORK,
     MOST_ROWS,
     PARTITIONED,
     PARTS,
@@ -81,8 +83,6 @@ from cql.executor.kernels.ordered.tables import (
     TURN_TAKEN,
     TURNS,
     TURNS_MASK,
-    UNIT_ROWS,
-    UNIT_WORK,
     VISIT,
     WANTED,
     WORKER,
@@ -104,10 +104,10 @@ from cql.executor.kernels.ordered.worker import (
     work_once,
 )
 
-#: Units between two looks at how large they should be.
+#: Morsels between two looks at how large they should be.
 _SIZED = 16
-#: Nanoseconds: what Python does for a unit, however small, should be a fifth of its work at the
-#: most, but no unit is to take longer than this for it.
+#: Nanoseconds: what Python does for a morsel, however small, should be a fifth of its work at the
+#: most, but no morsel is to take longer than this for it.
 _LONGEST = 50_000_000
 
 
@@ -118,7 +118,7 @@ def _input(plan: int, k: int) -> Any:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def has_room(plan: int, k: int) -> int:
-    """Whether a unit of input ``k`` could be admitted."""
+    """Whether a morsel of input ``k`` could be admitted."""
     i = _input(plan, k)
     if held(i[ENTRY_POOL]) == 0:
         return 0
@@ -136,15 +136,15 @@ def has_room(plan: int, k: int) -> int:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def admit(plan: int, k: int, unit: int, base: int) -> int:
-    """Admits a unit of input ``k``, which may be used again at once; 0: there is no room. ``base``
-    is the stream position of the first row of its block."""
+def admit(plan: int, k: int, morsel: int, base: int) -> int:
+    """Admits a morsel of input ``k``, which may be used again at once; 0: there is no room.
+    ``base`` is the stream position of the first row of its block."""
     if has_room(plan, k) == 0:
         return 0
     i = _input(plan, k)
     entry = poll_held(i[ENTRY_POOL])
-    show(unit, entry)
-    e = words(entry, UNIT_HEADER)
+    show(morsel, entry)
+    e = words(entry, MORSEL_HEADER)
     e[PARENT], e[PORT] = 0, i[TARGET_PORT]
     e[FEED], e[BASE], e[WAY] = k, base, 0
     if e[STRAGGLERS] > 0:
@@ -170,18 +170,18 @@ def admit(plan: int, k: int, unit: int, base: int) -> int:
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
 def rows_for(wanted: int, work: int, rows: int, now: int) -> int:
     """Rows that are ``wanted`` nanoseconds of work, where so many took ``work``; no more than twice
-    and no less than half of what units have ``now``, since what was measured may lag behind."""
+    and no less than half of what morsels have ``now``, since what was measured may lag behind."""
     return min(max(wanted * rows // max(work, 1), now // 2, 1), 2 * now)
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def _size_units(plan: int, turns: int) -> None:
-    """Now and then, so many rows for each unit that the section with the most to do takes about
-    UNIT_WORK for it, or for what one of its partitions has of it: handing units on should cost
+def _size_morsels(plan: int, turns: int) -> None:
+    """Now and then, so many rows for each morsel that the section with the most to do takes about
+    MORSEL_WORK for it, or for what one of its partitions has of it: handing morsels on should cost
     little beside. (Where that was all sections together, TPCx-BB 1 had calls of 8 us, and two
     workers took a fifth longer.)"""
     header = words(plan, PLAN)
-    if header[UNIT_WORK] == 0 or header[ADMITTED] < header[SIZED_AT]:
+    if header[MORSEL_WORK] == 0 or header[ADMITTED] < header[SIZED_AT]:
         return
     header[SIZED_AT] = header[ADMITTED] + _SIZED
     work = 0
@@ -196,31 +196,31 @@ def _size_units(plan: int, turns: int) -> None:
     header[SIZED_PYTHON] = answered
     rows = header[ROWS_ADMITTED] - header[SIZED_ROWS]
     if work > 0 and rows > 0:
-        least = header[UNIT_WORK]
+        least = header[MORSEL_WORK]
         wanted = max(least, min(least + 4 * python // _SIZED, _LONGEST))
-        size = rows_for(wanted, work, rows, header[UNIT_ROWS])
-        header[UNIT_ROWS] = min(size, header[MOST_ROWS])
+        size = rows_for(wanted, work, rows, header[MORSEL_ROWS])
+        header[MORSEL_ROWS] = min(size, header[MOST_ROWS])
         header[SIZED_ROWS] += rows
         for k in range(header[SECTIONS]):
             s = words(section_at(plan, k), SECTION)
             s[SIZED_TIME] = s[TIME]
     for k in range(words(turns, HEADER)[INPUTS]):
         cutter = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)[OF_CUTTER]
-        words(cutter, CUTTER)[ROOM] = header[UNIT_ROWS]
+        words(cutter, CUTTER)[ROOM] = header[MORSEL_ROWS]
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _admit_next(plan: int, turns: int) -> int:
-    """Cuts and admits the next unit: 1; 0: there is no room for it; READ_AHEAD: nor is there, and
+    """Cuts and admits the next morsel: 1; 0: there is no room for it; READ_AHEAD: nor is there, and
     who else is at work has enough to do for its next block to be read; USED_UP: its input has no
     block."""
-    _size_units(plan, turns)
+    _size_morsels(plan, turns)
     h = words(turns, HEADER)
     k = h[CURRENT] if h[LEFT] > 0 else whose(turns)
     if k >= 0 and has_room(plan, k) == 0:
         i = words(turns + 8 * (HEADER + TURN_INPUT * k), TURN_INPUT)
         c = words(i[OF_CUTTER], CUTTER)
-        # While units are small yet, what waits would not last for as long as it takes to read.
+        # While morsels are small yet, what waits would not last for as long as it takes to read.
         if i[AHEAD] == 0 or 2 * c[NEXT] < c[BLOCK] or words(plan, PLAN)[WANTED] == 1:
             return 0
         i[AHEAD] = 0
@@ -228,21 +228,22 @@ def _admit_next(plan: int, turns: int) -> int:
         return READ_AHEAD
     if take(turns) == 0:
         return USED_UP
-    unit = record(turns)[OF_UNIT]
-    u = words(unit, UNIT_HEADER)
+    morsel = record(turns)[OF_MORSEL]
+    u = words(morsel, MORSEL_HEADER)
     if u[ROWS] > 0 or u[PUNCTUATIONS] > 0:
         cutter = words(record(turns)[OF_CUTTER], CUTTER)
-        admit(plan, h[CURRENT], unit, cutter[FIRST])
+        admit(plan, h[CURRENT], morsel, cutter[FIRST])
     return 1
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def lead(plan: int, turns: int) -> int:
-    """Worker 0: admits the units of ``turns`` until its input has no block (USED_UP); without turns
-    (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a section that
-    are over are places for those of the next unit. Returns early when results wait (DELIVER), when
-    a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is asked to, and,
-    while it waits for other workers, now and then or when they are stopped (LOOK)."""
+    """Worker 0: admits the morsels of ``turns`` until its input has no block (USED_UP); without
+    turns (0), until nothing is left inside and it finds nothing to do (QUIET): turns of a section
+    that are over are places for those of the next morsel. Returns early when results wait
+    (DELIVER), when a block can be read meanwhile (READ_AHEAD), when Python is needed, when it is
+    asked to, and, while it waits for other workers, now and then or when they are stopped
+    (LOOK)."""
     worker = worker_at(plan, 0)
     me = words(worker, WORKER)
     while True:

@@ -1,8 +1,7 @@
-"""Units change hands: references, views, worklists, and the order among several ports.
+"""Morsels change hands: references, views, worklists, and the order among several ports.
 
-A unit is read by as many as its REFERENCES say. What shows columns of another unit refers to it as
-its PARENT, which is free only afterwards.
-"""
+A morsel is read by as many as its REFERENCES say. What shows columns of another morsel refers to it
+as its PARENT, which is free only afterwards."""
 
 from __future__ import annotations
 
@@ -98,9 +97,9 @@ WAY_BITS = 8
 
 
 @njit(inline="always")
-def place_of(unit: int) -> Any:
-    """Where a unit stands in the order of depth first."""
-    u = words(unit, HEADER)
+def place_of(morsel: int) -> Any:
+    """Where a morsel stands in the order of depth first."""
+    u = words(morsel, HEADER)
     return u[SERIAL] << WAY_BITS | u[WAY]
 
 
@@ -111,46 +110,47 @@ def lock(word: int) -> None:
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def set_free(pool: int, unit: int) -> None:
-    """A unit may be used again. One input may give more of them than a pool has cells."""
-    if offer(pool, unit) == 0:
+def set_free(pool: int, morsel: int) -> None:
+    """A morsel may be used again. One input may give more of them than a pool has cells."""
+    if offer(pool, morsel) == 0:
         lock(pool + 8 * CHANGING)
-        words(unit, HEADER)[FOLLOWING] = words(pool, RING)[CHAIN]
-        store_relaxed(pool + 8 * CHAIN, unit)
+        words(morsel, HEADER)[FOLLOWING] = words(pool, RING)[CHAIN]
+        store_relaxed(pool + 8 * CHAIN, morsel)
         store_release(pool + 8 * CHANGING, 0)
 
 
 @njit("int64(int64)", nogil=True, cache=True)
 def take_free(pool: int) -> int:
-    """A unit that is free; 0: there is none."""
-    unit = poll(pool)
-    if unit != 0 or load_relaxed(pool + 8 * CHAIN) == 0:
-        return unit
+    """A morsel that is free; 0: there is none."""
+    morsel = poll(pool)
+    if morsel != 0 or load_relaxed(pool + 8 * CHAIN) == 0:
+        return morsel
     lock(pool + 8 * CHANGING)
-    unit = words(pool, RING)[CHAIN]
-    if unit != 0:
-        store_relaxed(pool + 8 * CHAIN, words(unit, HEADER)[FOLLOWING])
+    morsel = words(pool, RING)[CHAIN]
+    if morsel != 0:
+        store_relaxed(pool + 8 * CHAIN, words(morsel, HEADER)[FOLLOWING])
     store_release(pool + 8 * CHANGING, 0)
-    return unit
+    return morsel
 
 
 @njit("void(int64)", nogil=True, cache=True)
-def release(unit: int) -> None:
-    """One reader less; a unit without readers is free again, and reads its parent no more."""
-    while unit != 0:
-        if fetch_add(unit + 8 * REFERENCES, -1) != 1:
+def release(morsel: int) -> None:
+    """One reader less; a morsel without readers is free again, and reads its parent no more."""
+    while morsel != 0:
+        if fetch_add(morsel + 8 * REFERENCES, -1) != 1:
             return
-        u = words(unit, HEADER)
+        u = words(morsel, HEADER)
         parent: Any = u[PARENT]
         u[PARENT] = 0
-        set_free(u[HOME], unit)
-        unit = parent
+        set_free(u[HOME], morsel)
+        morsel = parent
 
 
 @njit("void(int64, int64)", nogil=True, cache=True)
-def show(unit: int, view: int) -> None:
-    """``view`` becomes a view of the unit, with punctuation of its own: its reader may add some."""
-    u, v = words(unit, HEADER), words(view, HEADER)
+def show(morsel: int, view: int) -> None:
+    """``view`` becomes a view of the morsel, with punctuation of its own: its reader may add
+    some."""
+    u, v = words(morsel, HEADER), words(view, HEADER)
     for k in (ROWS, SERIAL, SEQUENCE, EPOCH, STRAGGLERS, STRAGGLER_ADDRESS, PUNCTUATIONS):
         v[k] = u[k]
     for k in (CHOSEN, FEED, BASE, WAY):
@@ -158,35 +158,35 @@ def show(unit: int, view: int) -> None:
     v[PORT] = u[PORT]
     v[REFERENCES], v[FOLLOWING] = 1, 0
     columns = v[WIDTH] - HEADER
-    copy_bytes(unit + 8 * HEADER, view + 8 * HEADER, 8 * columns)
+    copy_bytes(morsel + 8 * HEADER, view + 8 * HEADER, 8 * columns)
     copy_bytes(
         u[PUNCTUATION_ADDRESS], v[PUNCTUATION_ADDRESS], 8 * PUNCTUATION_WORDS * u[PUNCTUATIONS]
     )
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def push(plan: int, port: int, unit: int) -> None:
+def push(plan: int, port: int, morsel: int) -> None:
     """Adds to a worklist that has room."""
     p = words(port, PORT_WORDS)
     at = p[GIVEN]
     # who comes too late to take what was here may be reading the place
-    store_relaxed(p[QUEUE] + 8 * (at & p[QUEUE_MASK]), unit)
+    store_relaxed(p[QUEUE] + 8 * (at & p[QUEUE_MASK]), morsel)
     fetch_add(plan + 8 * INSIDE, 1)
     store_release(port + 8 * GIVEN, at + 1)
 
 
 @njit(inline="always")
 def waiting(port: int) -> Any:
-    """Units in a worklist."""
+    """Morsels in a worklist."""
     return load_acquire(port + 8 * GIVEN) - load_acquire(port + 8 * GOT)
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def to_sink(plan: int, unit: int, number: int) -> None:
+def to_sink(plan: int, morsel: int, number: int) -> None:
     """A result of operator ``number`` waits for Python."""
-    words(unit, HEADER)[OPERATOR] = number
+    words(morsel, HEADER)[OPERATOR] = number
     fetch_add(plan + 8 * INSIDE, 1)
-    offer(plan + 8 * SINK, unit)
+    offer(plan + 8 * SINK, morsel)
     wake(plan + 8 * SLEEPING)
 
 
@@ -201,16 +201,16 @@ def _hand_over(plan: int, edge: int, number: int) -> None:
 
 
 @njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def _collect(plan: int, edge: int, unit: int, number: int) -> int:
-    """Copies results behind those that wait to be enough; 0: no unit is free for them. What has
+def _collect(plan: int, edge: int, morsel: int, number: int) -> int:
+    """Copies results behind those that wait to be enough; 0: no morsel is free for them. What has
     been copied of them is not copied again."""
-    e, u = words(edge, EDGE), words(unit, HEADER)
+    e, u = words(edge, EDGE), words(morsel, HEADER)
     if e[BY_BLOCK] != 0 and e[COLLECTING] != 0:
         o = words(e[COLLECTING], HEADER)
         if o[BASE] != u[BASE] or o[FEED] != u[FEED]:
             _hand_over(plan, edge, number)
     sizes = words(e[COLLECTED], e[COLLECTED_COLUMNS])
-    from_columns = words(unit, HEADER + 2 * sizes.size)
+    from_columns = words(morsel, HEADER + 2 * sizes.size)
     while u[CURSOR] < u[ROWS]:
         if e[COLLECTING] == 0:
             e[COLLECTING] = poll(e[COLLECTORS])
@@ -224,12 +224,12 @@ def _collect(plan: int, edge: int, unit: int, number: int) -> int:
         o[SERIAL], o[FEED], o[BASE] = u[SERIAL], u[FEED], u[BASE]
         if o[ROWS] == o[CAPACITY]:
             _hand_over(plan, edge, number)
-    release(unit)
+    release(morsel)
     return 1
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
-def push_downstream(plan: int, section: int, unit: int) -> int:
+def push_downstream(plan: int, section: int, morsel: int) -> int:
     """``send_downstream`` of figure 4: to all that read this section. 0: one of them has no room,
     and nothing was done."""
     s = words(section, SECTION)
@@ -246,22 +246,22 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
                 return 0
         if edges > 1 and held(e[VIEWS]) == 0:
             return 0
-    u = words(unit, HEADER)
+    u = words(morsel, HEADER)
     e = words(first, EDGE)
-    passed_on = punctuation_in(unit) if header[TIMED] != 0 else 0
+    passed_on = punctuation_in(morsel) if header[TIMED] != 0 else 0
     if e[TO_SECTION] < 0 and e[COLLECTORS] != 0:  # the sink has an operator to itself
-        taken = _collect(plan, first, unit, s[NUMBER])
+        taken = _collect(plan, first, morsel, s[NUMBER])
         s[PASSED_ON] += passed_on * taken
         return taken
     s[PASSED_ON] += passed_on
     u[REFERENCES] = edges
     for k in range(edges):
         e = words(first + 8 * EDGE * k, EDGE)
-        given = unit
+        given = morsel
         if edges > 1:
             given = poll_held(e[VIEWS])
-            show(unit, given)
-            words(given, HEADER)[PARENT] = unit
+            show(morsel, given)
+            words(given, HEADER)[PARENT] = morsel
             words(given, HEADER)[WAY] += e[ADDS_WAY]
         words(given, HEADER)[PORT] = e[TO_PORT]
         if e[TO_SECTION] < 0:
@@ -272,16 +272,16 @@ def push_downstream(plan: int, section: int, unit: int) -> int:
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def note_punctuation(section: int, lane: int, unit: int) -> None:
-    """What a unit that is done has brought. Every partition had it: one of them tells."""
+def note_punctuation(section: int, lane: int, morsel: int) -> None:
+    """What a morsel that is done has brought. Every partition had it: one of them tells."""
     if words(section, SECTION)[KIND] != PARTITIONED or lane == lane_at(section, 0):
-        fetch_add(section + 8 * TOOK, punctuation_in(unit))
+        fetch_add(section + 8 * TOOK, punctuation_in(morsel))
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def is_through(plan: int, number: int, place: int) -> int:
-    """Whether a section will send nothing more of units up to that place; -1 is an input, which has
-    given a unit before it says that it has."""
+    """Whether a section will send nothing more of morsels up to that place; -1 is an input, which
+    has given a morsel before it says that it has."""
     if number < 0:
         return 1
     section = section_at(plan, number)
@@ -311,15 +311,15 @@ def all_through(plan: int, serial: int) -> int:
 def _take(port: int) -> int:
     p = words(port, PORT_WORDS)
     at = p[GOT]
-    unit: Any = words(p[QUEUE], p[QUEUE_MASK] + 1)[at & p[QUEUE_MASK]]
+    morsel: Any = words(p[QUEUE], p[QUEUE_MASK] + 1)[at & p[QUEUE_MASK]]
     store_release(port + 8 * GOT, at + 1)
-    return unit
+    return morsel
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def next_input(plan: int, section: int) -> int:
-    """Takes the next unit of a section that one thread reads; 0: it has not come. Several ports are
-    read as their units were admitted: all of one before all of the next."""
+    """Takes the next morsel of a section that one thread reads; 0: it has not come. Several ports
+    are read as their morsels were admitted: all of one before all of the next."""
     s = words(section, SECTION)
     if s[PORTS] == 1:
         port = port_at(section, 0)
@@ -330,8 +330,8 @@ def next_input(plan: int, section: int) -> int:
         p = words(port, PORT_WORDS)
         over = is_through(plan, p[FROM], place)  # before one looks whether anything has come
         if waiting(port) > 0:
-            unit = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
-            if place_of(unit) <= place:
+            morsel = words(p[QUEUE], p[QUEUE_MASK] + 1)[p[GOT] & p[QUEUE_MASK]]
+            if place_of(morsel) <= place:
                 return _take(port)
             over = 1
         if over == 0:

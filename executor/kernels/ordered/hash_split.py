@@ -1,4 +1,4 @@
-"""The end of an operator that splits units by partition: it lists the rows of each."""
+"""The end of an operator that splits morsels by partition: it lists the rows of each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PASSES = 4
 
 
 @njit("void(int64, int64, int64, int64)", nogil=True, cache=True)
-def split_rows(unit: int, out: int, columns: int, parts: int) -> None:
+def split_rows(morsel: int, out: int, columns: int, parts: int) -> None:
     """Lists the rows of each partition: the output has columns ``rows`` (int32), ``offsets``
     (parts + 1 places in it, then parts + 1 places of stragglers) and ``part`` (int16: of each row,
     -1: it is left out) behind ``columns`` others. Stragglers are grouped in the same way, with the
-    places of their rows among those of the partition; ``unit`` has them as they came."""
-    u = words(unit, HEADER)
+    places of their rows among those of the partition; ``morsel`` has them as they came."""
+    u = words(morsel, HEADER)
     o = words(out, HEADER + 2 * (columns + 3))
     n, late = u[ROWS], u[STRAGGLERS]
     at = HEADER + 2 * columns

@@ -1,5 +1,5 @@
-"""Markers (ordered-multicore paper, section 7): when a section begins with a unit, and when a later
-one, in the order of units, is through with all that came of it."""
+"""Markers (ordered-multicore paper, section 7): when a section begins with a morsel, and when a
+later one, in the order of morsels, is through with all that came of it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ from cql.executor.kernels.ordered.handover import (
     set_free,
     take_free,
 )
-from cql.executor.kernels.ordered.reorder import OF_UNIT, SLOT
+from cql.executor.kernels.ordered.reorder import OF_MORSEL, SLOT
 from cql.executor.kernels.ordered.tables import (
     COLUMNS,
     DISPATCHING,
@@ -119,14 +119,14 @@ def fragment_at(section: int, serial: int, part: int) -> Any:
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _add_input(section: int, unit: int, serial: int) -> None:
+def _add_input(section: int, morsel: int, serial: int) -> None:
     """``addInput`` of figure 7, for all fragments of an input. Punctuation goes to all; so do all
     rows, where partitions look for theirs themselves."""
-    s, u = words(section, SECTION), words(unit, HEADER)
+    s, u = words(section, SECTION), words(morsel, HEADER)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
-    words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_UNIT] = place_of(unit)
+    words(s[SLOTS] + 8 * SLOT * slot, SLOT)[OF_MORSEL] = place_of(morsel)
     split = words(port_at(section, u[PORT]), PORT_WORDS)[SPLIT]
-    columns = words(unit, u[WIDTH])
+    columns = words(morsel, u[WIDTH])
     listed: Any = split >= 0
     rows = columns[HEADER + 2 * split] if listed else 0
     offsets = words(columns[HEADER + 2 * split + 2] if listed else 0, 2 * parts + 2)
@@ -144,11 +144,11 @@ def _add_input(section: int, unit: int, serial: int) -> None:
         if n == 0 and not everywhere and not (nowhere and q == 0):
             continue
         view = fragment_at(section, serial, q)
-        copy_bytes(unit, view, 8 * REFERENCES)  # others are at work on the first fragments
+        copy_bytes(morsel, view, 8 * REFERENCES)  # others are at work on the first fragments
         behind = min(u[WIDTH], s[FRAGMENT]) - PARENT
-        copy_bytes(unit + 8 * PARENT, view + 8 * PARENT, 8 * behind)
+        copy_bytes(morsel + 8 * PARENT, view + 8 * PARENT, 8 * behind)
         v = words(view, HEADER)
-        v[PARENT] = unit
+        v[PARENT] = morsel
         if listed:
             late = offsets[parts + 1 + q]
             v[ROWS], v[CHOSEN] = n, rows + 4 * offsets[q]
@@ -173,10 +173,10 @@ def dispatch(plan: int, section: int) -> None:
         if exchange(section + 8 * DISPATCHING, 1) != 0:
             return
         while s[PUT] < load_acquire(section + 8 * NEXT) + s[SIZE]:
-            unit = next_input(plan, section)
-            if unit == 0:
+            morsel = next_input(plan, section)
+            if morsel == 0:
                 break
-            _add_input(section, unit, s[PUT])
+            _add_input(section, morsel, s[PUT])
             store_release(section + 8 * PUT, s[PUT] + 1)
         store(section + 8 * DISPATCHING, 0)
         full = load(section + 8 * PUT) >= load(section + 8 * NEXT) + s[SIZE]
@@ -296,17 +296,17 @@ def finish_fragment(section: int, serial: int, part: int, chain: int) -> int:
 
 
 @njit("void(int64)", nogil=True, cache=True)
-def _release_chain(unit: int) -> None:
-    while unit != 0:
-        following: Any = words(unit, HEADER)[FOLLOWING]
-        release(unit)
-        unit = following
+def _release_chain(morsel: int) -> None:
+    while morsel != 0:
+        following: Any = words(morsel, HEADER)[FOLLOWING]
+        release(morsel)
+        morsel = following
 
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
-    """Values ``places[2k + 1]`` of the column at word ``source`` of unit ``places[2k]`` become the
-    first ``n`` values at ``target``, of so many bytes."""
+    """Values ``places[2k + 1]`` of the column at word ``source`` of morsel ``places[2k]`` become
+    the first ``n`` values at ``target``, of so many bytes."""
     p = words(places, 2 * n)
     word = source + 1
     if size == 8:
@@ -329,13 +329,13 @@ def _gather(source: int, target: int, size: int, places: int, n: int) -> None:
 
 @njit("void(int64[::1], int64, int64, int64)", nogil=True, cache=True)
 def _step(heads: Any, part: int, at: int, order: int) -> None:
-    """The next row of a partition's chain; its unit is 0 behind the last."""
-    unit, row = heads[4 * part], heads[4 * part + 1] + 1
-    while unit != 0 and row >= words(unit, HEADER)[ROWS]:
-        unit, row = words(unit, HEADER)[FOLLOWING], 0
-    heads[4 * part], heads[4 * part + 1] = unit, row
-    if unit != 0:
-        u = words(unit, at + 2 * order)
+    """The next row of a partition's chain; its morsel is 0 behind the last."""
+    morsel, row = heads[4 * part], heads[4 * part + 1] + 1
+    while morsel != 0 and row >= words(morsel, HEADER)[ROWS]:
+        morsel, row = words(morsel, HEADER)[FOLLOWING], 0
+    heads[4 * part], heads[4 * part + 1] = morsel, row
+    if morsel != 0:
+        u = words(morsel, at + 2 * order)
         heads[4 * part + 2] = 0 if order == 1 else words(u[at], row + 1)[row]
         heads[4 * part + 3] = words(u[at + 2 * order - 2], row + 1)[row]
 
@@ -353,13 +353,13 @@ def _earlier(heads: Any, x: int, y: int) -> Any:
 
 @njit("void(int64, int64, int64, int64[::1])", nogil=True, cache=True)
 def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
-    """Fills the chain of units with all rows of the chains ``outputs``, by a tournament of their
+    """Fills the chain of morsels with all rows of the chains ``outputs``, by a tournament of their
     heads: node k has the earlier one of nodes 2k and 2k + 1, the last ``parts`` are the heads."""
     s = words(section, SECTION)
     parts, wide, order = s[PARTS], s[WIDE], s[ORDER]
     places = words(worker, WORKER)[PLACES]
     scratch = words(words(worker, WORKER)[TOURNAMENT], MERGING_WORDS * parts)
-    heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]  # unit, row, and its place in order
+    heads, nodes = scratch[: 4 * parts], scratch[4 * parts :]  # morsel, row, and its place in order
     at = HEADER + 2 * wide
     for q in range(parts):
         heads[4 * q], heads[4 * q + 1] = outputs[q], -1
@@ -368,9 +368,9 @@ def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
     for k in range(parts - 1, 0, -1):
         nodes[k] = _earlier(heads, nodes[2 * k], nodes[2 * k + 1])
     columns = words(s[COLUMNS], 2 * wide)
-    unit = first
-    while unit != 0:
-        o = words(unit, at)
+    morsel = first
+    while morsel != 0:
+        o = words(morsel, at)
         p = words(places, 2 * o[CAPACITY])
         n, best = 0, nodes[1]
         while n < o[CAPACITY] and heads[4 * best] != 0:
@@ -388,7 +388,7 @@ def _merge_into(section: int, worker: int, first: int, outputs: Any) -> None:
             if columns[2 * c + 1] != 0:
                 _gather(word + 1, o[word + 1], 1, places, n)
         o[ROWS] = n
-        unit = o[FOLLOWING]
+        morsel = o[FOLLOWING]
 
 
 @njit("int64(int64[::1], int64)", nogil=True, cache=True)
@@ -397,32 +397,32 @@ def _joined(outputs: Any, last: int) -> int:
     same of what is to come, which holds behind all rows."""
     first = outputs[last]
     for q in range(outputs.size):
-        unit = outputs[q] if q != last else 0
-        while unit != 0:
-            u = words(unit, HEADER)
+        morsel = outputs[q] if q != last else 0
+        while morsel != 0:
+            u = words(morsel, HEADER)
             following = u[FOLLOWING]
             if u[ROWS] > 0:
                 u[PUNCTUATIONS], u[FOLLOWING] = 0, first
-                first = unit
+                first = morsel
             else:
-                release(unit)
-            unit = following
+                release(morsel)
+            morsel = following
     return first
 
 
 @njit("int64(int64, int64, int64)", nogil=True, cache=True)
 def merge(section: int, worker: int, serial: int) -> int:
     """The outputs of an input's fragments as one chain, in the order of their last ORDER columns
-    (if there are any); -1: units are missing to hold them."""
+    (if there are any); -1: morsels are missing to hold them."""
     s = words(section, SECTION)
     parts, slot = s[PARTS], serial & (s[SIZE] - 1)
     outputs = words(s[OUTPUTS], s[SIZE] * parts)[slot * parts : (slot + 1) * parts]
     total, busy, one = 0, 0, 0
     for q in range(parts):
-        unit, rows = outputs[q], 0
-        while unit != 0:
-            rows += words(unit, HEADER)[ROWS]
-            unit = words(unit, HEADER)[FOLLOWING]
+        morsel, rows = outputs[q], 0
+        while morsel != 0:
+            rows += words(morsel, HEADER)[ROWS]
+            morsel = words(morsel, HEADER)[FOLLOWING]
         total += rows
         busy += rows > 0
         if rows > 0 or outputs[one] == 0:
@@ -453,23 +453,23 @@ def merge(section: int, worker: int, serial: int) -> int:
         last = free
     _merge_into(section, worker, first, outputs)
     model = words(outputs[one], HEADER)
-    unit = first
-    while unit != 0:
-        o = words(unit, HEADER)
+    morsel = first
+    while morsel != 0:
+        o = words(morsel, HEADER)
         for k in (SERIAL, EPOCH, FEED, BASE, WAY):
             o[k] = model[k]
         o[REFERENCES], o[OPERATOR], o[PUNCTUATIONS], o[STRAGGLERS] = 1, s[NUMBER], 0, 0
         o[CURSOR] = 0
-        unit = o[FOLLOWING]
+        morsel = o[FOLLOWING]
     # All fragments say the same of what is to come.
     o = words(last, HEADER)
-    unit = outputs[one]
-    while unit != 0:
-        u = words(unit, HEADER)
+    morsel = outputs[one]
+    while morsel != 0:
+        u = words(morsel, HEADER)
         room = o[PUNCTUATION_ADDRESS] + 8 * PUNCTUATION_WORDS * o[PUNCTUATIONS]
         copy_bytes(u[PUNCTUATION_ADDRESS], room, 8 * PUNCTUATION_WORDS * u[PUNCTUATIONS])
         o[PUNCTUATIONS] += u[PUNCTUATIONS]
-        unit = u[FOLLOWING]
+        morsel = u[FOLLOWING]
     for q in range(parts):
         _release_chain(outputs[q])
     return first

@@ -1,7 +1,7 @@
 """Outputs of concurrent workers leave in the order of their inputs (ordered-multicore paper §3).
 
 The circular buffer has a slot for each of SIZE inputs: its serial number + 1 (a stamp, where the
-paper has EMPTY and clears), the chain of its output units, the place of its unit, and when the
+paper has EMPTY and clears), the chain of its output morsels, the place of its morsel, and when the
 outputs came, if someone wants to know. An input is taken only when its slot is free, so that
 ``try_add`` cannot fail and nobody waits.
 """
@@ -43,7 +43,7 @@ from cql.executor.kernels.ordered.tables import (
 )
 
 SLOT = 4
-FIRST, OF_UNIT, CAME = 1, 2, 3  # behind the stamp
+FIRST, OF_MORSEL, CAME = 1, 2, 3  # behind the stamp
 
 
 @njit(inline="always")
@@ -56,18 +56,18 @@ def _leave(plan: int, section: int, slot: int) -> int:
     """The outputs of one input go downstream; 0: there is no room for all of them, yet."""
     at, s = words(slot, SLOT), words(section, SECTION)
     while at[FIRST] != 0:
-        unit = at[FIRST]
-        u = words(unit, HEADER)
+        morsel = at[FIRST]
+        u = words(morsel, HEADER)
         following: Any = u[FOLLOWING]
         rows = u[ROWS]
         if s[KIND] == PARTITIONED:
             u[SEQUENCE] = s[EMITTED]
-        if push_downstream(plan, section, unit) == 0:
+        if push_downstream(plan, section, morsel) == 0:
             return 0
         at[FIRST] = following
         s[EMITTED] += rows
-    store_release(section + 8 * SENT, at[OF_UNIT])
-    leaves(plan, section, at[OF_UNIT] >> WAY_BITS)
+    store_release(section + 8 * SENT, at[OF_MORSEL])
+    leaves(plan, section, at[OF_MORSEL] >> WAY_BITS)
     if words(plan, PLAN)[TIMED] != 0:
         s[HELD_FOR] += nanoseconds(slot + 8 * FIRST) - at[CAME]  # over words that are read no more
     return 1
@@ -110,8 +110,8 @@ def send_pending(plan: int, section: int) -> int:
 
 @njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def send(plan: int, section: int, ticket: int, first: int, place: int) -> int:
-    """The outputs of input ``ticket``, a chain that begins with unit ``first`` (0: none), in their
-    turn. Returns how many inputs' outputs left."""
+    """The outputs of input ``ticket``, a chain that begins with morsel ``first`` (0: none), in
+    their turn. Returns how many inputs' outputs left."""
     slot = _slot(words(section, SECTION), ticket)
     at = words(slot, SLOT)
     locked = words(plan, PLAN)[LOCKED] != 0
@@ -119,7 +119,7 @@ def send(plan: int, section: int, ticket: int, first: int, place: int) -> int:
         at[CAME] = nanoseconds(slot + 8 * FIRST)  # over words that are written next
     if locked:
         lock(section + 8 * FLAG)  # figure 2: also who only adds waits for who sends
-    at[FIRST], at[OF_UNIT] = first, place
+    at[FIRST], at[OF_MORSEL] = first, place
     # Two that come at once must not both miss the other's stamp: release would not do.
     store(slot, ticket + 1)
     if not locked:

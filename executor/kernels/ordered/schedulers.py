@@ -1,7 +1,7 @@
 """Which section a worker takes next (ordered-multicore paper, section 6): pure functions.
 
 ``numbers`` has OF words for each section, in the order from the inputs to the results. A section
-that cannot be scheduled has nothing WAITING. Inputs and outputs are counted in units.
+that cannot be scheduled has nothing WAITING. Inputs and outputs are counted in morsels.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def cost_of(s: Any) -> Any:
 
 @njit(inline="always")
 def cumulative(s: Any, admitted: int) -> Any:
-    """cs: outputs for each unit that was admitted."""
+    """cs: outputs for each morsel that was admitted."""
     return max(s[OUTPUTS], 1) / max(admitted, 1)
 
 
 @njit(inline="always")
 def cumulative_before(s: Any, admitted: int) -> Any:
-    """Inputs for each unit that was admitted: cs of what stands before."""
+    """Inputs for each morsel that was admitted: cs of what stands before."""
     return max(s[INPUTS], 1) / max(admitted, 1)
 
 
 @njit(inline="always")
 def effective(s: Any, slice_ns: int, many: Any) -> Any:
-    """n of equation 3: the units from outside that the worker time of this window was enough for,
+    """n of equation 3: the morsels from outside that the worker time of this window was enough for,
     if ``many`` inputs come of each."""
     return float(s[RECENT] + s[WORKERS] * slice_ns) / (cost_of(s) * many)
 

@@ -14,7 +14,7 @@ from typing import Any
 from numba import types
 
 from cql.executor.jit.decorators import njit
-from cql.executor.kernels.drive.depth_first import clear_output, start_unit
+from cql.executor.kernels.drive.depth_first import clear_output, start_morsel
 from cql.executor.kernels.lib.atomics import (
     compare_and_swap,
     fetch_add,
@@ -76,7 +76,7 @@ from cql.executor.kernels.ordered.partitions import (
     next_fragment,
 )
 from cql.executor.kernels.ordered.queue_lengths import note_lengths
-from cql.executor.kernels.ordered.reorder import OF_UNIT, SLOT, send, send_pending
+from cql.executor.kernels.ordered.reorder import OF_MORSEL, SLOT, send, send_pending
 from cql.executor.kernels.ordered.schedulers import (
     AHEAD,
     INPUTS,
@@ -130,6 +130,8 @@ from cql.executor.kernels.ordered.tables import (
     LOOKS,
     MADE,
     MERGING,
+    MORSEL,
+    MORSELS,
     MOST,
     NEXT,
     NUMBER,
@@ -169,8 +171,6 @@ from cql.executor.kernels.ordered.tables import (
     TO_PORT,
     TO_SECTION,
     UNASKED,
-    UNIT,
-    UNITS,
     VIEWS,
     WANTED,
     WINDOW,
@@ -189,14 +189,14 @@ SLICE_OVER = 0  # nothing: it asks for a section again
 PYTHON = 1  # its operator runs in Python
 NEEDS = 2
 FAILED = 3
-NEED_UNIT = 4  # its section has no free output unit
+NEED_MORSEL = 4  # its section has no free output morsel
 DELIVER = 5  # results wait
 USED_UP = 6  # the input whose turn it is has no (further) block
 QUIET = 7  # nothing is left inside
 LEFT = 8  # the worker is to end
 LOOK = 9  # it has slept for a while: Python may have something to do
-READ_AHEAD = 14  # there is no room for units: the next block may be read meanwhile
-NEED_MERGED = 12  # its section has no free unit to merge outputs into
+READ_AHEAD = 14  # there is no room for morsels: the next block may be read meanwhile
+NEED_MERGED = 12  # its section has no free morsel to merge outputs into
 #: Of ``advance``.
 FINISHED = 10
 SUSPENDED = 11
@@ -237,26 +237,26 @@ def maybe_yield(plan: int, worker: int) -> None:
 
 
 @njit("void(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def begin(plan: int, worker: int, section: int, lane: int, unit: int) -> None:
+def begin(plan: int, worker: int, section: int, lane: int, morsel: int) -> None:
     """An input comes to a lane."""
-    u = words(unit, HEADER)
+    u = words(morsel, HEADER)
     enters(plan, section, u[SERIAL], worker + 8 * CLOCK)
-    start_unit(u, u[PORT], 0)
+    start_morsel(u, u[PORT], 0)
     at = words(lane, LANE)
-    at[UNIT], at[STATE], at[CODE] = unit, CALL, UNASKED
+    at[MORSEL], at[STATE], at[CODE] = morsel, CALL, UNASKED
     at[CHAIN] = at[CHAIN_END] = 0
 
 
 @njit("void(int64, int64, int64)", nogil=True, cache=True)
-def _finish_output(section: int, unit: int, out: int) -> None:
-    """An output unit stands on its own: it keeps what it shows, and has its stragglers itself."""
+def _finish_output(section: int, morsel: int, out: int) -> None:
+    """An output morsel stands on its own: it keeps what it shows, and has its stragglers itself."""
     s, o = words(section, SECTION), words(out, HEADER)
-    u = words(unit, HEADER)
+    u = words(morsel, HEADER)
     o[REFERENCES], o[FOLLOWING], o[OPERATOR], o[CURSOR] = 1, 0, s[NUMBER], 0
     o[FEED], o[BASE], o[WAY] = u[FEED], u[BASE], u[WAY]
     if s[BORROWS] != 0:
-        o[PARENT] = unit
-        fetch_add(unit + 8 * REFERENCES, 1)
+        o[PARENT] = morsel
+        fetch_add(morsel + 8 * REFERENCES, 1)
     if o[STRAGGLERS] > 0 and o[STRAGGLER_ADDRESS] != o[OWN_LATE]:
         copy_bytes(o[STRAGGLER_ADDRESS], o[OWN_LATE], 8 * STRAGGLER_WORDS * o[STRAGGLERS])
         o[STRAGGLER_ADDRESS] = o[OWN_LATE]
@@ -267,21 +267,21 @@ def advance(plan: int, section: int, lane: int) -> int:
     """The lane's input goes on to its end (FINISHED), until its output has no place (SUSPENDED), or
     until Python is needed (an event). ABANDONED: Python has said that it failed."""
     s, at = words(section, SECTION), words(lane, LANE)
-    unit = at[UNIT]
+    morsel = at[MORSEL]
     if at[STATE] == FAILING:
         return ABANDONED
     while True:
         if at[OUTPUT] == 0:
             free = take_free(s[POOL])
             if free == 0:
-                if s[KIND] == SERIAL_ONE and s[UNITS] >= s[SIZE]:
+                if s[KIND] == SERIAL_ONE and s[MORSELS] >= s[SIZE]:
                     return SUSPENDED
-                return NEED_UNIT
+                return NEED_MORSEL
             at[OUTPUT] = free
         out = at[OUTPUT]
         o = words(out, HEADER)
         if at[STATE] == CALL:
-            u = words(unit, HEADER)
+            u = words(morsel, HEADER)
             if u[OUT] != out:
                 u[OUT] = out
                 clear_output(o)
@@ -290,7 +290,7 @@ def advance(plan: int, section: int, lane: int) -> int:
                 if at[CODE] == UNASKED:
                     return PYTHON
             else:
-                at[CODE] = call_operator(s[ADDRESS], at[DESCRIPTOR], unit)
+                at[CODE] = call_operator(s[ADDRESS], at[DESCRIPTOR], morsel)
             fetch_add(section + 8 * CALLS, 1)
             code = at[CODE]
             if code in (NEED, ERROR):
@@ -298,7 +298,7 @@ def advance(plan: int, section: int, lane: int) -> int:
                 return NEEDS if code == NEED else FAILED
             at[STATE] = GIVE
             if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
-                _finish_output(section, unit, out)
+                _finish_output(section, morsel, out)
         if o[ROWS] > 0 or o[PUNCTUATIONS] > 0:
             if s[KIND] == SERIAL_ONE:
                 if push_downstream(plan, section, out) == 0:
@@ -315,9 +315,9 @@ def advance(plan: int, section: int, lane: int) -> int:
         at[STATE], at[CODE] = CALL, UNASKED
         if code == DONE:
             if words(plan, PLAN)[TIMED] != 0:
-                note_punctuation(section, lane, unit)
+                note_punctuation(section, lane, morsel)
             return FINISHED
-        words(unit, HEADER)[OUT] = 0
+        words(morsel, HEADER)[OUT] = 0
 
 
 # -- a slice of a section --------------------------------------------------------------------------
@@ -325,8 +325,8 @@ def advance(plan: int, section: int, lane: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _take_input(section: int, lane: int) -> int:
-    """Of a stateless section, for any of its workers: a unit, whose serial is the lane's TICKET; 0:
-    nothing can be taken."""
+    """Of a stateless section, for any of its workers: a morsel, whose serial is the lane's TICKET;
+    0: nothing can be taken."""
     s, port = words(section, SECTION), port_at(section, 0)
     p = words(port, PORT_WORDS)
     while load_acquire(section + 8 * FAILED_AT) == 0:
@@ -334,10 +334,10 @@ def _take_input(section: int, lane: int) -> int:
         if n >= load_acquire(port + 8 * GIVEN) or n >= load_acquire(section + 8 * NEXT) + s[SIZE]:
             return 0
         # before the place is given up: it may be filled again at once
-        unit = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
+        morsel = load_relaxed(p[QUEUE] + 8 * (n & p[QUEUE_MASK]))
         if compare_and_swap(port + 8 * GOT, n, n + 1) == n:
             words(lane, LANE)[TICKET] = n
-            return unit
+            return morsel
     return 0
 
 
@@ -345,18 +345,18 @@ def _take_input(section: int, lane: int) -> int:
 def _finish(plan: int, section: int, lane: int) -> None:
     """An input of a lane is done: its outputs leave in their turn."""
     s, at = words(section, SECTION), words(lane, LANE)
-    unit = at[UNIT]
-    place = place_of(unit)
-    at[UNIT] = 0
+    morsel = at[MORSEL]
+    place = place_of(morsel)
+    at[MORSEL] = 0
     if s[KIND] == SERIAL_ONE:
-        release(unit)
+        release(morsel)
         store_release(section + 8 * SENT, place)
         leaves(plan, section, place >> WAY_BITS)
         store_release(section + 8 * NEXT, s[NEXT] + 1)
         fetch_add(plan + 8 * INSIDE, -1)
         return
     first = at[CHAIN]
-    release(unit)
+    release(morsel)
     send(plan, section, at[TICKET], first, place)
 
 
@@ -366,16 +366,16 @@ def _abandon(plan: int, section: int, lane: int) -> None:
     behind it. (Those before it are at work, or have left.)"""
     s, at = words(section, SECTION), words(lane, LANE)
     if s[KIND] == SERIAL_ONE:
-        store_release(section + 8 * SENT, place_of(at[UNIT]))
+        store_release(section + 8 * SENT, place_of(at[MORSEL]))
         store_release(section + 8 * FAILED_AT, 1)
         return
     given, place = at[CHAIN], 0
     if s[KIND] == PARTITIONED:  # its other fragments would have to be merged with what it gave
         given = 0
-        place = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_UNIT]
+        place = words(s[SLOTS] + 8 * SLOT * (at[TICKET] & (s[SIZE] - 1)), SLOT)[OF_MORSEL]
     else:
-        place = place_of(at[UNIT])
-    at[UNIT] = 0
+        place = place_of(at[MORSEL])
+    at[MORSEL] = 0
     while True:
         first = load_acquire(section + 8 * FAILED_AT)
         if first != 0 and first <= at[TICKET] + 1:
@@ -406,18 +406,18 @@ def _work_on_parts(plan: int, worker: int, section: int) -> int:
         lane = lane_at(section, me[ON])
         at = words(lane, LANE)
         if me[MERGING] == 0:
-            if at[UNIT] == 0:
+            if at[MORSEL] == 0:
                 at[TICKET] = next_fragment(section, me[ON])
                 if at[STATE] != FAILING:
-                    unit = fragment_at(section, at[TICKET], me[ON])
-                    begin(plan, worker, section, lane, unit)
+                    morsel = fragment_at(section, at[TICKET], me[ON])
+                    begin(plan, worker, section, lane, morsel)
             maybe_yield(plan, worker)
             event = advance(plan, section, lane)
             if event == ABANDONED:
                 _abandon(plan, section, lane)
             elif event != FINISHED:
                 return event
-            at[UNIT] = 0
+            at[MORSEL] = 0
             maybe_yield(plan, worker)
             if event == FINISHED and finish_fragment(section, at[TICKET], me[ON], at[CHAIN]) != 0:
                 me[MERGING] = at[TICKET] + 1
@@ -428,8 +428,8 @@ def _work_on_parts(plan: int, worker: int, section: int) -> int:
                 return NEED_MERGED
             me[MERGING] = 0
             s = words(section, SECTION)
-            of_unit = words(s[SLOTS] + 8 * SLOT * (serial & (s[SIZE] - 1)), SLOT)[OF_UNIT]
-            send(plan, section, serial, chain, of_unit)
+            of_morsel = words(s[SLOTS] + 8 * SLOT * (serial & (s[SIZE] - 1)), SLOT)[OF_MORSEL]
+            send(plan, section, serial, chain, of_morsel)
             dispatch(plan, section)
         me[BUDGET] -= 1
         me[DONE_HERE] += 1
@@ -446,18 +446,18 @@ def _work_on(plan: int, worker: int, section: int) -> int:
     lane = lane_at(section, me[ON])
     at = words(lane, LANE)
     while True:
-        if at[UNIT] == 0:
+        if at[MORSEL] == 0:
             if me[BUDGET] <= 0 or words(plan, PLAN)[STOP] != 0:
                 return SLICE_OVER
-            unit = 0
+            morsel = 0
             if s[KIND] == STATELESS:
-                unit = _take_input(section, lane)
+                morsel = _take_input(section, lane)
             else:
-                unit = next_input(plan, section)
-            if unit == 0:
+                morsel = next_input(plan, section)
+            if morsel == 0:
                 return SLICE_OVER
             me[BUDGET] -= 1
-            begin(plan, worker, section, lane, unit)
+            begin(plan, worker, section, lane, morsel)
         maybe_yield(plan, worker)
         event = advance(plan, section, lane)
         if event == ABANDONED:
@@ -509,10 +509,10 @@ def _waits(plan: int, section: int) -> int:
         slots = load_acquire(section + 8 * NEXT) + s[SIZE] - load_acquire(port + 8 * GOT)
         return max(min(waiting(port), slots), 0)
     at = words(lane_at(section, 0), LANE)
-    can_give = at[OUTPUT] != 0 or held(s[POOL]) > 0 or s[UNITS] < s[SIZE]
+    can_give = at[OUTPUT] != 0 or held(s[POOL]) > 0 or s[MORSELS] < s[SIZE]
     if not can_give or _has_room(plan, section) == 0:
         return 0
-    return ready_inputs(plan, section) + (at[UNIT] != 0)
+    return ready_inputs(plan, section) + (at[MORSEL] != 0)
 
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
@@ -531,7 +531,7 @@ def _ahead(plan: int, section: int) -> int:
 
 @njit("int64(int64, int64)", nogil=True, cache=True)
 def _sent(plan: int, section: int) -> int:
-    """Units that a section has given to each that it feeds."""
+    """Morsels that a section has given to each that it feeds."""
     s = words(section, SECTION)
     e = words(s[FIRST_EDGE], EDGE)
     if e[TO_SECTION] < 0:

@@ -1,4 +1,4 @@
-"""The native function of LATE OUTPUT: rows pass by reference; where a unit has stragglers, Python
+"""The native function of LATE OUTPUT: rows pass by reference; where a morsel has stragglers, Python
 is asked to look at them before it goes on."""
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ WORDS = 2
 
 
 @cfunc("int64(int64, int64)", nopython=True, cache=True)
-def late_rows(desc: Any, unit: Any) -> Any:
+def late_rows(desc: Any, morsel: Any) -> Any:
     d = words(desc, WORDS)
     width = HEADER + 2 * d[COLUMNS]
-    u = words(unit, width)
+    u = words(morsel, width)
     if u[PHASE] == 0 and u[STRAGGLERS] > 0:
         u[DETAIL] = 0
         return NEED

@@ -13,7 +13,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import dupelim as kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import sort_keys
-from cql.executor.morsel.morsel import Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.relations.group_index import GroupIndex
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.physical import DupelimExec
@@ -33,7 +33,7 @@ class DupelimOperator:
         types = [f.type for f in node.schema]
         self._index = GroupIndex(types)
         self._purged = 0
-        width, most = self._index.arrays[1].shape[1], workspace.unit_rows
+        width, most = self._index.arrays[1].shape[1], workspace.morsel_rows
         self._scratch: State = {
             "lines": np.zeros(width * most, np.int64),
             "ids": np.zeros(most, np.int64),
@@ -64,9 +64,9 @@ class DupelimOperator:
         before, self._held = self._held, self._index.nbytes
         self.workspace.resize(before, self._held, self.name)
 
-    def provide(self, unit: Unit) -> None:
-        if int(unit.words[DETAIL]) == kernel.NEED_ROOM:
-            self._index.make_room(int(unit.words[DETAIL_ROW]))
+    def provide(self, morsel: Morsel) -> None:
+        if int(morsel.words[DETAIL]) == kernel.NEED_ROOM:
+            self._index.make_room(int(morsel.words[DETAIL_ROW]))
         else:
             self._sweep()
         self._bind()
@@ -102,13 +102,13 @@ class DupelimOperator:
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise RunError("Dupelim fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
 

@@ -1,6 +1,6 @@
-"""Splits units by key, for an operator that runs in partitions (ordered-multicore paper, §4): rows
-stay where they are, and each partition is told which are its own. Keys are hashed, or one key goes
-by ranges of equal width (that paper's figure 9)."""
+"""Splits morsels by key, for an operator that runs in partitions (ordered-multicore paper, §4):
+rows stay where they are, and each partition is told which are its own. Keys are hashed, or one key
+goes by ranges of equal width (that paper's figure 9)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cql.executor.codegen.expressions.emit import Code, emit
 from cql.executor.codegen.expressions.text import host_sites
 from cql.executor.codegen.kernel_builder import KernelText, RowScope, passes
 from cql.executor.codegen.kernel_cache import Kernel, once
-from cql.executor.codegen.morsel_io import unit_columns
+from cql.executor.codegen.morsel_io import morsel_columns
 from cql.executor.kernels.morsel_layout import (
     EPOCH,
     INFINITY,
@@ -28,7 +28,7 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.arrow_columns import Array
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.key_index import partition_of, spread
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -80,7 +80,7 @@ class SplitOperator(GeneratedOperator):
     def counters(self) -> dict[str, int]:
         return self.counted()
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
@@ -142,7 +142,7 @@ def _write(
         with body.block("for i in range(n):"):
             body.line("r = uint64(i)")
             scope = RowScope(kernel, "r")
-            scope.columns = unit_columns(schema)
+            scope.columns = morsel_columns(schema)
             # All of it for every row, so that several are hashed at once: nothing here can fail.
             asked = [passes(emit(condition, scope)) for condition in conditions]
             codes = [emit(key, scope) for key in keys]
@@ -152,7 +152,7 @@ def _write(
                 body.line(f"h = {spread(codes, types, kernel)}")
                 body.line(f"q = {partition_of('h', 'parts')}")
             body.line(f"part[r] = q if {' and '.join(asked)} else -1" if asked else "part[r] = q")
-        body.line(f"split_rows(unit, u[{OUT}], {width}, parts)")
+        body.line(f"split_rows(morsel, u[{OUT}], {width}, parts)")
         passed = "n"
         if conditions:
             offsets = f"words(o[{data_word(width + 1)}], parts + 1)"

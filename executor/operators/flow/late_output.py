@@ -24,7 +24,7 @@ from cql.executor.kernels.morsel_layout import (
 )
 from cql.executor.kernels.windows import late_output as kernel
 from cql.executor.morsel.egress import to_arrow, view_address
-from cql.executor.morsel.morsel import Unit, Words, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import LateRowsExec
 
@@ -45,46 +45,46 @@ class LateRowsOperator:
         self.descriptor[kernel.COLUMNS] = len(node.schema)
         self.address = int(kernel.late_rows.address)
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def provide(self, unit: Unit) -> None:
-        """The unit has stragglers."""
-        unit.words[PHASE] = 1
-        count = int(unit.words[STRAGGLERS])
-        at = int(unit.words[STRAGGLER_ADDRESS])
+    def provide(self, morsel: Morsel) -> None:
+        """The morsel has stragglers."""
+        morsel.words[PHASE] = 1
+        count = int(morsel.words[STRAGGLERS])
+        at = int(morsel.words[STRAGGLER_ADDRESS])
         records = view_address(at, np.dtype(np.int64), STRAGGLER_WORDS * count)
         row, column, own = records.reshape(count, STRAGGLER_WORDS).T
         wa = self.window.wa
         assert wa is not None
         mine = column == wa
         row, own = row[mine], own[mine]
-        lost = row[leaves_out(self.window, self._column(unit, wa, row).astype(np.int64), own)]
+        lost = row[leaves_out(self.window, self._column(morsel, wa, row).astype(np.int64), own)]
         if lost.size:
             self.given += lost.size
-            self.on_late(self._rows(unit, lost))
+            self.on_late(self._rows(morsel, lost))
 
-    def _column(self, unit: Unit, k: int, rows: Times) -> npt.NDArray[np.generic]:
+    def _column(self, morsel: Morsel, k: int, rows: Times) -> npt.NDArray[np.generic]:
         dtype = stored_dtype(self.schema[k].type.storage)
-        values = view_address(int(unit.words[data_word(k)]), dtype, int(rows.max(initial=-1)) + 1)
+        values = view_address(int(morsel.words[data_word(k)]), dtype, int(rows.max(initial=-1)) + 1)
         return values[rows]
 
-    def _rows(self, unit: Unit, rows: Times) -> pa.RecordBatch:
+    def _rows(self, morsel: Morsel, rows: Times) -> pa.RecordBatch:
         n = int(rows.max()) + 1
         arrays = []
         for k, field in enumerate(self.schema):
             valid = None
             if field.nullable:
-                mask = view_address(int(unit.words[mask_word(k)]), np.dtype(np.uint8), n)
+                mask = view_address(int(morsel.words[mask_word(k)]), np.dtype(np.uint8), n)
                 valid = mask[rows]
-            values = self._column(unit, k, rows)
+            values = self._column(morsel, k, rows)
             arrays.append(to_arrow(values, valid, field, self.workspace.dictionary))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise RunError("LATE OUTPUT fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -10,7 +10,7 @@ from cql.errors import RunError
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import limit as kernel
 from cql.executor.kernels.morsel_layout import INFINITY
-from cql.executor.morsel.morsel import Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn
 from cql.planner.lower.watermark import progressing
 from cql.planner.nodes.physical import LimitExec
@@ -43,8 +43,8 @@ class LimitOperator:
         self.descriptor[kernel.STOPS] = word
 
     def close_behind(self, serial: int, sequence: int = INFINITY) -> None:
-        """Nothing passes any more of units behind that serial number, nor of those with it from the
-        row of that ``sequence`` on."""
+        """Nothing passes any more of morsels behind that serial number, nor of those with it from
+        the row of that ``sequence`` on."""
         d = self.descriptor
         last = int(d[kernel.LAST_SERIAL]), int(d[kernel.LAST_SEQUENCE])
         d[[kernel.LAST_SERIAL, kernel.LAST_SEQUENCE]] = min(last, (serial, sequence))
@@ -54,16 +54,16 @@ class LimitOperator:
         """Whether it has said so, or its input has ended."""
         return bool(self.descriptor[kernel.ENDED])
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         raise AssertionError("a limit asks for nothing")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise RunError("a limit fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -1,5 +1,5 @@
 """Several instances of one operator, which workers run at once: each with a partition of the keys,
-or, where there is no state, each with units of its own."""
+or, where there is no state, each with morsels of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.expressions.scope import Called
 from cql.executor.codegen.kernel_cache import Kernel
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.flow.hash_split import SplitOperator
 from cql.executor.operators.stage.operator import (
     CodeColumn,
@@ -36,17 +36,17 @@ class Instances:
     def address(self) -> int:
         return self.instances[0].address
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("an instance is called by its address")
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         raise AssertionError("an instance asks for itself")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise AssertionError("an instance knows its errors")
 
-    def is_fatal(self, unit: Unit) -> bool:
-        return self.instances[0].is_fatal(unit)
+    def is_fatal(self, morsel: Morsel) -> bool:
+        return self.instances[0].is_fatal(morsel)
 
     def counters(self) -> dict[str, int]:
         total: Counter[str] = Counter()

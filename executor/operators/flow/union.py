@@ -13,7 +13,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.flow import union as kernel
 from cql.executor.kernels.flow import union_values
 from cql.executor.kernels.morsel_layout import DETAIL_ROW, NEVER, STRAGGLER_WORDS
-from cql.executor.morsel.morsel import Unit, Words, stored_dtype, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 
 #: Values for which there is room at first.
@@ -48,7 +48,7 @@ class UnionOperator:
             size = value_bytes(schema[column].type)
             self.descriptor[at : at + kernel.OF_ATTRIBUTE] = column, size, NEVER, NEVER
         self.descriptor[watermarks:] = NEVER
-        rows = workspace.unit_rows
+        rows = workspace.morsel_rows
         self._records = np.empty(STRAGGLER_WORDS * rows * max(1, n), np.int64)
         self.descriptor[kernel.RECORDS] = self._records.ctypes.data
         self.address = int(kernel.union.address)
@@ -89,24 +89,24 @@ class UnionOperator:
 
     @property
     def knows_values(self) -> bool:
-        """Whether values have promises of their own, which may fill several units."""
+        """Whether values have promises of their own, which may fill several morsels."""
         return self._values.size > 0
 
     @property
     def state_bytes(self) -> int:
         return sum(a.nbytes for a in list(self.state.values()))
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         room = 2 * int(self._values[union_values.ROOM])
-        self._more_values(max(room, int(unit.words[DETAIL_ROW])))
+        self._more_values(max(room, int(morsel.words[DETAIL_ROW])))
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise RunError("a union fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

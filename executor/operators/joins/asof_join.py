@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cql.base.types import DataType
 from cql.executor.kernels.joins.asof import nearest
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
 from cql.executor.operators.relations.row_batch import (
@@ -50,8 +50,8 @@ class Side:
         self.idle = self.ended = False
         self.too_late = 0
 
-    def hear(self, unit: Unit) -> None:
-        for attribute, value in promises_of(unit):
+    def hear(self, morsel: Morsel) -> None:
+        for attribute, value in promises_of(morsel):
             if attribute == END_OF_INPUT:
                 self.ended, self.bound = True, INFINITY
             elif attribute == IDLE:
@@ -86,12 +86,12 @@ class AsofJoinOperator(RowsOperator):
 
     # -- what comes --------------------------------------------------------------------------------
 
-    def take_in(self, unit: Unit) -> int | None:
-        side = (self.left, self.right)[int(unit.words[PORT])]
-        if unit.words[ROWS] > 0:
-            self._take(side, rows_of(unit, side.schema))
+    def take_in(self, morsel: Morsel) -> int | None:
+        side = (self.left, self.right)[int(morsel.words[PORT])]
+        if morsel.words[ROWS] > 0:
+            self._take(side, rows_of(morsel, side.schema))
         before = self.left.bound, self.right.bound
-        side.hear(unit)
+        side.hear(morsel)
         self._wait_for_no_idle()
         self.ready = no_rows(self.output)
         if (self.left.bound, self.right.bound) != before:

@@ -12,7 +12,7 @@ from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS
 from cql.executor.kernels.joins.oop_join import NONE, index_keys
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.joins import in_order_join_kernel
 from cql.executor.operators.joins.in_order_join_kernel import AHEAD, NEED_KEYS, SYNCHRONOUS
 from cql.executor.operators.joins.in_order_join_layout import Directory, Input
@@ -157,8 +157,8 @@ class WindowJoinOperator(GeneratedOperator):
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
-    def provide(self, unit: Unit) -> None:
-        detail, rows = int(unit.words[DETAIL]), int(unit.words[DETAIL_ROW])
+    def provide(self, morsel: Morsel) -> None:
+        detail, rows = int(morsel.words[DETAIL]), int(morsel.words[DETAIL_ROW])
         assert detail & NEED_KIND == NEED_ROOM, detail
         number = detail & ~NEED_KIND
         if number >= NEED_KEYS:

@@ -28,7 +28,7 @@ from cql.executor.codegen.expressions.emit import Code, emit
 from cql.executor.codegen.kernel_builder import NEED_ROOM, KernelText, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.key_packing import key_expression
-from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
+from cql.executor.codegen.morsel_io import close_output, morsel_columns, open_output
 from cql.executor.kernels.joins.in_order_join import NEED_RESULTS, OF_INPUT, SHARED
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import CURSOR, PHASE, PORT, STRAGGLERS
@@ -98,11 +98,11 @@ class _WindowJoinWriter:
                 with body.block(f"if u[{PHASE}] == 0 and u[{PORT}] == {one.port}:"):
                     self._append(one)
             with body.block(f"if status == 0 and u[{PHASE}] == 1:"):
-                body.lines("note_progress(desc, unit)", f"u[{PHASE}] = 2")
+                body.lines("note_progress(desc, morsel)", f"u[{PHASE}] = 2")
             with body.block("if status == 0:"):
                 self._run()
             close_output(kernel)
-            body.line("return finish_unit(desc, unit, status)")
+            body.line("return finish_morsel(desc, morsel, status)")
         widths = (len(one.schema) for one in self.inputs)
         written = kernel.operator(max(*widths, len(self.node.schema)))
         return WindowJoinCode(written, tuple(self.inputs), tuple(self.directories))
@@ -149,7 +149,7 @@ class _WindowJoinWriter:
     # -- rows come ---------------------------------------------------------------------------------
 
     def _append(self, one: Input) -> None:
-        """All rows of the unit go to the queue."""
+        """All rows of the morsel go to the queue."""
         kernel, body, p = self.kernel, self.kernel.body, one.port
         tail, bound = kernel.word(f"tail{p}"), kernel.word(f"bound{p}")
         body.lines(
@@ -162,7 +162,7 @@ class _WindowJoinWriter:
             with body.block(f"for i in range(u[{CURSOR}], n):"):
                 body.line("r = uint64(i)")
                 scope = RowScope(kernel, "r")
-                scope.columns = unit_columns(one.schema, f"_{one.port}")
+                scope.columns = morsel_columns(one.schema, f"_{one.port}")
                 keys = (self.layout.column(s, p) for s in range(len(self.node.keys)))
                 for c in (*(k for k in keys if k is not None), one.time):
                     code = scope.load(c)

@@ -30,7 +30,7 @@ from cql.executor.codegen.module import Text
 from cql.executor.operators.joins.oop_join_side import SIDES
 from cql.executor.operators.windows.group_table import AHEAD_ROWS
 
-#: Rows of a unit that are hashed at once where a partition looks for its own.
+#: Rows of a morsel that are hashed at once where a partition looks for its own.
 CHUNK = 64
 #: Hashes of rows ahead that are kept, a power of two beyond how far they are.
 _KEPT = 2 * AHEAD_ROWS
@@ -142,7 +142,7 @@ class KeyLists:
         return [" | ".join(texts) for texts in words if texts]
 
     def pick(self, schema: Schema, columns: Sequence[int], scope: RowScope) -> None:
-        """Lists the rows of a unit whose keys are of this partition, and their hashes; ``scope``
+        """Lists the rows of a morsel whose keys are of this partition, and their hashes; ``scope``
         loads row ``r``. One with a NULL key is of the first."""
         kernel, body = self.kernel, self.kernel.body
         part, parts = (kernel.declare(name, kernel.word(name)) for name in ("part", "parts"))

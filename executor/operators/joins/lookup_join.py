@@ -20,7 +20,7 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
     ROWS,
 )
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.joins import lookup_join_kernel
 from cql.executor.operators.relations.group_index import canonical
 from cql.executor.operators.relations.row_batch import append_part, joined, nbytes, rows_of, take
@@ -49,13 +49,13 @@ class TableJoinOperator(GeneratedOperator):
 
     # -- the table ---------------------------------------------------------------------------------
 
-    def _take_in(self, unit: Unit) -> None:
+    def _take_in(self, morsel: Morsel) -> None:
         """Rows of the table; those with a NULL in their key have no partners."""
-        if not unit.words[ROWS]:
+        if not morsel.words[ROWS]:
             return
-        rows = rows_of(unit, self.node.table.schema)
+        rows = rows_of(morsel, self.node.table.schema)
         keys = [b for _, b in self.node.keys]
-        valid = np.ones(int(unit.words[ROWS]), bool)
+        valid = np.ones(int(morsel.words[ROWS]), bool)
         for b in keys:
             valid &= rows[f"m{b}"] != 0
         wanted = {*self._kept, *keys}
@@ -138,13 +138,13 @@ class TableJoinOperator(GeneratedOperator):
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
-    def provide(self, unit: Unit) -> None:
-        """A unit of the table."""
-        self._take_in(unit)
-        ends = unit.punctuations[: PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])]
+    def provide(self, morsel: Morsel) -> None:
+        """A morsel of the table."""
+        self._take_in(morsel)
+        ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]
         if END_OF_INPUT in ends[::PUNCTUATION_WORDS]:
             self._complete()
-        unit.words[PHASE] = 1
+        morsel.words[PHASE] = 1
 
     def counters(self) -> dict[str, int]:
         told = {"table_rows": self.get("rows"), "table_versions": self._versions}

@@ -10,7 +10,7 @@ from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.key_packing import KeyPart, key_expression, pack_keys
-from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
+from cql.executor.codegen.morsel_io import close_output, morsel_columns, open_output
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import PHASE, PORT
 from cql.executor.operators.joins.key_index import look_up
@@ -104,7 +104,7 @@ class _TableJoinWriter(PassingWriter):
         kernel.declare("index", f"words({kernel.word('index')}, {mask} + 1)")
         kernel.declare("starts", f"words({kernel.word('starts')}, {entries} + 1)")
         scope = RowScope(kernel, "r")
-        scope.columns = unit_columns(node.input.schema)
+        scope.columns = morsel_columns(node.input.schema)
         codes = [scope.load(a) for a, _ in node.keys]
         body.lines("begin = 0", "end = 0")
         valid = " and ".join(code.valid for code in codes if code.valid is not None)

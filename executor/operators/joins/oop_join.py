@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_ROOM
 from cql.executor.kernels.joins.oop_join import NONE, keep_rows, link_rows
 from cql.executor.kernels.morsel_layout import DETAIL, INFINITY, NEVER
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins import oop_join_kernel
 from cql.executor.operators.joins.oop_join_kernel import Rows
 from cql.executor.operators.joins.oop_join_side import LINKS, SIDES, Side
@@ -23,12 +23,12 @@ from cql.planner.optimize.join_condition import NO_BOUND
 _ROWS = 1 << 10
 #: Bytes of buckets up to which most may be empty: a look into one costs little there.
 _NEAR = 1 << 20
-#: Half of the rows without a partner that leave with a unit to which no more have come.
+#: Half of the rows without a partner that leave with a morsel to which no more have come.
 _PADS = 1 << 11
 
 
 class OopJoinOperator(GeneratedOperator):
-    """``rows`` are those of a unit that it joins, as partition ``part`` of so many, whose outputs
+    """``rows`` are those of a morsel that it joins, as partition ``part`` of so many, whose outputs
     are put in order if it is ``placed``.
 
     State: ``lrows`` and ``rrows``, rings of records, and ``buckets``, the latest row of each list
@@ -52,8 +52,8 @@ class OopJoinOperator(GeneratedOperator):
         self.set("part", part)
         self.set("parts", parts)
         if rows is Rows.OWN:
-            self.fresh("chosen", workspace.unit_rows, np.dtype(np.int32))
-            self.fresh("hashes", workspace.unit_rows, np.dtype(np.int64))
+            self.fresh("chosen", workspace.morsel_rows, np.dtype(np.int32))
+            self.fresh("hashes", workspace.morsel_rows, np.dtype(np.int64))
         for side in self.sides:
             self._take(side, _ROWS)
             for word in ("bound", "latest", "latest2", "padded" if side.time is not None else ""):
@@ -66,7 +66,7 @@ class OopJoinOperator(GeneratedOperator):
         if node.band is not None:
             self.set("lreach", min(node.band.high, NO_BOUND))
             self.set("rreach", min(-node.band.low, NO_BOUND))
-            self.set("pads a unit", _PADS)
+            self.set("pads a morsel", _PADS)
             self.set("shift", (node.band.high - node.band.low).bit_length())
 
     # -- room --------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ class OopJoinOperator(GeneratedOperator):
 
     # -- what a runtime asks -----------------------------------------------------------------------
 
-    def provide(self, unit: Unit) -> None:
-        detail = int(unit.words[DETAIL])
+    def provide(self, morsel: Morsel) -> None:
+        detail = int(morsel.words[DETAIL])
         assert detail & NEED_KIND == NEED_ROOM, detail
         side = self.sides[detail & ~NEED_KIND]
         room, held = self.get(f"{side.name}room"), self._rows(side)

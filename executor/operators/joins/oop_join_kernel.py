@@ -14,8 +14,8 @@ Applicative Random-Access Stack, 1983). Rows of a list are in order of time up t
 Where that may be much, a list is of a bucket by key and slice of time, as long as the band is wide.
 
 Rows that have found no partner (of outer and anti joins) leave in passes over the ring: one begins
-when the other side has progressed, and may be smoothed over the units that follow (slow flush, §6),
-as many rows with each as ``pads``. What they hold back is not promised before they have left.
+when the other side has progressed, and may be smoothed over the morsels that follow (slow flush,
+§6), as many rows with each as ``pads``. What they hold back is not promised before they have left.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from cql.executor.codegen.kernel_builder import NEED_ROOM, KernelText, Lazy, Row
 from cql.executor.codegen.kernel_cache import Kernel, once
 from cql.executor.codegen.morsel_io import (
     close_output,
+    morsel_columns,
     open_output,
     read_punctuation,
     row_at,
     send_punctuation,
-    unit_columns,
 )
 from cql.executor.kernels.joins.oop_join import ABOUT, NONE, SEARCH
 from cql.executor.kernels.morsel_layout import (
@@ -63,7 +63,7 @@ _TOGETHER, _FAR, _HOPS = 16, 4096, 2
 #: Steps that a search for partners is ahead at the most, as what they touch is to fit into a core's
 #: own caches; and those to the rows that the second link of a new row is found by.
 _STEPS, _LINK_STEPS = 64, 2
-#: What a unit goes through.
+#: What a morsel goes through.
 _ROWS, _LEAVING, _DONE = range(3)
 
 
@@ -77,7 +77,7 @@ class JoinCode:
 
 
 class Rows(Enum):
-    """Which rows of a unit a kernel joins: all, those that are listed as CHOSEN, or those whose
+    """Which rows of a morsel a kernel joins: all, those that are listed as CHOSEN, or those whose
     keys are of its partition, which it lists itself."""
 
     ALL = auto()
@@ -164,13 +164,14 @@ class _JoinWriter:
     # -- rows --------------------------------------------------------------------------------------
 
     def _pick(self) -> None:
-        """Lists the rows of this partition when a unit comes; the list is kept until it is done."""
+        """Lists the rows of this partition when a morsel comes; the list is kept until it is
+        done."""
         kernel, body = self.kernel, self.kernel.body
         for side in self.sides:
             first = f"u[{PHASE}] == {_ROWS} and u[{CURSOR}] == 0"
             with body.block(f"if {first} and u[{PORT}] == {side.port}:"):
                 scope = RowScope(kernel, "r")
-                scope.columns = unit_columns(side.schema, side.name)
+                scope.columns = morsel_columns(side.schema, side.name)
                 self.keys.pick(side.schema, side.keys, scope)
                 body.line(f"{kernel.word('picked')} = picked")
         body.line(f"n = {kernel.word('picked')}")
@@ -197,7 +198,7 @@ class _JoinWriter:
             if side.pads:
                 body.line("void = False")
             scope = RowScope(kernel, "r")
-            scope.columns = unit_columns(side.schema, side.name)
+            scope.columns = morsel_columns(side.schema, side.name)
             lost = None if not side.pads else "void = True"
             self.keys.words_of(side.schema, side.keys, scope, lost)
             self._reach(side, scope, lost)
@@ -223,13 +224,13 @@ class _JoinWriter:
             with body.block("else:"):
                 body.line(f"{kernel.counter('not_stored')} += 1")
         if self.keys.layout.words:
-            with body.block("if i > first:"):  # units without rows say nothing of lists
+            with body.block("if i > first:"):  # morsels without rows say nothing of lists
                 body.line(f"{kernel.word(o + 'far')} = int64(hops > {_HOPS} * (i - first))")
         with body.block("if status == 0:"):
             body.lines(f"u[{PHASE}] = {_LEAVING}", f"u[{CURSOR}] = n", f"u[{SUB}] = 0")
             if self._smooth:
                 # none waits for rows that may not come; two for each, lest ever more of them wait
-                most = kernel.word("pads a unit")
+                most = kernel.word("pads a morsel")
                 body.line(f"{kernel.word('pads')} = 2 * max(n, {most}) if n > 0 else {NO_BOUND}")
             body.line(f"{kernel.counter('rows_in')} += n")
         with body.block("else:"):
@@ -242,7 +243,7 @@ class _JoinWriter:
             later = row_at(self.kernel, f"i + {AHEAD_ROWS}", parted=parted)
             body.line(f"ahead = {later}")
             scope = RowScope(self.kernel, "ahead")
-            scope.columns = unit_columns(side.schema, side.name)
+            scope.columns = morsel_columns(side.schema, side.name)
             part = None
             if self.node.sliced and side.time is not None:
                 shift = self.kernel.declare("shift", self.kernel.word("shift"))
@@ -263,7 +264,7 @@ class _JoinWriter:
             with body.block(f"for g in range(i, min(i + {_TOGETHER}, n)):"):
                 body.line(f"ahead = {row_at(kernel, 'g', parted=self.rows is not Rows.ALL)}")
                 scope = RowScope(kernel, "ahead")
-                scope.columns = unit_columns(side.schema, s)
+                scope.columns = morsel_columns(side.schema, s)
                 body.lines("least = 0", "most = 0")
                 if side.time is not None:
                     body.line(f"t = int64({scope.load(side.time).value})")
@@ -352,7 +353,7 @@ class _JoinWriter:
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "sub = 2 | int64(met)")
             with body.block("else:"):
-                self._give(side, unit_columns(side.schema, side.name), None)
+                self._give(side, morsel_columns(side.schema, side.name), None)
 
     def _reach(self, side: Side, scope: RowScope, lost: str | None) -> None:
         """Sets the times of partners, ``least`` to ``most``, and whether later ones can come."""
@@ -402,7 +403,7 @@ class _JoinWriter:
                 word = kernel.declare(f"{o}k{w}", other.view(kernel, f"k{w}"))
                 with body.block(f"if {word}[at] != kw{w}:"):
                     body.line("continue")
-            mine, theirs = unit_columns(side.schema, side.name), other.stored(self.kernel)
+            mine, theirs = morsel_columns(side.schema, side.name), other.stored(self.kernel)
             pair = RowScope(kernel, "r")
             pair.columns = [*mine, *theirs] if side.port == 0 else [*theirs, *mine]
             for condition in self.node.rest:
@@ -458,7 +459,7 @@ class _JoinWriter:
         kernel, body, s = self.kernel, self.kernel.body, side.name
         body.line(f"q = ring({s}top - {s}base, {s}room)")
         scope = RowScope(kernel, "r")
-        scope.columns = unit_columns(side.schema, side.name)
+        scope.columns = morsel_columns(side.schema, side.name)
         stored = side.stored(self.kernel)
         for c in range(len(side.schema)):
             part, place = side.holds(c), stored[c]

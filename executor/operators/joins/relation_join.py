@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cql.base.model import Schema
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY, NEVER, PORT, ROWS
 from cql.executor.kernels.relations import relation_join as kernel
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins import relation_join_condition as writing
 from cql.executor.operators.relations.group_index import GroupIndex, key_words
 from cql.executor.operators.relations.instant_operator import Times, Waiting, promises_of
@@ -61,11 +61,11 @@ class _Side:
     def nbytes(self) -> int:
         return nbytes(self.waiting.parts) + self.rows.nbytes + self.states.nbytes
 
-    def take_in(self, unit: Unit, passed: int) -> None:
+    def take_in(self, morsel: Morsel, passed: int) -> None:
         """``passed``: instants before it are over. A change of such a one, from an input that was
         idle, is one of the first instant that is not."""
-        if unit.words[ROWS] > 0:
-            rows = rows_of(unit, self.schema)
+        if morsel.words[ROWS] > 0:
+            rows = rows_of(morsel, self.schema)
             times = self.waiting.times(rows)
             late = times < passed
             if late.any():
@@ -73,7 +73,7 @@ class _Side:
                 column = rows[f"c{self.time}"]
                 rows[f"c{self.time}"] = np.where(late, passed, times).astype(column.dtype)
             self.waiting.add(rows)
-        for attribute, value in promises_of(unit):
+        for attribute, value in promises_of(morsel):
             if attribute == END_OF_INPUT:
                 self.ended, self.passed = True, INFINITY
             elif attribute == IDLE:
@@ -142,10 +142,10 @@ class RelationJoinOperator(RowsOperator):
         if self._condition is not None:
             map_constants(self._condition.kernel, self._words, change)
 
-    # -- units -------------------------------------------------------------------------------------
+    # -- morsels -----------------------------------------------------------------------------------
 
-    def take_in(self, unit: Unit) -> int | None:
-        self.sides[int(unit.words[PORT])].take_in(unit, self.passed)
+    def take_in(self, morsel: Morsel) -> int | None:
+        self.sides[int(morsel.words[PORT])].take_in(morsel, self.passed)
         self.ready = no_rows(self.output)
         passed = self._come_to()
         if passed > self.passed:

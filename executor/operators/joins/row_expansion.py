@@ -11,7 +11,7 @@ from cql.base.types import DataType
 from cql.executor.codegen.expressions.emit import emit
 from cql.executor.codegen.expressions.scope import Code, zero
 from cql.executor.codegen.kernel_builder import KernelText, Lazy, RowScope
-from cql.executor.codegen.morsel_io import read_punctuation, send_punctuation, unit_columns
+from cql.executor.codegen.morsel_io import morsel_columns, read_punctuation, send_punctuation
 from cql.executor.kernels.morsel_layout import (
     CURSOR,
     END_OF_INPUT,
@@ -62,7 +62,7 @@ class PassingWriter(ABC):
     # -- rows --------------------------------------------------------------------------------------
 
     def rows(self, phase: int) -> None:
-        """All rows of a unit, in that phase. ``sub`` is where a row goes on after its output was
+        """All rows of a morsel, in that phase. ``sub`` is where a row goes on after its output was
         full: 2 + twice the partner, + 1 if there was one before."""
         kernel, body, kind = self.kernel, self.kernel.body, self.node.kind
         body.lines(f"first = u[{CURSOR}]", f"sub = u[{SUB}]", "i = first")
@@ -101,7 +101,7 @@ class PassingWriter(ABC):
         with body.block("while x < end:"):
             body.lines("at = x", "x += 1")
             pair = RowScope(kernel, "r")
-            pair.columns = [*unit_columns(node.input.schema), *self.partner()]
+            pair.columns = [*morsel_columns(node.input.schema), *self.partner()]
             for condition in self.rest:
                 code = emit(condition, pair)
                 holds = code.value if code.valid is None else f"({code.valid} and {code.value})"
@@ -126,7 +126,7 @@ class PassingWriter(ABC):
             with body.block("if j >= capacity:"):
                 body.lines("status = 1", "sub = 2 + 2 * end + met", "break")
             scope = RowScope(self.kernel, "r")
-            scope.columns = unit_columns(node.input.schema)
+            scope.columns = morsel_columns(node.input.schema)
             scope.columns += [Code(zero(kind), "False") for kind in self.partners]
             self._store(scope)
 

@@ -34,7 +34,7 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.relations.group_index import key_words
 from cql.executor.operators.relations.row_batch import take
 from cql.executor.operators.relations.set_operations import RowIndex
@@ -70,23 +70,23 @@ class LookupOperator(PythonOperator):
         groups = int(self._asked.index.live.size)
         return {"rows_in": self.rows, "rows_out": self.rows, "groups": groups}
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         self._asked.map_codes(change)
 
-    def call(self, unit: Unit, out: Unit) -> int:
-        if unit.words[PORT] == QUERY:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        if morsel.words[PORT] == QUERY:
             out.words[[ROWS, STRAGGLERS, PUNCTUATIONS]] = 0
-            out.words[SERIAL] = unit.words[SERIAL]
-            self._learn(unit)
-            ends = unit.punctuations[: PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])]
-            return self._complete(unit) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
-        self._pass(unit, out)
-        n = int(unit.words[ROWS])
+            out.words[SERIAL] = morsel.words[SERIAL]
+            self._learn(morsel)
+            ends = morsel.punctuations[: PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])]
+            return self._complete(morsel) if END_OF_INPUT in ends[::PUNCTUATION_WORDS] else DONE
+        self._pass(morsel, out)
+        n = int(morsel.words[ROWS])
         self.rows += n
-        answer, valid = self._answer(unit, n)
+        answer, valid = self._answer(morsel, n)
         data, mask = out.data[self.node.width], out.masks[self.node.width]
         assert data is not None
         data[:n] = answer
@@ -94,28 +94,28 @@ class LookupOperator(PythonOperator):
             mask[:n] = valid
         return DONE
 
-    def _pass(self, unit: Unit, out: Unit) -> None:
+    def _pass(self, morsel: Morsel, out: Morsel) -> None:
         columns = slice(HEADER, HEADER + 2 * self.node.width)
-        out.words[_PASSED] = unit.words[_PASSED]
-        out.words[columns] = unit.words[columns]
-        size = PUNCTUATION_WORDS * int(unit.words[PUNCTUATIONS])
-        out.punctuations[:size] = unit.punctuations[:size]
+        out.words[_PASSED] = morsel.words[_PASSED]
+        out.words[columns] = morsel.words[columns]
+        size = PUNCTUATION_WORDS * int(morsel.words[PUNCTUATIONS])
+        out.punctuations[:size] = morsel.punctuations[:size]
 
     # -- the subquery ----------------------------------------------------------------------------
 
-    def _learn(self, unit: Unit) -> None:
-        n = int(unit.words[ROWS])
+    def _learn(self, morsel: Morsel) -> None:
+        n = int(morsel.words[ROWS])
         if not n:
             return
         before = self._asked.nbytes
-        ids, fresh = self._asked.ids(self._keys(unit, n), n)
+        ids, fresh = self._asked.ids(self._keys(morsel, n), n)
         count = self._asked.counts["count"]
         count[ids[fresh]] = 0
-        weights = int(unit.words[data_word(len(self._input) - 1)])
+        weights = int(morsel.words[data_word(len(self._input) - 1)])
         np.add.at(count, ids, view_address(weights, np.dtype(np.int64), n))
         self.workspace.resize(before, self._asked.nbytes, self.name)
 
-    def _complete(self, unit: Unit) -> int:
+    def _complete(self, morsel: Morsel) -> int:
         """The subquery has been read."""
         count = self._asked.counts["count"].copy()
         free = np.ones(count.size, bool)
@@ -128,11 +128,11 @@ class LookupOperator(PythonOperator):
         self._any, self._nulls = bool(there.any()), bool((there & null).any())
         self._there = there if self.node.kind == "scalar" else there & ~null
         if self.node.kind == "scalar" and count[there].sum() > 1:
-            unit.words[DETAIL], unit.words[DETAIL_ROW] = 0, 0
+            morsel.words[DETAIL], morsel.words[DETAIL_ROW] = 0, 0
             return ERROR
         return DONE
 
-    def _answer(self, unit: Unit, n: int) -> tuple[Values, Values]:
+    def _answer(self, morsel: Morsel, n: int) -> tuple[Values, Values]:
         """Of each row: the answer, and whether it is known."""
         there = self._there
         assert there is not None
@@ -142,7 +142,7 @@ class LookupOperator(PythonOperator):
                 return np.zeros(n, np.uint8), np.zeros(n, np.uint8)
             rows = take(self._asked.rows, np.repeat(which, n))
             return rows["c0"], rows["m0"]
-        keys = self._keys(unit, n)
+        keys = self._keys(morsel, n)
         words = key_words(keys, range(self.node.keys), self._asked.types, n)
         ids = self._asked.index.found(words)
         found = np.zeros(n, bool)
@@ -155,11 +155,11 @@ class LookupOperator(PythonOperator):
         found &= ~null
         return found, found | ~np.where(null, self._any, self._nulls)
 
-    def _keys(self, unit: Unit, n: int) -> State:
+    def _keys(self, morsel: Morsel, n: int) -> State:
         keys: State = {}
         for c, field in enumerate(self._asked.schema):
             column, dtype = self.node.width + c, stored_dtype(field.type.storage)
-            keys[f"c{c}"] = view_address(int(unit.words[data_word(column)]), dtype, n)
-            mask = int(unit.words[mask_word(column)])
+            keys[f"c{c}"] = view_address(int(morsel.words[data_word(column)]), dtype, n)
+            mask = int(morsel.words[mask_word(column)])
             keys[f"m{c}"] = view_address(mask, np.dtype(np.uint8), n)
         return keys

@@ -15,11 +15,11 @@ from cql.base.types import DataType
 from cql.executor.codegen.expressions.scope import Code
 from cql.executor.codegen.kernel_builder import NEED_ROOM, Lazy, RowScope
 from cql.executor.codegen.kernel_cache import Kernel, once
-from cql.executor.codegen.morsel_io import close_output, open_output, unit_columns
+from cql.executor.codegen.morsel_io import close_output, morsel_columns, open_output
 from cql.executor.kernels.lib.views import PACKED
 from cql.executor.kernels.morsel_layout import PHASE, ROWS, data_word, mask_word
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.joins.row_expansion import PassingWriter
 from cql.executor.operators.stage.kernel_operator import GeneratedOperator
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
@@ -39,8 +39,8 @@ def write(node: UnnestExec) -> Kernel:
 
 @dataclass(slots=True)
 class _UnnestWriter(PassingWriter):
-    """The kernel asks for the elements of each unit before its rows: where the dictionary lies now,
-    or the codes of all texts (``firsts``: where those of a row begin)."""
+    """The kernel asks for the elements of each morsel before its rows: where the dictionary lies
+    now, or the codes of all texts (``firsts``: where those of a row begin)."""
 
     node: UnnestExec
 
@@ -78,7 +78,7 @@ class _UnnestWriter(PassingWriter):
         kernel.declare("starts", f"words({kernel.word('starts')}, {size} + 1)")
         arena = kernel.declare("arena", kernel.word("arena"))
         scope = RowScope(kernel, "r")
-        scope.columns = unit_columns(node.input.schema)
+        scope.columns = morsel_columns(node.input.schema)
         code = scope.load(node.array)
         body.lines("begin = 0", "end = 0")
         with body.block(f"if {code.valid or 'True'}:"):
@@ -101,30 +101,30 @@ class _UnnestWriter(PassingWriter):
 
 
 class UnnestOperator(GeneratedOperator):
-    """State: of texts, the codes of the elements of the unit at hand, and where those of each row
-    begin. Nothing stays from one unit to the next."""
+    """State: of texts, the codes of the elements of the morsel at hand, and where those of each row
+    begin. Nothing stays from one morsel to the next."""
 
     def __init__(self, name: str, node: UnnestExec, workspace: Workspace) -> None:
         super().__init__(name, workspace, write(node))
         self.node = node
         self._held: tuple[object, ...] = ()  # what the kernel has the addresses of
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         dictionary = self.workspace.dictionary
         if self.node.element.is_text:
-            self._encode(unit)
+            self._encode(morsel)
         else:
             self._held = dictionary.starts, dictionary.arena
             self.set("dictionary", len(dictionary))
             self.set("starts", dictionary.starts.ctypes.data)
             self.set("arena", dictionary.arena.ctypes.data)
-        unit.words[PHASE] = 1
+        morsel.words[PHASE] = 1
 
-    def _encode(self, unit: Unit) -> None:
-        n, array, dictionary = int(unit.words[ROWS]), self.node.array, self.workspace.dictionary
-        codes = view_address(int(unit.words[data_word(array)]), np.dtype(np.int32), n)
+    def _encode(self, morsel: Morsel) -> None:
+        n, array, dictionary = int(morsel.words[ROWS]), self.node.array, self.workspace.dictionary
+        codes = view_address(int(morsel.words[data_word(array)]), np.dtype(np.int32), n)
         if self.node.input.schema[array].nullable:
-            valid = view_address(int(unit.words[mask_word(array)]), np.dtype(np.uint8), n)
+            valid = view_address(int(morsel.words[mask_word(array)]), np.dtype(np.uint8), n)
             codes = np.where(valid != 0, codes, 0)
         else:
             valid = None
@@ -141,7 +141,7 @@ class UnnestOperator(GeneratedOperator):
         return self.counted()
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
-        """Only while no unit is inside: what the last one had goes."""
+        """Only while no morsel is inside: what the last one had goes."""
         self._held = ()
         for name, array in self.state.items():
             self.fresh(name, 0, array.dtype)

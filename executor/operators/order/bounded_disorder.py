@@ -12,7 +12,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.ingest import bounded_disorder as kernel
 from cql.executor.kernels.ingest.cutter import BUCKETS
 from cql.executor.kernels.morsel_layout import INFINITY, NEVER
-from cql.executor.morsel.morsel import Unit, Words, value_bytes
+from cql.executor.morsel.morsel import Morsel, Words, value_bytes
 from cql.executor.operators.stage.operator import CodeColumn, Workspace
 from cql.planner.nodes.physical import SlackExec
 
@@ -56,16 +56,16 @@ class SlackOperator:
     def rows(self) -> int:
         return int(self.descriptor[kernel.ROWS_SEEN])
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         raise AssertionError("slack asks for nothing")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise RunError("slack fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:

@@ -13,7 +13,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER
 from cql.executor.kernels.order import merge as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN, SLOTS
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.planner.nodes.logical import SortKey
@@ -86,20 +86,20 @@ class MergeOperator(SlabOperator):
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
-    def provide(self, unit: Unit) -> None:
-        match int(unit.words[DETAIL]):
+    def provide(self, morsel: Morsel) -> None:
+        match int(morsel.words[DETAIL]):
             case kernel.NEED_SLOTS:
-                self.more_slots(int(self.descriptor[HELD] + unit.words[DETAIL_ROW]))
+                self.more_slots(int(self.descriptor[HELD] + morsel.words[DETAIL_ROW]))
             case kernel.NEED_RUNS:
                 self._more_runs(2 * int(self.descriptor[kernel.RUNS]))
             case _:
                 self.refresh()
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         what = f"the event time {self.schema[self._order].name} is NULL"
         return ErrorSite("null event time", what, None)
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return False
 
     def too_late(self) -> list[tuple[str, int]]:

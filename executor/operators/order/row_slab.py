@@ -10,7 +10,7 @@ import numpy as np
 from cql.base.model import Schema
 from cql.executor.kernels.order import row_slab as kernel
 from cql.executor.kernels.order import sort_keys
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.operator import BUFFERS, CodeColumn, State, Workspace
 from cql.planner.nodes.logical import SortKey
@@ -37,7 +37,7 @@ class SlabOperator:
         self.descriptor = order_words(schema, keys, kernel.OWN + own)
         d = self.descriptor
         d[kernel.FREE] = -1
-        scratch = np.zeros((2, workspace.unit_rows), np.int32)
+        scratch = np.zeros((2, workspace.morsel_rows), np.int32)
         workspace.resize(0, scratch.nbytes, BUFFERS)
         d[[kernel.PICKED, kernel.PLACES]] = scratch[0].ctypes.data, scratch[1].ctypes.data
         self._scratch = scratch
@@ -86,7 +86,7 @@ class SlabOperator:
         return bool(self.descriptor[sort_keys.TEXTS])
 
     def refresh(self) -> None:
-        """Before a unit: the order of the texts that are sorted by."""
+        """Before a morsel: the order of the texts that are sorted by."""
         self._rank = self.workspace.dictionary.rank().astype(np.int32, copy=False)
         self.descriptor[[sort_keys.RANK, sort_keys.RANKS]] = self._rank.ctypes.data, self._rank.size
 
@@ -108,5 +108,5 @@ class SlabOperator:
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")

@@ -11,7 +11,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, INFINITY, NEVER
 from cql.executor.kernels.order import window_sort as kernel
 from cql.executor.kernels.order.row_slab import HELD, OWN
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.order.row_slab import STEP, SlabOperator
 from cql.executor.operators.stage.operator import Workspace
 from cql.planner.lower.watermark import progressing
@@ -67,9 +67,9 @@ class SortOperator(SlabOperator):
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
-    def provide(self, unit: Unit) -> None:
-        d, wanted = self.descriptor, int(unit.words[DETAIL_ROW])
-        match int(unit.words[DETAIL]):
+    def provide(self, morsel: Morsel) -> None:
+        d, wanted = self.descriptor, int(morsel.words[DETAIL_ROW])
+        match int(morsel.words[DETAIL]):
             case kernel.NEED_SLOTS:
                 self.more_slots(int(d[HELD]) + wanted)
             case kernel.NEED_WINDOWS:
@@ -79,10 +79,10 @@ class SortOperator(SlabOperator):
             case _:
                 self.refresh()
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise AssertionError(f"{self.name} fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def counters(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.lib.memory import call_address
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR, INFINITY, NEVER
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.aggregates.changelog_values import (
     CountedValues,
     HeldValues,
@@ -91,7 +91,7 @@ class ChangeAggregateOperator(InstantOperator):
         groups = int(self._index.live.size) if self.node.keys else 1
         return {**super().counters(), "groups": groups}
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         site = self.code.sites[self._detail]
         if site.again is None:
             return site
@@ -120,10 +120,10 @@ class ChangeAggregateOperator(InstantOperator):
         held = codes >= 0
         codes[held] = change(codes[held])
 
-    def take_in(self, unit: Unit) -> int | None:
-        super().take_in(unit)
+    def take_in(self, morsel: Morsel) -> int | None:
+        super().take_in(morsel)
         if self._failed:
-            unit.words[DETAIL], unit.words[DETAIL_ROW] = self._detail, 0
+            morsel.words[DETAIL], morsel.words[DETAIL_ROW] = self._detail, 0
             return ERROR
         return None
 

@@ -135,7 +135,7 @@ class _Writer:
         opening = f"    d = words(desc, {words})\n    n = d[{self._slot('n')}]\n"
         head = "".join(f"    {line}\n" for line in str(self.head).splitlines())
         lines = "".join(f"    {line}\n" for line in str(self.body).splitlines())
-        text = f"{module.OPERATOR}\ndef op(desc, unit):\n{opening}{head}{lines}"
+        text = f"{module.OPERATOR}\ndef op(desc, morsel):\n{opening}{head}{lines}"
         return ChangeAggregateCode(
             module.module_text(text),
             self.layout.slots,

@@ -22,7 +22,7 @@ from cql.executor.kernels.morsel_layout import (
     PUNCTUATIONS,
     ROWS,
 )
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations.row_batch import (
     RowsOperator,
     append_part,
@@ -40,11 +40,11 @@ from cql.executor.operators.stage.operator import CodeColumn, State, Workspace
 Times = npt.NDArray[np.int64]
 
 
-def promises_of(unit: Unit) -> Iterator[tuple[int, int]]:
+def promises_of(morsel: Morsel) -> Iterator[tuple[int, int]]:
     """(attribute, value) of each punctuation on one attribute."""
-    for p in range(int(unit.words[PUNCTUATIONS])):
+    for p in range(int(morsel.words[PUNCTUATIONS])):
         at = PUNCTUATION_WORDS * p
-        attribute, value, joint = (int(v) for v in unit.punctuations[at : at + 3])
+        attribute, value, joint = (int(v) for v in morsel.punctuations[at : at + 3])
         if joint < 0:
             yield attribute, value
 
@@ -143,11 +143,11 @@ class InstantOperator(RowsOperator):
         self._waiting.map_codes(change)
         map_texts([self.ready], self.output, change)
 
-    def take_in(self, unit: Unit) -> int | None:
-        if unit.words[ROWS] > 0:
-            self._waiting.add(rows_of(unit, self.schema))
+    def take_in(self, morsel: Morsel) -> int | None:
+        if morsel.words[ROWS] > 0:
+            self._waiting.add(rows_of(morsel, self.schema))
         passed, ended = self.passed, False
-        for attribute, value in promises_of(unit):
+        for attribute, value in promises_of(morsel):
             if attribute == END_OF_INPUT:
                 ended = True
             elif attribute == IDLE:

@@ -25,7 +25,7 @@ from cql.executor.kernels.morsel_layout import (
     mask_word,
 )
 from cql.executor.morsel.egress import view_address
-from cql.executor.morsel.morsel import Unit, stored_dtype
+from cql.executor.morsel.morsel import Morsel, stored_dtype
 from cql.executor.operators.stage.operator import CodeColumn, PythonOperator, State, Workspace
 
 Array = npt.NDArray[Any]
@@ -33,7 +33,7 @@ Join: TypeAlias = Callable[[Sequence[State]], State]
 
 
 def columns_of(schema: Schema) -> list[tuple[str, int, np.dtype[Any]]]:
-    """Name, word of a unit, and type of each array of rows of ``schema``."""
+    """Name, word of a morsel, and type of each array of rows of ``schema``."""
     found = []
     for i, f in enumerate(schema):
         dtype = stored_dtype(f.type.storage)
@@ -46,9 +46,9 @@ def no_rows(schema: Schema) -> State:
     return {name: np.zeros(0, dtype) for name, _, dtype in columns_of(schema)}
 
 
-def rows_of(unit: Unit, schema: Schema) -> State:
-    """A unit's rows, copied."""
-    words = unit.words
+def rows_of(morsel: Morsel, schema: Schema) -> State:
+    """A morsel's rows, copied."""
+    words = morsel.words
     n = int(words[ROWS])
     return {name: view_address(int(words[w]), t, n).copy() for name, w, t in columns_of(schema)}
 
@@ -103,7 +103,7 @@ def map_texts(
 
 
 class RowsOperator(PythonOperator):
-    """Takes units and gives rows that are ``ready``, as many at a time as an output unit holds,
+    """Takes morsels and gives rows that are ``ready``, as many at a time as an output morsel holds,
     then the ``promises`` (attribute, value) that hold behind them."""
 
     def __init__(self, name: str, output: Schema, workspace: Workspace) -> None:
@@ -114,13 +114,13 @@ class RowsOperator(PythonOperator):
         self.ready: State = no_rows(output)
         self.promises: list[tuple[int, int]] = []
 
-    def call(self, unit: Unit, out: Unit) -> int:
-        words = unit.words
+    def call(self, morsel: Morsel, out: Morsel) -> int:
+        words = morsel.words
         if words[PHASE] == 0:
             before = self.state_bytes
             self.rows_in += int(words[ROWS])
             self.promises = []
-            failed = self.take_in(unit)
+            failed = self.take_in(morsel)
             self.workspace.resize(before, self.state_bytes, self.name)
             if failed is not None:
                 return failed
@@ -128,12 +128,12 @@ class RowsOperator(PythonOperator):
         return self._send(words, out)
 
     @abstractmethod
-    def take_in(self, unit: Unit) -> int | None:
-        """Takes a unit's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR where
-        a row fails."""
+    def take_in(self, morsel: Morsel) -> int | None:
+        """Takes a morsel's rows and punctuation; sets ``ready`` and ``promises``. Returns ERROR
+        where a row fails."""
 
     def more(self) -> State | None:
-        """What else there is of the unit that was taken in, once all that is ready has left."""
+        """What else there is of the morsel that was taken in, once all that is ready has left."""
         return None
 
     def between(self) -> list[tuple[int, int]]:
@@ -147,7 +147,7 @@ class RowsOperator(PythonOperator):
     def counters(self) -> dict[str, int]:
         return {"rows_in": self.rows_in, "rows_out": self.rows_out}
 
-    def _send(self, words: npt.NDArray[np.int64], out: Unit) -> int:
+    def _send(self, words: npt.NDArray[np.int64], out: Morsel) -> int:
         first = int(words[CURSOR])
         total = count(self.ready)
         n = min(int(out.words[CAPACITY]), total - first)
@@ -186,7 +186,7 @@ class RowsOperator(PythonOperator):
         return True
 
 
-def _tell(out: Unit, promises: Sequence[tuple[int, int]]) -> None:
+def _tell(out: Morsel, promises: Sequence[tuple[int, int]]) -> None:
     for k, (attribute, value) in enumerate(promises):
         at = PUNCTUATION_WORDS * k
         out.punctuations[at : at + 3] = attribute, value, -1

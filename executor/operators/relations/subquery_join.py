@@ -11,7 +11,7 @@ from cql.base.model import Schema
 from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, ERROR
 from cql.executor.kernels.relations import subquery_join as kernel
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import InstantOperator, Times
 from cql.executor.operators.relations.row_batch import joined, no_rows, take
@@ -63,14 +63,14 @@ class SubqueryJoinOperator(InstantOperator):
         self._keys.map_codes(change)
         self._values.map_codes(change)
 
-    def take_in(self, unit: Unit) -> int | None:
-        super().take_in(unit)
+    def take_in(self, morsel: Morsel) -> int | None:
+        super().take_in(morsel)
         if self._control[kernel.TWO]:
-            unit.words[DETAIL], unit.words[DETAIL_ROW] = 0, 0
+            morsel.words[DETAIL], morsel.words[DETAIL_ROW] = 0, 0
             return ERROR
         return None
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         return ErrorSite("rows", "the subquery gives more than one row", self.node.pos)
 
     def advance(self, rows: State, times: Times) -> State:

@@ -13,7 +13,7 @@ from cql.executor.codegen.expressions.emit import ErrorSite
 from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.codegen.key_packing import TEXT_HASHES, KeyPart
 from cql.executor.morsel.buffers import POOL
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.stage.operator import (
     CodeColumn,
     State,
@@ -79,13 +79,13 @@ class GeneratedOperator:
     def map_constants(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         map_constants(self._kernel, self.descriptor, change)
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise AssertionError(f"{self.name} fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
 

@@ -37,7 +37,7 @@ from cql.executor.codegen.kernel_cache import Kernel
 from cql.executor.kernels.morsel_layout import DETAIL, DETAIL_ROW, NEVER, PHASE, ROWS
 from cql.executor.kernels.windows import region_table
 from cql.executor.morsel.buffers import POOL
-from cql.executor.morsel.morsel import Unit, Words, stored_dtype
+from cql.executor.morsel.morsel import Morsel, Words, stored_dtype
 from cql.executor.operators.aggregates.value_log import finish
 from cql.executor.operators.order.sort_keys import order_words
 from cql.executor.operators.stage.spec import StageCode, StageSpec, Table
@@ -73,7 +73,7 @@ class Workspace:
 
     dictionary: Dictionary
     kernel_cache: str
-    unit_rows: int
+    morsel_rows: int
     limit: int
     must_stop: Callable[[], bool] = bool  # whether the query has been asked to end
     used: int = 0
@@ -119,10 +119,10 @@ class Operator(Protocol):
     def address(self) -> int: ...
     @property
     def descriptor(self) -> Words: ...
-    def call(self, unit: Unit, out: Unit) -> int: ...
-    def provide(self, unit: Unit) -> None: ...
-    def error(self, unit: Unit) -> ErrorSite: ...
-    def is_fatal(self, unit: Unit) -> bool: ...
+    def call(self, morsel: Morsel, out: Morsel) -> int: ...
+    def provide(self, morsel: Morsel) -> None: ...
+    def error(self, morsel: Morsel) -> ErrorSite: ...
+    def is_fatal(self, morsel: Morsel) -> bool: ...
     def counters(self) -> dict[str, int]: ...
     def map_codes(self, change: Callable[[CodeColumn], CodeColumn]) -> None:
         """Puts ``change(codes)`` in the place of all codes of the dictionary in its state."""
@@ -172,7 +172,7 @@ class StageOperator:
         return int(self._module.op.address)
 
     def replica(self) -> StageOperator:
-        """One more for other units: with its own arguments and results of functions."""
+        """One more for other morsels: with its own arguments and results of functions."""
         made = StageOperator(self.name, self.spec, self.workspace, self)
         made.allocate_host()
         made.refresh()
@@ -207,7 +207,7 @@ class StageOperator:
         """Of each window so many results leave at most, the first ones by ``keys``, which are
         columns and no texts. ``schema``: of its output."""
         kernel = load_module("cql.executor.kernels.order.top_n")
-        order, room = order_words(schema, keys, kernel.OWN), self.workspace.unit_rows
+        order, room = order_words(schema, keys, kernel.OWN), self.workspace.morsel_rows
         asked, values = np.zeros(2 * room, np.int32), np.zeros(2 * room, np.int64)
         chosen = np.zeros(room, np.uint8)
         order[[kernel.MOST, kernel.ROOM]] = most, room
@@ -248,7 +248,8 @@ class StageOperator:
         return [function for function, code in called if code.made.why is not None]
 
     def refresh(self) -> None:
-        """Before a unit: dictionary tables and ranks cover every code that the unit can hold."""
+        """Before a morsel: dictionary tables and ranks cover every code that the morsel can
+        hold."""
         if self.code.kernel.tables:
             self.tables.extend()
             self._bind_tables()
@@ -404,16 +405,16 @@ class StageOperator:
 
     # -- what a runtime asks ---------------------------------------------------------------------
 
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         raise AssertionError("a compiled operator is called by address")
 
-    def provide(self, unit: Unit) -> None:
-        """Answers NEED; the runtime calls the operator again with the same unit."""
-        detail, amount = int(unit.words[DETAIL]), int(unit.words[DETAIL_ROW])
+    def provide(self, morsel: Morsel) -> None:
+        """Answers NEED; the runtime calls the operator again with the same morsel."""
+        detail, amount = int(morsel.words[DETAIL]), int(morsel.words[DETAIL_ROW])
         number = detail & ~NEED_KIND
         match detail & NEED_KIND:
             case kind if kind == NEED_HOST:
-                self._provide_host(number, unit)
+                self._provide_host(number, morsel)
             case kind if kind == NEED_TABLE:
                 self.tables.fill(number, amount)
                 self._bind_tables()
@@ -443,9 +444,9 @@ class StageOperator:
             entries *= 2
         self._resize_entries(table, entries)
 
-    def _provide_host(self, k: int, unit: Unit) -> None:
+    def _provide_host(self, k: int, morsel: Morsel) -> None:
         raise_interrupt(self._functions)  # the row's own code may never get to the arguments
-        n = int(unit.words[ROWS])
+        n = int(morsel.words[ROWS])
         site = self.code.kernel.hosts[k]
         arguments = [
             (self.state[f"host {k} argument {a}"][:n], self.state[f"host {k} mask {a}"][:n])
@@ -454,13 +455,13 @@ class StageOperator:
         values, status = compute_host_column(site, arguments, self.workspace.dictionary)
         self.state[f"host {k} values"][:n] = values
         self.state[f"host {k} status"][:n] = status
-        unit.words[PHASE] = k + 1
+        morsel.words[PHASE] = k + 1
         if self.needs_refresh:  # results may be new codes
             self.refresh()
 
     def allocate_host(self) -> None:
-        """Argument and result columns of host sites, for units of ``unit_rows``."""
-        rows = self.workspace.unit_rows
+        """Argument and result columns of host sites, for morsels of ``morsel_rows``."""
+        rows = self.workspace.morsel_rows
         for k, site in enumerate(self.code.kernel.hosts):
             for a, arg in enumerate(site.args):
                 self._resize(f"host {k} argument {a}", rows, stored_dtype(arg.type.storage))
@@ -470,12 +471,12 @@ class StageOperator:
         self._set("host rows", rows)
         self._bind_arrays()
 
-    def error(self, unit: Unit) -> ErrorSite:
-        site = self.code.kernel.sites[int(unit.words[DETAIL])]
+    def error(self, morsel: Morsel) -> ErrorSite:
+        site = self.code.kernel.sites[int(morsel.words[DETAIL])]
         return explained(site, self._functions, self.descriptor, self.workspace.dictionary)
 
-    def is_fatal(self, unit: Unit) -> bool:
-        return int(unit.words[DETAIL]) in self.code.fatal
+    def is_fatal(self, morsel: Morsel) -> bool:
+        return int(morsel.words[DETAIL]) in self.code.fatal
 
     def counters(self) -> dict[str, int]:
         descriptor, slots = self._counted
@@ -559,16 +560,16 @@ class PythonOperator(ABC):
         self.descriptor: Words = np.zeros(1, np.int64)
 
     @abstractmethod
-    def call(self, unit: Unit, out: Unit) -> int:
+    def call(self, morsel: Morsel, out: Morsel) -> int:
         """Does what a compiled operator's function does, and returns what it returns."""
 
-    def provide(self, unit: Unit) -> None:
+    def provide(self, morsel: Morsel) -> None:
         raise AssertionError(f"{self.name} asks for nothing")
 
-    def error(self, unit: Unit) -> ErrorSite:
+    def error(self, morsel: Morsel) -> ErrorSite:
         raise AssertionError(f"{self.name} fails no row")
 
-    def is_fatal(self, unit: Unit) -> bool:
+    def is_fatal(self, morsel: Morsel) -> bool:
         return True
 
     def counters(self) -> dict[str, int]:

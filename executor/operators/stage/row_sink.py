@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cql.base.model import Schema
 from cql.base.window import MAX_EVENT_TIME
 from cql.executor.codegen.kernel_builder import KernelText, RowScope
-from cql.executor.codegen.morsel_io import read_punctuation, unit_columns
+from cql.executor.codegen.morsel_io import morsel_columns, read_punctuation
 from cql.executor.kernels.lib.views import VIEWS
 from cql.executor.kernels.morsel_layout import (
     CURSOR,
@@ -129,7 +129,7 @@ class RowTerminal:
 
     @property
     def passes(self) -> bool:
-        """Whether a unit without stragglers goes on as it is: all that may be wrong with a row is
+        """Whether a morsel without stragglers goes on as it is: all that may be wrong with a row is
         its time (3 ns a row)."""
         steps = self.writer.spec.steps
         return bool(steps) and all(isinstance(s, OnTimeExec) for s in steps)
@@ -139,7 +139,7 @@ class RowTerminal:
         kernel, width = self.writer.kernel, len(self.writer.spec.output)
         kernel.declare("own_columns", f"words(u[{OUT}] + 8 * o[{WIDTH}], {2 * width})")
         for word in range(HEADER, HEADER + 2 * width):
-            # a unit that has passed, and comes again with its punctuation, keeps what it shows
+            # a morsel that has passed, and comes again with its punctuation, keeps what it shows
             again = f"own_columns[{word - HEADER}] if u[{PHASE}] == 0 else o[{word}]"
             kernel.head.line(f"o[{word}] = {again}")  # what is declared may point elsewhere
 
@@ -152,7 +152,7 @@ class RowTerminal:
         with body.block("if passed:"), body.block("for i in range(n):"):
             body.line("r = uint64(i)")
             scope = RowScope(writer.kernel, "r")
-            scope.columns = unit_columns(writer.spec.input)
+            scope.columns = morsel_columns(writer.spec.input)
             for step in writer.spec.steps:
                 assert isinstance(step, OnTimeExec)
                 time = scope.load(step.wa)
@@ -296,8 +296,8 @@ def end_of_rows(writer: StageWriter, phase: int) -> None:
 
 
 def _promise_number(writer: StageWriter) -> None:
-    """Once all rows of a unit have their numbers: none below the next one follows. It arrives with
-    the unit's own punctuation."""
+    """Once all rows of a morsel have their numbers: none below the next one follows. It arrives
+    with the morsel's own punctuation."""
     body, kernel = writer.kernel.body, writer.kernel
     with body.block("if n > 0:"):
         body.line(f"numbers_at = {PUNCTUATION_WORDS} * u[{PUNCTUATIONS}]")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cql.executor.codegen.expressions.emit import Code, HostSite
 from cql.executor.codegen.kernel_builder import Lazy, RowScope
-from cql.executor.codegen.morsel_io import unit_columns
+from cql.executor.codegen.morsel_io import morsel_columns
 from cql.executor.operators.stage.spec import window_column_type
 from cql.planner.nodes.physical import BucketExec
 
@@ -25,7 +25,7 @@ class StageScope(RowScope):
             self.place = "uint64(i)"
         self.name = ""
         if level == 0:
-            self.columns = unit_columns(writer.spec.input, sure=writer.spec.assume_valid)
+            self.columns = morsel_columns(writer.spec.input, sure=writer.spec.assume_valid)
 
     def is_masked(self, column: int) -> bool:
         """Whether an input column that is not loaded yet can hold NULL."""

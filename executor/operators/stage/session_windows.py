@@ -9,7 +9,7 @@ import numpy as np
 from cql.executor.codegen.kernel_builder import NEED_KIND, NEED_RESULTS, NEED_ROOM
 from cql.executor.kernels.morsel_layout import DETAIL, NEVER
 from cql.executor.kernels.windows import sessions
-from cql.executor.morsel.morsel import Unit, Words
+from cql.executor.morsel.morsel import Morsel, Words
 from cql.executor.operators.aggregates.session_values import SessionLogs
 from cql.executor.operators.stage.operator import (
     INITIAL_ENTRIES,
@@ -47,12 +47,12 @@ class SessionOperator(StageOperator):
         names = [name for name, _ in self._table("").columns]
         self._set("null_word", names.index("nulls") if "nulls" in names else 0)
 
-    def provide(self, unit: Unit) -> None:
-        detail = int(unit.words[DETAIL])
+    def provide(self, morsel: Morsel) -> None:
+        detail = int(morsel.words[DETAIL])
         if detail & NEED_KIND == NEED_RESULTS:
             self._finish_sessions()
         elif detail & NEED_KIND != NEED_ROOM:
-            super().provide(unit)
+            super().provide(morsel)
         elif detail > NEED_ROOM:
             self._logs.grow(detail - NEED_ROOM - 1)
             self._bind_arrays()

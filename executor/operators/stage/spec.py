@@ -74,7 +74,7 @@ class StageCode:
     """A written stage. ``by_ref`` maps output columns to the input columns that they pass on;
     ``tables`` are those of its windows, ``logs`` among them; ``codes`` the state columns that hold
     codes of the dictionary, as (suffix of their table, name, bit at which the code starts);
-    ``fatal`` the error sites that no policy leaves out; ``passes``: whole units may
+    ``fatal`` the error sites that no policy leaves out; ``passes``: whole morsels may
     go on as they are, by reference."""
 
     kernel: Kernel

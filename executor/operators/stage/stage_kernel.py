@@ -2,7 +2,7 @@
 or in a windowed aggregate (whose results may go on through further filters and projections).
 
 ``terminals.write_stage`` turns a ``StageSpec`` into text, which ``native`` runs. One call handles
-one unit in phases: host columns, rows, punctuation; it can leave anywhere and resume.
+one morsel in phases: host columns, rows, punctuation; it can leave anywhere and resume.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class StageWriter:
     # -- columns computed on the host ------------------------------------------------------------
 
     def _register_hosts(self, level: int, exprs: list[Expr], columns: tuple[Expr, ...]) -> None:
-        """Host columns are computed for whole units before the row loop, so their arguments are
+        """Host columns are computed for whole morsels before the row loop, so their arguments are
         written over the stage's input."""
         for expr in exprs:
             for site in host_sites(expr):
@@ -203,7 +203,7 @@ class StageWriter:
         self._steps(self.spec.steps, StageScope(self, level=0), terminal.row)
 
     def _row_is(self, place: str) -> str:
-        """Sets ``r``, the row of the unit at a place among those that the kernel is for."""
+        """Sets ``r``, the row of the morsel at a place among those that the kernel is for."""
         return f"r = {row_at(self.kernel, place, parted=self.spec.parted)}"
 
     def _choose(self, filter_: FilterExec, spare: int) -> None:
@@ -381,7 +381,7 @@ class StageWriter:
     # -- punctuation -----------------------------------------------------------------------------
 
     def send_punctuation(self, live: dict[int, Origin], window: Window | None) -> None:
-        """Inside the loop over the unit's punctuations: ``attribute`` and ``value`` are set."""
+        """Inside the loop over the morsel's punctuations: ``attribute`` and ``value`` are set."""
         body = self.kernel.body
         for column, origin in live.items():
             with body.block(f"if attribute == {origin.attribute}:"):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cql.executor.kernels.morsel_layout import END_OF_INPUT, IDLE, INFINITY
 from cql.executor.kernels.windows import key_windows as kernel
-from cql.executor.morsel.morsel import Unit
+from cql.executor.morsel.morsel import Morsel
 from cql.executor.operators.relations.group_index import GroupIndex, grown, key_words
 from cql.executor.operators.relations.instant_operator import promises_of
 from cql.executor.operators.relations.row_batch import (
@@ -46,9 +46,10 @@ class KeyWindowsOperator(RowsOperator):
         self._free: Words = np.zeros(0, np.int64)
         self._place: Words = np.zeros(kernel.WORDS, np.int64)
         self._place[kernel.SLOT] = -1
-        self._lines: Words = np.zeros((workspace.unit_rows, kernel.LINE), np.int64)
+        self._lines: Words = np.zeros((workspace.morsel_rows, kernel.LINE), np.int64)
         workspace.resize(0, self._lines.nbytes, BUFFERS)
-        # Of the unit at hand: the key of each row and its slot; at the end of the input, the keys.
+        # Of the morsel at hand: the key of each row and its slot; at the end of the input, the
+        # keys.
         self._ids: Words = np.zeros(0, np.int64)
         self._taken: Words = np.zeros(0, np.int64)
         self._order: Words | None = None
@@ -72,15 +73,15 @@ class KeyWindowsOperator(RowsOperator):
         map_texts([self.ready], self.output, change)
         self._index.map_codes(change)
 
-    # -- a unit ----------------------------------------------------------------------------------
+    # -- a morsel ----------------------------------------------------------------------------------
 
-    def take_in(self, unit: Unit) -> int | None:
-        for attribute, value in promises_of(unit):
+    def take_in(self, morsel: Morsel) -> int | None:
+        for attribute, value in promises_of(morsel):
             if attribute == END_OF_INPUT:
                 self._ended = True
             elif attribute == IDLE:
                 self.promises.append((IDLE, value))
-        rows, before = rows_of(unit, self.schema), self.rows_in
+        rows, before = rows_of(morsel, self.schema), self.rows_in
         n = count(rows)
         self._ids, fresh = self._index.ids(key_words(rows, self.windows.by, self._types, n))
         self._more_keys(self._index.capacity)

@@ -37,8 +37,8 @@ from cql.planner.nodes.physical import Flush, FlushPolicy
 #: Words of a place in the low level's directory: whose window it is (NEVER: it is empty), and which
 #: entry of that window.
 PLACE = 2
-#: The most groups that left between two units, or partial aggregates that did between two rows; the
-#: end of the input is left out.
+#: The most groups that left between two morsels, or partial aggregates that did between two rows;
+#: the end of the input is left out.
 LONGEST = "most_at_once"
 
 
@@ -302,7 +302,7 @@ _STATE = (
     "due",  # windows before it have to leave now
     "credit",  # rows (lazily: old partial aggregates pushed out) that gave no leave yet
     "steps",  # groups that may leave
-    "burst",  # groups that left since the latest unit's punctuation
+    "burst",  # groups that left since the latest morsel's punctuation
     "newest",  # figure 7: the latest window of a row
     "flush_at",  # the place that is looked at next
     "urgent",  # windows before it have to leave, if they are closed

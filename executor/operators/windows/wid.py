@@ -80,7 +80,7 @@ class AggregateTerminal(GroupingTerminal):
             self._whole_input()
 
     def _whole_input(self) -> None:
-        """The group that answers even if no row comes: opened with the first unit."""
+        """The group that answers even if no row comes: opened with the first morsel."""
         body = self.writer.kernel.body
         with body.block(f"if {self.writer.kernel.word('begun')} == 0:"):
             with body.block("while True:"):
@@ -269,7 +269,7 @@ class AggregateTerminal(GroupingTerminal):
             body.line(f"{after} = {row_phase + 3}")
 
     def _punctuated(self) -> None:
-        """What is to do once per unit, when its punctuation has been read."""
+        """What is to do once per morsel, when its punctuation has been read."""
 
     def _advance_watermark(self) -> None:
         window = self.node.window
